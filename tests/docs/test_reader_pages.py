@@ -42,7 +42,7 @@ class Shop(NamedTuple):
 
     def block(self, text: str) -> str:
         """A page's block, for this lake."""
-        place, version = tidegate.lake(str(self.root)).place("shop.orders")
+        place, version = tidegate.lake(str(self.root)).location("shop.orders")
         time = to_datetime(EARLIER.ts + (1 << 18)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         for printed, ours in {
             "/srv/lake/tables/7f-1/metadata/v7": f"{place}/metadata/v{version + 1}",

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from tests.sink.delta.lake import TEXT, column, options, table
-from tidegate.lakes.read import Wanted, stored_rows
+from tidegate.lakes.read import RowFilter, stored_rows
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType
 from tidegate.objectstore import deltalog
@@ -52,8 +52,8 @@ def main(home: str, files: int, rows: int) -> None:
     snapshot = deltalog.load(uri)
     assert snapshot is not None
     for place, word in ((int(touched[0]), "b"), (files * rows - 1, None)):
-        wanted = Wanted.of({"id": place}, schema.columns, TABLE)
-        [row] = stored_rows(snapshot, wanted=wanted).to_pylist()
+        wanted = RowFilter.of({"id": place}, schema.columns, TABLE)
+        [row] = stored_rows(snapshot, row_filter=wanted).to_pylist()
         assert row["v"] == word or word is None
     sys.stdout.write(f"{before} {mib()} {sum(file.rows for file in snapshot.files())}\n")
 

@@ -269,7 +269,7 @@ def test_register(root: Path) -> None:
     lake = Lake(str(root))
 
     assert "CREATE SCHEMA IF NOT EXISTS `my cat`.`shop`;" in lines
-    place, _ = lake.place("shop.orders")
+    place, _ = lake.location("shop.orders")
     assert f"CREATE TABLE IF NOT EXISTS `my cat`.`shop`.`orders` USING delta LOCATION '{place}';" in lines
     assert sum(line.startswith("CREATE TABLE") for line in lines) == len(lake.tables())
 
@@ -281,5 +281,5 @@ def test_project(root: Path) -> None:
     assert told["tables"] == len(lake.tables())
     assert told["versions"] >= told["tables"]
     for name in lake.tables():
-        assert Path(metadata_uri(*lake.place(name)).removeprefix("file://")).exists(), name
+        assert Path(metadata_uri(*lake.location(name)).removeprefix("file://")).exists(), name
     assert (root / "catalog.db").exists()

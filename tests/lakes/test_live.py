@@ -153,7 +153,7 @@ def test_removed_files_are_told(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     view = lake.live()
 
-    for path in Path(lake.place("bank.accounts")[0]).glob("*.parquet"):
+    for path in Path(lake.location("bank.accounts")[0]).glob("*.parquet"):
         path.unlink()
     with pytest.raises(SinkError, match="a data file cannot be read"):
         lake.arrow("bank.accounts")
@@ -161,7 +161,7 @@ def test_removed_files_are_told(tmp_path: Path) -> None:
         (tmp_path / "_tidegate" / "changelog" / name).unlink()
     with pytest.raises(HistoryLost, match="removed meanwhile"):
         view.arrow("shop.customers")
-    shutil.rmtree(lake.place("bank.audit")[0])
+    shutil.rmtree(lake.location("bank.audit")[0])
     with pytest.raises(SinkError, match=r"bank\.audit: its stored rows at .* are gone"):
         lake.arrow("bank.audit")
 

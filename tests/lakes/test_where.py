@@ -111,7 +111,7 @@ def test_only_files_that_can_hold_the_row_are_opened(root: Path, monkeypatch: py
     assert seen == []
     assert lake.arrow("bank.accounts", where={"id": 7, "balance": -1}).num_rows == 0
     assert seen == [["id", "balance"]]
-    assert EVERY.among(lake.arrow("bank.accounts")).num_rows == lake.count("bank.accounts")
+    assert EVERY.matching(lake.arrow("bank.accounts")).num_rows == lake.count("bank.accounts")
 
 
 def test_command(root: Path) -> None:

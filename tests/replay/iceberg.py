@@ -17,8 +17,8 @@ def versions(root: Path) -> Iterator[tuple[Lake, str]]:
     for one in Lake(str(root)).history():
         lake = Lake(str(root), one.checkpoint_ts)
         for name in lake.tables():
-            if lake.place(name) not in seen:
-                seen.add(lake.place(name))
+            if lake.location(name) not in seen:
+                seen.add(lake.location(name))
                 yield lake, name
 
 
@@ -48,7 +48,7 @@ def different(root: Path, readers: Readers, reader: str = "pyiceberg") -> list[s
     """The published versions that a reader of Iceberg sees otherwise than the lake."""
     found = []
     for lake, name in versions(root):
-        seen, told = readers.table(reader, metadata_uri(*lake.place(name))), lake.arrow(name)
+        seen, told = readers.table(reader, metadata_uri(*lake.location(name))), lake.arrow(name)
         if seen.column_names != told.column_names or rows_of(seen) != rows_of(told):
             found.append(f"{name} at {lake.checkpoint_ts}: {seen.num_rows} rows, not {told.num_rows}")
     return found

@@ -82,7 +82,7 @@ def test_killed_again_and_again(tmp_path: Path, readers: Readers, seed: int) -> 
     assert lives > 1
     assert different(tmp_path, readers) == []
     for name in Lake(str(tmp_path)).tables():
-        uri, version = Lake(str(tmp_path)).place(name)
+        uri, version = Lake(str(tmp_path)).location(name)
         paths = {f"metadata/{path.name}" for path in (Path(uri) / "metadata").iterdir()}
         assert min(versions_of(paths)) == version, name
         assert len(paths) <= 3 * len(versions_of(paths)), (name, paths)
@@ -95,9 +95,9 @@ def test_other_readers(recorded: Path, readers: Readers, reader: str) -> None:
     lake = Lake(str(recorded))
     for name in lake.tables():
         told = rows_of(shown(lake.arrow(name)))
-        assert rows_of(shown(readers.table(reader, metadata_uri(*lake.place(name))))) == told, name
+        assert rows_of(shown(readers.table(reader, metadata_uri(*lake.location(name))))) == told, name
         if reader == "duckdb":
-            assert rows_of(shown(readers.table("duckdb-delta", lake.place(name)[0]))) == told, name
+            assert rows_of(shown(readers.table("duckdb-delta", lake.location(name)[0]))) == told, name
 
 
 def test_what_is_kept_stays_readable(tmp_path: Path, readers: Readers) -> None:

@@ -46,7 +46,7 @@ def test_equal_at_every_moment(tmp_path, recording, mapping):
         plain = [name for name in lake.tables() if not stored_schema(lake.stored(name)).mapped]
         assert {"never": plain == lake.tables(), "always": not plain, "auto": bool(plain)}[mapping]
         for name in plain:
-            uri, version = lake.place(name)
+            uri, version = lake.location(name)
             assert DeltaTable(uri, version=version).to_pyarrow_table().num_rows == lake.count(name), name
 
 

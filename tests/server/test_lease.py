@@ -47,8 +47,8 @@ def test_a_lease_is_renewed(clock: Clock, pair: tuple[Lease, Lease]) -> None:
         assert not two.step()
         clock.now_s += TTL_S / 4
 
-    assert two.found is not None
-    assert (two.found.address, two.epoch) == ("h1:8300", 1)
+    assert two.holder is not None
+    assert (two.holder.address, two.epoch) == ("h1:8300", 1)
 
 
 def test_a_silent_owner_is_followed(clock: Clock, pair: tuple[Lease, Lease]) -> None:

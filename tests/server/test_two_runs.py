@@ -118,9 +118,11 @@ class ServedRun(Run):
         """Run as often as the server wants it."""
         config: Any = SimpleNamespace(stuck_ms=60_000, target_ts=LAST_TS, changefeed=self)
         served = RunningFeed(
-            FeedId("default", self.name), config, HereHost(), lambda: self.owns, told=_nobody, ended=_nobody
+            FeedId("default", self.name), config, HereHost(), lambda: self.owns, on_report=_nobody, on_exit=_nobody
         )
-        end = served._tries()
+        served._run()
+        end = served._outcome
+        assert end is not None
         self.ended, self.error = end.state == "finished", end.error
 
     def run(self, tasks: Tasks, on_progress: Any, stop: threading.Event, until: int) -> Progress:

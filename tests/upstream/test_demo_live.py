@@ -136,7 +136,7 @@ def test_a_wrong_row_is_found(played):
     """One value changed in a data file of the lake is a difference of that row, column and table, at once."""
     run, _ = played
     root, session = str(run.chains[0].lake), run.upstream.session(2)
-    uri, version = Lake(root).place("bank.accounts")
+    uri, version = Lake(root).location("bank.accounts")
     stored = deltalog.load(uri, version)
     assert stored is not None
     path = Path(uri.removeprefix("file://")) / stored.files()[0].path

@@ -14,7 +14,7 @@ from tidegate.cli.sink import session_of
 from tidegate.model.errors import SinkError
 from tidegate.verify import compare as comparison
 from tidegate.verify.compare import ChunkPlan, ComparedTable, Key, RowHasher, compare_sides
-from tidegate.verify.database import DatabaseReader, WantedMoment, replica_at, upstream_at
+from tidegate.verify.database import DatabaseReader, RequestedMoment, replica_at, upstream_at
 
 pytestmark = pytest.mark.slow
 
@@ -89,7 +89,7 @@ def address(server: Server) -> str:
 def sides(upstream: Server, replica: Server, ts: int | None) -> Iterator[tuple[DatabaseReader, DatabaseReader]]:
     """Both sides, as the command opens them."""
     with closing(session_of(address(upstream))) as ours, closing(session_of(address(replica))) as theirs:
-        right, found = replica_at(theirs, "shop", WantedMoment(ts, 10), passes)
+        right, found = replica_at(theirs, "shop", RequestedMoment(ts, 10), passes)
         yield upstream_at(ours, found, passes), right
 
 

@@ -28,7 +28,7 @@ from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.progress import checkpoint_of, reached
 
 SILENCE_S = 1.0
-"""A source that brings nothing for so long has brought all."""
+"""A source that sends nothing for this long is taken to have sent everything."""
 
 
 @click.command()
@@ -37,10 +37,10 @@ SILENCE_S = 1.0
     "--source-uri", help="What has landed: changelog:///LAKE, kafka://HOST:PORT/TOPIC?protocol=..., tidb:///LOG"
 )
 @click.option("--sink-uri", help="The replica: mysql://USER:PASSWORD@HOST:PORT/ or tidb://...")
-@click.option("--until", metavar="now|TSO|TIME", help="Where it is to stand; without it, as far as all is resolved.")
-@click.option("-c", "--changefeed-id", "name", help="Whose progress it is; needed if several wrote to the replica.")
+@click.option("--until", metavar="now|TSO|TIME", help="The timestamp to bring it to; default: everything resolved.")
+@click.option("-c", "--changefeed-id", "name", help="The changefeed to continue; needed if several wrote here.")
 @click.option("--filter", "rules", multiple=True, metavar="RULE", help="Tables, such as 'shop.*' or '!shop.tmp_*'.")
-@click.option("--state-dir", metavar="DIRECTORY|URL", help="Of the changefeed, if it is there: less is read anew.")
+@click.option("--state-dir", metavar="DIRECTORY|URL", help="The changefeed's, if it still exists: less is read again.")
 @click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines on stdout.")
 @click.pass_context
 def apply(
@@ -55,12 +55,12 @@ def apply(
     state_dir: str | None,
     as_json: bool,
 ) -> None:
-    """Bring a replica in a database to one ts of its upstream, from what has landed, and end.
+    """Bring a replica in a database to one timestamp of its upstream from the changes that have landed, then exit.
 
-    It takes the place of the changefeed that wrote the replica; one that still runs is ended."""
+    It takes over from the changefeed that wrote the replica; one that still runs is ended."""
     until_ts = None if until is None else parse_ts(until, now_ms=time.time_ns() // 1_000_000)
     _, sink = addresses(read_document(path), source_uri, sink_uri)
-    at, last_ts, name = _position(sink, name)
+    checkpoint_ts, last_ts, name = _position(sink, name)
     if until_ts is not None and last_ts > until_ts:
         raise ConfigError(f"the replica is at {last_ts} already, later than --until {until_ts}")
     with tempfile.TemporaryDirectory() as own:
@@ -68,20 +68,20 @@ def apply(
             path, source_uri=source_uri, sink_uri=sink_uri, name=name, rules=rules, state_dir=state_dir or own
         )
         if not isinstance(config.sink, SqlOptions):
-            raise ConfigError("apply is for replicas in databases; other sinks: tidegate run --until")
+            raise ConfigError("apply is for replicas in databases; for other sinks, use tidegate run --until")
         brought = _bring(config, until_ts, as_json=as_json)
     if as_json:
-        say_json({"changefeed": config.name, "from_ts": at, "ts": brought})
+        say_json({"changefeed": config.name, "from_ts": checkpoint_ts, "ts": brought})
     else:
         say(f"the replica is as its upstream was at {brought} ({time_of(brought):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC)")
     if until_ts is not None and brought < until_ts:
-        say(f"what has landed is resolved up to {brought} only, not up to {until_ts}", err=True)
+        say(f"what has landed is resolved only up to {brought}, not up to {until_ts}", err=True)
         ctx.exit(1)
 
 
 def _position(sink: str, name: str | None) -> tuple[int, int, str | None]:
-    """The checkpoint of the replica, the ts of its last rows or DDL, and the changefeed that wrote them: 0 and `name`
-    where there is none yet."""
+    """Return the checkpoint of the replica, the timestamp of its last row or DDL, and the changefeed that wrote it: 0
+    and `name` if nothing was written yet."""
     session = session_of(sink)
     try:
         if not session.ask(sent.OWN_TABLES, values=(sent.DATABASE,)):
@@ -93,7 +93,7 @@ def _position(sink: str, name: str | None) -> tuple[int, int, str | None]:
 
 
 def _bring(config: FeedConfig, until: int | None, *, as_json: bool) -> int:
-    """Run the changefeed to `until`, or to all that is resolved; where it stands then."""
+    """Run the changefeed to `until`, or to everything resolved; return its checkpoint."""
     from tidegate.cli import options as logging
     from tidegate.config.changefeed import Changefeed
     from tidegate.engine import progress
@@ -103,7 +103,7 @@ def _bring(config: FeedConfig, until: int | None, *, as_json: bool) -> int:
         stop_on_signals() as stop,
         progress.display(json=as_json, color=True, out=sys.stdout, err=sys.stderr) as show,
     ):
-        done = Changefeed(config).run(on_progress=show, stop=stop, until=until, idle_s=SILENCE_S)
-        if until is None and (done.frontier_ts or 0) > (done.checkpoint_ts or 0) and not stop.is_set():
-            done = Changefeed(config).run(on_progress=show, stop=stop, until=done.frontier_ts, idle_s=SILENCE_S)
-    return done.checkpoint_ts or 0
+        outcome = Changefeed(config).run(on_progress=show, stop=stop, until=until, idle_s=SILENCE_S)
+        if until is None and (outcome.frontier_ts or 0) > (outcome.checkpoint_ts or 0) and not stop.is_set():
+            outcome = Changefeed(config).run(on_progress=show, stop=stop, until=outcome.frontier_ts, idle_s=SILENCE_S)
+    return outcome.checkpoint_ts or 0

@@ -18,7 +18,7 @@ from tidegate.config.uri import read_token
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.errors import ConfigError
 from tidegate.model.host import reaches_others
-from tidegate.server.web_server import listening, place_of
+from tidegate.server.web_server import address_of, listening
 from tidegate.server.web_server import serve as serve_until
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -26,15 +26,15 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.group()
 def catalog() -> None:
-    """Name the tables of a lake for readers of Iceberg."""
+    """Serve the tables of a lake to readers of Iceberg."""
 
 
 @catalog.command()
 @click.argument("root", metavar="LAKE")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address; one of the network needs a token.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address; a public one needs a token.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8181, show_default=True, help="Port; 0: a free one.")
-@click.option("--token-file", type=_FILE, help="Answer only those who send the text of this file as bearer token.")
-@click.option("--tls-cert", type=_FILE, help="Speak TLS with this certificate (PEM, with its chain).")
+@click.option("--token-file", type=_FILE, help="File with the bearer token that clients must send.")
+@click.option("--tls-cert", type=_FILE, help="Serve TLS with this certificate (PEM, with its chain).")
 @click.option("--tls-key", type=_FILE, help="The certificate's key (PEM).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def serve(
@@ -58,7 +58,7 @@ def serve(
         raise ConfigError("--tls-cert and --tls-key belong together")
     web = web_server(application(lake_root(root), token), Tls(tls_cert or "", tls_key or ""))
     with stop_on_signals(interrupts=False) as stop, listening(host, port, "--port") as listener:
-        address = f"{'https' if tls_cert else 'http'}://{place_of(listener)}"
+        address = f"{'https' if tls_cert else 'http'}://{address_of(listener)}"
         serve_until(web, listener, stop, begun=lambda: _tell(address, root, as_json=as_json))
 
 

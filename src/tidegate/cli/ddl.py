@@ -23,7 +23,7 @@ from tidegate.source.tidb_ddl import statements
 
 
 class _Line(msgspec.Struct):
-    """A statement, and what of its session decides how it is read; the collation has no say in the text."""
+    """A statement with the session variables that affect how it is parsed; the collation does not affect the text."""
 
     sql: str
     sql_mode: str = ""
@@ -33,7 +33,7 @@ class _Line(msgspec.Struct):
 
 @click.group()
 def ddl() -> None:
-    """Look at DDL statements."""
+    """Show DDL statements as they are replicated."""
 
 
 @ddl.command()
@@ -42,20 +42,20 @@ def ddl() -> None:
 def restore(*, as_json: bool, file: IO[str]) -> None:
     """Print DDL statements as TiCDC sends them; FILE holds statements, - (or nothing) is standard input."""
     failed = False
-    for number, line in enumerate(file if as_json else statements(file.read()), 1):
-        if as_json and not line.strip():
+    for number, text in enumerate(file if as_json else statements(file.read()), 1):
+        if as_json and not text.strip():
             continue
-        given = _parsed(line, number) if as_json else _Line(line)
+        line = _parsed(text, number) if as_json else _Line(text)
         try:
-            text = restore_ddl(given.sql, given.sql_mode.split(","), given.charset).text
+            restored = restore_ddl(line.sql, line.sql_mode.split(","), line.charset).text
         except SqlError as error:
             failed = True
             if not as_json:
-                say(f"error {error.code}: statement {number} goes as it is: {error}", err=True)
-            text, found = given.sql, {"error": str(error)}
+                say(f"error {error.code}: statement {number} is sent unchanged: {error}", err=True)
+            restored, result = line.sql, {"error": str(error)}
         else:
-            found = {"restored": text}
-        click.echo(msgspec.json.encode(found) if as_json else text)
+            result = {"restored": restored}
+        click.echo(msgspec.json.encode(result) if as_json else restored)
     sys.exit(int(failed))
 
 

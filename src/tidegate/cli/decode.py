@@ -46,7 +46,7 @@ _GONE: Final = object()
 
 
 def printer() -> Callable[[Text], None]:
-    """Print blocks on standard output, unwrapped."""
+    """Print blocks on standard output without wrapping."""
     console = Console(highlight=False, soft_wrap=True, emoji=False, markup=False)
     return console.print
 
@@ -80,7 +80,7 @@ def block(event: Event) -> Text:
 
 
 def error_block(error: Json) -> Text:
-    """Return the block of a message that could not be read."""
+    """Return the block of a message that could not be decoded."""
     where = error.get("place") or f"message {error['message_index']}"
     return Text.assemble(("ERROR", "bold red"), f" {where}  {error['code']}\n  {_plain(str(error['error']))}\n")
 
@@ -151,7 +151,7 @@ def _statement(query: str) -> str:
 
 
 def _moment(ts: int | None, ms: int | None) -> str:
-    """A timestamp as number and wall time; the time alone when that is all there is."""
+    """Return a timestamp as number and time of day; the time alone if there is no number."""
     if ts is None:
         return "no time" if ms is None else f"{_time(ms)} (es; no commit_ts)"
     return f"{ts}  {_time(physical_ms(ts))}"
@@ -171,7 +171,7 @@ def _plain(text: str) -> str:
 UPSTREAM: Final = "large-message-upstream-uri"
 
 Message: TypeAlias = tuple[bytes | None, bytes | None, str]
-"""Key, value and place (topic/partition/offset; "" in a file)."""
+"""Key, value and position (topic/partition/offset; "" in a file)."""
 
 
 @click.command()
@@ -186,9 +186,9 @@ Message: TypeAlias = tuple[bytes | None, bytes | None, str]
     "upstream",
     metavar="URI",
     callback=address,
-    help="Rows cut to their key: read from mysql://USER:PASSWORD@HOST:PORT/.",
+    help="Complete rows cut to their key from mysql://USER:PASSWORD@HOST:PORT/.",
 )
-@click.option("--pretty", is_flag=True, help="A block an event for people, instead of JSON.")
+@click.option("--pretty", is_flag=True, help="Print a readable block per event, instead of JSON.")
 @click.argument("file", default="-", metavar="[FILE]")
 def decode(
     *,
@@ -214,17 +214,17 @@ def decode(
         from tidegate.source.kafka_fetch import messages
 
         framed = messages(kafka_topics(source, options))
-    found = _events(framed, options)
+    events = _events(framed, options)
     cut: list[str] = []
-    whole = (event for _, event in whole_events(found, options, partial(_cut, cut)))
-    failed = _blocks(whole) if pretty else _lines(whole)
+    whole = (event for _, event in whole_events(events, options, partial(_cut, cut)))
+    failed = _print(whole, pretty=pretty)
     if failed or cut:
         click.get_current_context().exit(1)
 
 
-def _cut(told: list[str], place: str, error: TidegateError) -> None:
-    told.append(place)
-    say(f"warning {error.code}: {place}: {error}", err=True)
+def _cut(positions: list[str], position: str, error: TidegateError) -> None:
+    positions.append(position)
+    say(f"warning {error.code}: {position}: {error}", err=True)
 
 
 def _options(
@@ -243,36 +243,31 @@ def _options(
         raise click.UsageError(str(error)) from error
 
 
-def _lines(found: Iterator[Event | Json]) -> bool:
-    """Prints a JSON object a line; whether there were errors."""
-    out, failed = sys.stdout.buffer, False
-    for each in found:
-        failed = failed or isinstance(each, dict)
-        out.write(render(each if isinstance(each, dict) else event_object(each)) + b"\n")
-    out.flush()
-    return failed
-
-
-def _blocks(found: Iterator[Event | Json]) -> bool:
-    """Prints a block an event; whether there were errors."""
-    out, failed = printer(), False
-    for each in found:
-        failed = failed or isinstance(each, dict)
-        out(error_block(each) if isinstance(each, dict) else block(each))
+def _print(events: Iterator[Event | Json], *, pretty: bool) -> bool:
+    """Print a JSON object per line, or a block per event; return True if there were errors."""
+    lines, blocks, failed = sys.stdout.buffer, printer(), False
+    for event in events:
+        failed = failed or isinstance(event, dict)
+        if pretty:
+            blocks(error_block(event) if isinstance(event, dict) else block(event))
+        else:
+            lines.write(render(event if isinstance(event, dict) else event_object(event)) + b"\n")
+    lines.flush()
     return failed
 
 
 def _events(messages: Iterator[Message], options: DecodeOptions) -> Iterator[tuple[str, Event | Json]]:
-    """The events of all messages with their places, in order, and error objects where there are none."""
+    """Yield the events of all messages with their positions, in order, and error objects for messages that cannot be
+    decoded."""
     index = 0
     while True:
-        place = ""
+        position = ""
         try:
-            key, value, place = next(messages)
+            key, value, position = next(messages)
             for event in decode_message(key, value, options):
-                yield place or f"message {index}", event
+                yield position or f"message {index}", event
         except StopIteration:
             return
         except DecodeError as error:
-            yield place, error_object(index, error) | ({"place": place} if place else {})
+            yield position, error_object(index, error) | ({"place": position} if position else {})
         index += 1

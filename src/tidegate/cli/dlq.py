@@ -32,7 +32,7 @@ PREVIEW_BYTES = 32
 HEX_WIDTH = 16
 
 PLACE = click.argument("home", metavar="PLACE")
-AT = click.option("--at", "place", required=True, metavar="TOPIC/PARTITION/OFFSET", help="Which message.")
+AT = click.option("--at", "place", required=True, metavar="TOPIC/PARTITION/OFFSET", help="The message.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -45,7 +45,7 @@ def dlq() -> None:
 @PLACE
 @JSON
 def list_(home: str, *, as_json: bool) -> None:
-    """List dead letters, and the messages that the feed stands at."""
+    """List dead letters, and the messages that stopped the feed."""
     root = _root(home)
     letters = listed(opened_changelog(root), _checkpoint_ts(root))
     if as_json:
@@ -68,7 +68,7 @@ def list_(home: str, *, as_json: bool) -> None:
 @AT
 @JSON
 def show(home: str, place: str, *, as_json: bool) -> None:
-    """Show one message whole: why it cannot be read, and its bytes."""
+    """Show one message whole: why it cannot be decoded, and its bytes."""
     root = _root(home)
     letter, state = find(opened_changelog(root), parse_place(place), _checkpoint_ts(root))
     if as_json:
@@ -78,16 +78,16 @@ def show(home: str, place: str, *, as_json: bool) -> None:
     say(f"{letter.error_code} at byte {letter.error_offset}: {letter.error}")
     for name, body in (("key", letter.raw_key), ("value", letter.raw_value)):
         click.echo(f"{name}: none" if body is None else f"{name}: {len(body):,} bytes")
-        for at in range(0, len(body or b""), HEX_WIDTH):
-            piece = (body or b"")[at : at + HEX_WIDTH]
-            click.echo(f"  {at:08x}  {piece.hex(' '):<{HEX_WIDTH * 3}} {_ascii(piece)}")
+        for start in range(0, len(body or b""), HEX_WIDTH):
+            piece = (body or b"")[start : start + HEX_WIDTH]
+            click.echo(f"  {start:08x}  {piece.hex(' '):<{HEX_WIDTH * 3}} {_ascii(piece)}")
 
 
 @dlq.command("skip")
 @PLACE
 @AT
 def skip_(home: str, place: str) -> None:
-    """Let a halted feed leave out the message that it stands at."""
+    """Let a stopped feed skip the message that stopped it."""
     root = _root(home)
     path = skip(root, parse_place(place), checkpoint_ts=_checkpoint_ts(root))
     if path is None:
@@ -103,8 +103,8 @@ def skip_(home: str, place: str) -> None:
 @click.option("--value-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Bytes of the value.")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A decode option; may be repeated.")
 def replay_(home: str, place: str, key_file: Path | None, value_file: Path | None, settings: tuple[str, ...]) -> None:
-    """Decode a message again, with other bytes or options, and land it after all."""
-    at, root = parse_place(place), _root(home)
+    """Decode a message again, with other bytes or options, and append its rows."""
+    position, root = parse_place(place), _root(home)
     instead = Bytes(
         key_file.read_bytes() if key_file else None,
         value_file.read_bytes() if value_file else None,
@@ -112,7 +112,7 @@ def replay_(home: str, place: str, key_file: Path | None, value_file: Path | Non
     )
     with _held(root):
         before = _checkpoint_ts(root)
-        done = replay(root, at, instead, checkpoint_ts=before)
+        done = replay(root, position, instead, checkpoint_ts=before)
         after = _checkpoint_ts(root)
     if done.resolution is not None:
         click.echo(f"{place} reads well now; it will land when the feed starts again (recorded in {done.resolution})")
@@ -120,7 +120,7 @@ def replay_(home: str, place: str, key_file: Path | None, value_file: Path | Non
     if done.first_ts is not None and after >= done.first_ts:
         raise Fenced(
             f"{place}: {done.rows} rows were appended, but a running feed moved the checkpoint to {after} and "
-            "may have passed them. Touch those rows upstream, and stop the feed before replaying"
+            "may have passed them. Update those rows upstream, and stop the feed before replaying"
         )
     click.echo(f"{place}: {done.rows} rows and {done.ddls} DDLs were appended to the changelog")
 
@@ -131,8 +131,8 @@ def _root(home: str) -> str:
 
 
 def _held(root: str) -> AbstractContextManager[None]:
-    """Keep the feed out until the block ends, if its checkpoint is kept in a directory; a lake has no lock,
-    and an object store neither."""
+    """Keep the feed from running until the block ends, if its checkpoint is in a local directory; lakes and object
+    stores have no lock."""
     beside = _beside(root)
     return nullcontext() if beside is None else beside.held()
 
@@ -144,21 +144,21 @@ def _checkpoint_ts(root: str) -> int:
 
 
 def _beside(root: str) -> StateFiles | None:
-    """The checkpoint in a state directory whose changefeed has its changelog at `root`; None for a lake."""
-    place, _, name = root.rpartition("/")
-    if "://" in place:
-        beside = checkpoints_in(place, name)
+    """Return the checkpoint of the changefeed whose changelog is at `root`, in a state directory; None for a lake."""
+    state_dir, _, name = root.rpartition("/")
+    if "://" in state_dir:
+        beside = checkpoints_in(state_dir, name)
         return None if beside.kept() is None else beside
-    return checkpoints_in(place, name) if Path(f"{root}.lock").is_file() else None
+    return checkpoints_in(state_dir, name) if Path(f"{root}.lock").is_file() else None
 
 
 def _fields(letter: DeadLetter, state: str) -> dict[str, object]:
-    place: Place = letter.place
+    position: Place = letter.place
     return {
         "state": state,
-        "topic": place.topic,
-        "partition": place.partition,
-        "offset": place.offset,
+        "topic": position.topic,
+        "partition": position.partition,
+        "offset": position.offset,
         "code": letter.error_code,
         "reason": letter.error,
         "error_offset": letter.error_offset,

@@ -61,7 +61,7 @@ class Finding:
 @click.option("--fix", is_flag=True, help="Fetch the jars that are missing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(*, extras: tuple[str, ...], fix: bool, as_json: bool) -> None:
-    """Check Python, packages, Java, jars, ports and room on this machine, for the extras that are installed."""
+    """Check Python, packages, Java, jars, ports and disk space on this machine, for the installed extras."""
     if unknown := set(extras) - requirements().keys():
         raise ConfigError(f"--extra {min(unknown)}: one of {', '.join(sorted(requirements().keys() - {''}))}")
     judged = installed() | set(extras)
@@ -120,7 +120,7 @@ def diagnose(extras: frozenset[str] | None = None) -> list[Finding]:
         try:
             findings += check(extras)
         except TidegateError as fault:
-            findings.append(Finding(name, "fail", str(fault), "do what the line above says"))
+            findings.append(Finding(name, "fail", str(fault), "see the message above"))
     return findings
 
 
@@ -138,14 +138,14 @@ def _packages(extras: frozenset[str]) -> Iterator[Finding]:
     known = requirements()
     if not known[""]:
         yield Finding(
-            "packages", "fail", "tidegate runs without being installed", "make setup, or pip install tidegate"
+            "packages", "fail", "tidegate is not installed as a package", "make setup, or pip install tidegate"
         )
         return
     for extra in ("", *sorted(known.keys() & extras)):
         check = f"extra {extra}" if extra else "packages"
         lacking = {name: clauses for name, clauses in known[extra].items() if not satisfies(_version(name), clauses)}
         for name, clauses in lacking.items():
-            text = f"{name} {_version(name) or 'is missing'}, {clauses or 'any'} is wanted"
+            text = f"{name} {_version(name) or 'is missing'}, {clauses or 'any'} is required"
             yield Finding(check, "fail", text, f'pip install "{name}{clauses}"')
         if not lacking:
             yield Finding(check, "ok", f"{len(known[extra])} requirements are met")
@@ -215,7 +215,7 @@ def _disk(_: frozenset[str]) -> Iterator[Finding]:
 def _memory(_: frozenset[str]) -> Iterator[Finding]:
     try:
         import psutil
-    except ImportError:  # told by the check of packages
+    except ImportError:  # reported by the check of packages
         return
     limits = [psutil.virtual_memory().available]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):

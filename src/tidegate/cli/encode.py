@@ -55,9 +55,8 @@ def encode(
     """Write events as messages, byte for byte as TiCDC does.
 
     FILE holds event JSON lines as `tidegate decode` prints them, and `table` lines before the rows that name them; gzip
-    is recognised, and - (or nothing) is standard input.  Messages come with 4-byte big-endian lengths before key and
-    value.  --set dialect=newarch writes those of TiCDC's new architecture.
-    """
+    is recognised, and - (or nothing) is standard input.  Messages are written with 4-byte big-endian lengths before key
+    and value.  --set dialect=newarch selects the messages of TiCDC's new architecture."""
     config = settings_of(settings)
     if _protocol(protocol, config) == CSV:
         write_out(_csv_lines(file, CsvEncoder(_read(csv_options, config))))
@@ -67,8 +66,8 @@ def encode(
         raise click.UsageError("--storage is for canal-json without large-message-handle-option")
     for key, reason in ignored_keys(config).items():
         click.echo(f"note: {key} is ignored: {reason}", err=True)
-    if told := hour_twice(options.time_zone):
-        click.echo(f"note: {told}", err=True)
+    if warning := hour_twice(options.time_zone):
+        click.echo(f"note: {warning}", err=True)
     names = iter(Path(claim_names).read_text("utf-8").split()) if claim_names else random_names()
     encoder = BatchEncoder(options, now_ms=clock(now_ms), claims=ClaimFiles(options.claim_check_storage_uri, names))
     framed = partial(_stored, options.terminator) if storage else _framed
@@ -81,7 +80,7 @@ def _protocol(protocol: str | None, config: Mapping[str, object]) -> str:
 
 
 def _read(read: Callable[[Mapping[str, object]], Options], config: Mapping[str, object]) -> Options:
-    """The result of `read` for the configuration; a usage error where it refuses it."""
+    """Return the result of `read` for the configuration; a usage error if it is refused."""
     try:
         return read(config)
     except ConfigError as error:
@@ -97,13 +96,13 @@ def _stored(terminator: str, message: Message) -> bytes:
 
 
 def _messages(file: str, encoder: BatchEncoder, framed: Callable[[Message], bytes]) -> Iterator[bytes | RefusedMessage]:
-    """The messages of all lines in order, and the lines that gave none."""
+    """Yield the messages of all lines in order, and the lines that could not be encoded."""
     reader = EventReader()
     for number, line in enumerate(_lines(file), 1):
         try:
-            found = reader.read(line) if line.strip() else None
-            if found is not None:
-                yield from map(framed, encoder.append(found.event, found.table, found.row_key))
+            item = reader.read(line) if line.strip() else None
+            if item is not None:
+                yield from map(framed, encoder.append(item.event, item.table, item.row_key))
         except EncodeError as error:
             yield RefusedMessage(f"line {number}", error)
     yield from map(framed, encoder.flush())
@@ -114,12 +113,12 @@ def _csv_lines(file: str, encoder: CsvEncoder) -> Iterator[bytes | RefusedMessag
     reader, last = EventReader(), None
     for number, line in enumerate(_lines(file), 1):
         try:
-            found = reader.read(line) if line.strip() else None
-            if found is None or found.table is None or isinstance(found.event, Ddl | Resolved):
+            item = reader.read(line) if line.strip() else None
+            if item is None or item.table is None or isinstance(item.event, Ddl | Resolved):
                 continue
-            written = encoder.row(found.event, found.table)
-            yield written if found.table is last else encoder.header(found.table) + written
-            last = found.table
+            written = encoder.row(item.event, item.table)
+            yield written if item.table is last else encoder.header(item.table) + written
+            last = item.table
         except EncodeError as error:
             yield RefusedMessage(f"line {number}", error)
 

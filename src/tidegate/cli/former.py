@@ -13,14 +13,14 @@ from tidegate.config.uri import mask_text
 
 
 def renamed(former: str, words: Iterable[str]) -> str:
-    """Return what to type instead of a former command, with passwords masked."""
+    """Return the command that replaces a former one, with passwords masked."""
     from tidegate.config import registry  # noqa: F401  it declares the parameters that are shown
 
     return f"`tidegate {former}` is now: tidegate verify {' '.join(map(shlex.quote, map(mask_text, words)))}"
 
 
 def former_verify(former: str) -> click.Command:
-    """Return the hidden command `former`, a usage error."""
+    """Return the hidden command `former`, which fails with a usage error that names its replacement."""
 
     @click.command("verify", hidden=True, add_help_option=False, context_settings={"ignore_unknown_options": True})
     @click.argument("words", nargs=-1, type=click.UNPROCESSED)

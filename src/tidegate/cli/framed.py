@@ -36,7 +36,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 class RefusedMessage(NamedTuple):
-    """A message that could not be processed: its position ("" where the error states it itself) and the error."""
+    """A message that could not be processed: its position ("" if the error states it) and the error."""
 
     place: str
     error: TidegateError
@@ -44,7 +44,7 @@ class RefusedMessage(NamedTuple):
 
 @contextmanager
 def unzipped(file: str) -> Iterator[BufferedIOBase]:
-    """The bytes of a file or of standard input (-), gzip or plain; click's error where they cannot be read."""
+    """Open a file or standard input (-), gzip or plain; raises click's error if it cannot be read."""
     try:
         with click.open_file(file, "rb") as raw:
             stream = raw if isinstance(raw, BufferedReader) else BufferedReader(cast("RawIOBase", raw))
@@ -55,30 +55,30 @@ def unzipped(file: str) -> Iterator[BufferedIOBase]:
 
 
 def framed_messages(file: str) -> Iterator[tuple[bytes, bytes]]:
-    """Return the messages of a framed file; click's error where the file cannot be read."""
+    """Yield the messages of a framed file; raises click's error if it cannot be read."""
     with unzipped(file) as stream:
         yield from read_frames(stream)
 
 
 def settings_of(words: tuple[str, ...], option: str = "--set") -> dict[str, object]:
     """Return the keys and values of a repeated KEY=VALUE option."""
-    found: dict[str, object] = {}
+    pairs: dict[str, object] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
             raise click.UsageError(f"{option} {word}: write KEY=VALUE")
-        found[key.strip()] = value.strip() or value
-    return found
+        pairs[key.strip()] = value.strip() or value
+    return pairs
 
 
-def write_out(found: Iterable[bytes | RefusedMessage]) -> None:
-    """Write messages, report refused ones; status 1 if any was refused."""
+def write_out(messages: Iterable[bytes | RefusedMessage]) -> None:
+    """Write messages and report refused ones; exit with status 1 if any was refused."""
     failed = False
-    for part in found:
+    for part in messages:
         if isinstance(part, RefusedMessage):
             failed = True
-            place = f"{part.place}: " if part.place else ""
-            say(f"error {part.error.code}: {place}{part.error}", err=True)
+            position = f"{part.place}: " if part.place else ""
+            say(f"error {part.error.code}: {position}{part.error}", err=True)
         else:
             sys.stdout.buffer.write(part)
     sys.stdout.buffer.flush()
@@ -87,25 +87,25 @@ def write_out(found: Iterable[bytes | RefusedMessage]) -> None:
 
 
 def address(_context: click.Context, option: click.Parameter, uri: str | None) -> str | None:
-    """Return the address that an option names: itself, or what a file or a variable holds."""
+    """Return the address that an option names: itself, or the content of a file or variable."""
     return None if uri is None else resolve_uri(uri, option.opts[0])
 
 
 def clock(now_ms: int | None) -> Callable[[], int]:
-    """Canal-JSON's clock in ms: it stands at `now_ms` if that is given."""
+    """Return Canal-JSON's clock in ms; it stands still at `now_ms` if that is set."""
     return (lambda: time.time_ns() // 1_000_000) if now_ms is None else lambda: now_ms
 
 
 def whole_events(
-    found: Iterable[tuple[Where, Found]], options: DecodeOptions, refused: Callable[[Where, TidegateError], None]
+    events: Iterable[tuple[Where, Found]], options: DecodeOptions, refused: Callable[[Where, TidegateError], None]
 ) -> Iterator[tuple[Where, Found | RowChange]]:
-    """Return events, cut rows completed where `options` say from what; `refused` is called for rows that remain so."""
+    """Yield events with cut rows completed as `options` say; `refused` is called for rows that stay cut."""
     if not (options.claim_check_storage_uri or options.upstream_uri):
-        yield from found
+        yield from events
         return
     from tidegate.source.large import WINDOW, WholeRows
 
-    reader, rest = WholeRows(options), iter(found)
+    reader, rest = WholeRows(options), iter(events)
     try:
         while window := list(islice(rest, WINDOW)):
             wholes = reader.whole([event for _, event in window if reader.makes_whole(event)])
@@ -147,7 +147,8 @@ _OTHER: Final = {"open-protocol": "canal-json", "canal-json": "open-protocol"}
 
 
 def target_options(config: dict[str, object], protocol: str | None, read: DecodeOptions) -> EncodeOptions:
-    """Return the encoder's options of a transcoding; ConfigError for options that need more than messages carry."""
+    """Return the encoder's options of a transcoding. Raises ConfigError for options that need more than messages
+    carry."""
     named = any(key.rpartition(".")[2] == "protocol" for key in config)
     written = encode_options(config, protocol or (None if named else _OTHER[read.protocol]))
     if written.content_compatible and written.protocol == "canal-json" and read.protocol == "open-protocol":

@@ -80,7 +80,7 @@ def _csv(rows: pa.Table) -> None:
 
 
 def _field(value: Any) -> str:
-    """A field of a CSV line: nothing for NULL, quotes around what could be read otherwise."""
+    """Return a field of a CSV line: nothing for NULL, in quotes if it could be misread."""
     if value is None:
         return ""
     text = _text(value)
@@ -166,7 +166,7 @@ if TYPE_CHECKING:
     from tidegate.lakes.live import Live
 
 PASSES_MAX: Final = 1_000
-"""A feed that runs meanwhile makes new work; a pass is no longer than its tables are many."""
+"""Most passes; a feed that runs meanwhile makes new work."""
 LIMITS: Final = {
     "snapshot-retention": "snapshot_ms",
     "changelog-retention": "changelog_ms",
@@ -176,13 +176,13 @@ LIMITS: Final = {
 
 @click.command()
 @click.argument("root", metavar="LAKE")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--snapshot-retention", metavar="TIME", help="How long snapshots stay, such as 24h (the feed's).")
 @click.option("--changelog-retention", metavar="TIME", help="How long applied rows stay in the changelog (the feed's).")
 @click.option("--recover-retention", metavar="TIME", help="How long rows of dropped tables stay (the feed's).")
 def upkeep(*, root: str, dry_run: bool, as_json: bool, **times: str | None) -> None:
-    """Forget snapshots, delete files and fold small ones, as far as LAKE's limits allow. A feed may run meanwhile."""
+    """Expire snapshots, delete files and compact small ones, within LAKE's limits. A feed may run meanwhile."""
     from tidegate.changelog.changelog import Changelog
     from tidegate.engine.ports import LocalTasks
     from tidegate.model.errors import SinkError, TidegateError
@@ -191,23 +191,23 @@ def upkeep(*, root: str, dry_run: bool, as_json: bool, **times: str | None) -> N
     from tidegate.sink.delta.upkeep import FAILURES, LakeUpkeep, noted_limits
 
     options = DeltaOptions(root=lake_root(root), feed="")
-    limits = replace(noted_limits(options), **_given({name.replace("_", "-"): time for name, time in times.items()}))
+    limits = replace(noted_limits(options), **_limits({name.replace("_", "-"): time for name, time in times.items()}))
     lake = LakeUpkeep(options, limits, dry_run=dry_run)
     total: dict[str, int] = {}
     try:
         for _ in range(PASSES_MAX):
             changelog = Changelog(options.changelog_uri)
             changelog.refresh()
-            done = lake.run(latest(options), changelog.frontier(), LocalTasks(pickles=False).run)
-            _count(total, asdict(done.kept), asdict(done.trimmed))
-            if dry_run or not done.unfinished:
+            result = lake.run(latest(options), changelog.frontier(), LocalTasks(pickles=False).run)
+            _count(total, asdict(result.kept), asdict(result.trimmed))
+            if dry_run or not result.unfinished:
                 break
     except TidegateError:
         raise
     except FAILURES as error:
         raise SinkError(f"lake {root}: {error}") from error
     click.echo(
-        msgspec.json.encode({"dry_run": dry_run, **total}).decode() if as_json else _told(total, dry_run=dry_run)
+        msgspec.json.encode({"dry_run": dry_run, **total}).decode() if as_json else _report(total, dry_run=dry_run)
     )
 
 
@@ -217,7 +217,8 @@ def upkeep(*, root: str, dry_run: bool, as_json: bool, **times: str | None) -> N
 def project(*, root: str, as_json: bool) -> None:
     """Write the Iceberg metadata that kept snapshots of LAKE lack, and its embedded catalog. A feed may run meanwhile.
 
-    A feed with iceberg=on does so for what it publishes; this is for what was published before, or elsewhere."""
+    A feed with iceberg=on writes it for each snapshot; this adds it to earlier ones, or to those published
+    elsewhere."""
     from tidegate.engine.ports import LocalTasks
     from tidegate.sink.delta.iceberg_catalogs import EmbeddedCatalog, named
     from tidegate.sink.delta.iceberg_projection import project_lake
@@ -237,9 +238,7 @@ def project(*, root: str, as_json: bool) -> None:
 
 
 def lake_root(text: str, where: str = "LAKE", *others: str) -> str:
-    """Return the place of a lake that a path or an address names, a directory as an absolute path.
-
-    Raises what `place_of` does, and ConfigError for a directory that is no lake."""
+    """Return the address of a lake, a directory as an absolute path. Raises ConfigError if it is not a lake."""
     root = place_of(text, where, *others)
     if "://" in root:
         return root
@@ -248,15 +247,15 @@ def lake_root(text: str, where: str = "LAKE", *others: str) -> str:
     return str(Path(root).absolute())
 
 
-def _given(times: dict[str, str | None]) -> dict[str, int]:
-    given = {name: RawValue(f"--{name}", time) for name, time in times.items() if time is not None}
-    fields, _ = read_all({name: DELTA_SINK[name] for name in LIMITS}, given, ConfigError)
+def _limits(times: dict[str, str | None]) -> dict[str, int]:
+    limits = {name: RawValue(f"--{name}", time) for name, time in times.items() if time is not None}
+    fields, _ = read_all({name: DELTA_SINK[name] for name in LIMITS}, limits, ConfigError)
     values = msgspec.convert(fields, dict[str, int])
-    return {LIMITS[name]: values[str(DELTA_SINK[name].field)] for name in given}
+    return {LIMITS[name]: values[str(DELTA_SINK[name].field)] for name in limits}
 
 
-def _count(total: dict[str, int], kept: dict[str, object], trimmed: dict[str, object]) -> None:
-    named = {**kept, **{f"changelog_{name}": value for name, value in trimmed.items()}}
+def _count(total: dict[str, int], snapshots: dict[str, object], trimmed: dict[str, object]) -> None:
+    named = {**snapshots, **{f"changelog_{name}": value for name, value in trimmed.items()}}
     for name, value in named.items():
         if name in {"unfinished", "changelog_unfinished", "retired"}:
             continue
@@ -264,7 +263,7 @@ def _count(total: dict[str, int], kept: dict[str, object], trimmed: dict[str, ob
         total[name] = total.get(name, 0) + number
 
 
-def _told(total: dict[str, int], *, dry_run: bool) -> str:
+def _report(total: dict[str, int], *, dry_run: bool) -> str:
     verb = "would be " if dry_run else ""
     return "\n".join(
         [
@@ -283,15 +282,19 @@ T = TypeVar("T", bound=Callable[..., Any])
 
 @click.group()
 def lake() -> None:
-    """Look into a lake: its tables, its history, its rows at one moment."""
+    """Read a lake: its tables, its history, and its rows at one moment."""
 
 
 def _at(command: T) -> T:
     live = click.option(
-        "--live", is_flag=True, help="With what has landed but is not merged yet, exactly at the moment."
+        "--live", is_flag=True, help="Include changes that have landed but are not merged yet, exactly up to --at."
     )
     at = click.option(
-        "--at", default="latest", show_default=True, metavar="latest|TSO|TIME", help="The newest snapshot not above it."
+        "--at",
+        default="latest",
+        show_default=True,
+        metavar="latest|TSO|TIME",
+        help="The newest snapshot at or before it.",
     )
     return at(live(command))
 
@@ -299,7 +302,7 @@ def _at(command: T) -> T:
 _form = click.option(
     "--format", "form", default="table", show_default=True, type=click.Choice(FORMATS), help="How to print rows."
 )
-_limit = click.option("--limit", type=click.IntRange(0), help="At most so many rows.")
+_limit = click.option("--limit", type=click.IntRange(0), help="Maximum number of rows.")
 _root = click.argument("root", metavar="LAKE")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -307,8 +310,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def _view(root: str, at: str, *, live: bool) -> "Lake | Live":
     from tidegate.lakes.lake import Lake
 
-    found = Lake(lake_root(root)).at(at)
-    return found.live() if live else found
+    lake = Lake(lake_root(root)).at(at)
+    return lake.live() if live else lake
 
 
 @lake.command()
@@ -330,43 +333,44 @@ def show(*, root: str, at: str, live: bool, as_json: bool) -> None:
 
 
 def _shown(view: "Lake | Live", name: str) -> Mapping[str, object]:
-    """Description of a table; a live view has no single path for its rows."""
+    """Return the description of a table; a live view has no single path for its rows."""
     from tidegate.lakes.lake import Lake
 
     table = view.definition(name)
-    told: dict[str, object] = {"table": name, "key": ", ".join(table.handle_key)}
+    description: dict[str, object] = {"table": name, "key": ", ".join(table.handle_key)}
     group = (view.snapshot if isinstance(view, Lake) else view.base).group(table.incarnation)
     if group is not None:
-        told |= {"parked_ts": group.at.ts, "error": f"{group.code}: {group.message}"}
+        description |= {"parked_ts": group.at.ts, "error": f"{group.code}: {group.message}"}
     elif isinstance(view, Lake):
-        path, version = view.place(name)
-        told |= {"path": path, "version": version, "rows": view.count(name)}
-    return told
+        path, version = view.location(name)
+        description |= {"path": path, "version": version, "rows": view.count(name)}
+    return description
 
 
 @lake.command()
 @_root
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(0), help="The newest so many; 0 is all.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(0), help="Number of snapshots; 0 for all.")
 @_json
 def history(*, root: str, limit: int, as_json: bool) -> None:
-    """List the snapshots of LAKE that changed tables, with these, and the newest, which is the last."""
+    """List the snapshots of LAKE, newest last, each with the tables that it changed."""
     from tidegate.lakes.lake import Lake
 
-    for one in Lake(lake_root(root)).moves()[-limit:]:
+    for snapshot in Lake(lake_root(root)).moves()[-limit:]:
         if as_json:
-            told = {
-                "number": one.number,
-                "checkpoint_ts": one.checkpoint_ts,
-                "time": one.time.isoformat("T", "milliseconds"),
-                "published": one.published.isoformat("T", "milliseconds"),
-                "tables": one.tables,
-                "changed": one.changed,
-                "gone": one.gone,
+            line = {
+                "number": snapshot.number,
+                "checkpoint_ts": snapshot.checkpoint_ts,
+                "time": snapshot.time.isoformat("T", "milliseconds"),
+                "published": snapshot.published.isoformat("T", "milliseconds"),
+                "tables": snapshot.tables,
+                "changed": snapshot.changed,
+                "gone": snapshot.gone,
             }
-            say_json(told)
+            say_json(line)
             continue
-        moves = [*one.changed, *(f"-{name}" for name in one.gone)]
-        say(f"{one.number}  {one.checkpoint_ts}  {_time(one.checkpoint_ts)}  {', '.join(moves) or 'no table'}")
+        moves = [*snapshot.changed, *(f"-{name}" for name in snapshot.gone)]
+        when = f"{snapshot.checkpoint_ts}  {_time(snapshot.checkpoint_ts)}"
+        say(f"{snapshot.number}  {when}  {', '.join(moves) or 'no table'}")
 
 
 @lake.command()
@@ -390,29 +394,29 @@ def read(
 ) -> None:
     """Print the rows of TABLE (database.table) in LAKE.
 
-    Several --where for one column mean any of the values, for different columns all of them."""
+    Several --where for one column match any of the values, for different columns all of them."""
     from tidegate.cli.lake import tell
 
-    wanted, values = _names(columns), _values(where)
-    tell(_view(root, at, live=live).arrow(table, wanted, limit, where=values), form)
+    names, values = _names(columns), _values(where)
+    tell(_view(root, at, live=live).arrow(table, names, limit, where=values), form)
 
 
 _CONDITION: Final = re.compile(r"(?:`((?:[^`]|``)+)`|([^`=][^=]*))=(.*)", re.DOTALL)
 
 
 def _values(where: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    found: dict[str, list[str]] = {}
-    for one in where:
-        split = _CONDITION.fullmatch(one)
+    values: dict[str, list[str]] = {}
+    for condition in where:
+        split = _CONDITION.fullmatch(condition)
         if split is None:
-            raise InputError(f"--where {one}: expected COLUMN=VALUE")
+            raise InputError(f"--where {condition}: expected COLUMN=VALUE")
         quoted, plain, value = split.groups()
-        found.setdefault(plain or quoted.replace("``", "`"), []).append(value)
-    return found
+        values.setdefault(plain or quoted.replace("``", "`"), []).append(value)
+    return values
 
 
 def _names(columns: str | None) -> Sequence[str]:
-    """The columns that were asked for; a name with a comma stands in backquotes."""
+    """Return the requested columns; a name with a comma is written in backquotes."""
     if columns is None:
         return ()
     names: list[str] = []
@@ -437,7 +441,7 @@ def _names(columns: str | None) -> Sequence[str]:
 @_form
 @_limit
 def sql(*, root: str, query: str, at: str, live: bool, form: str, limit: int | None) -> None:
-    """Print the rows of QUERY, Spark's SQL, over the tables of LAKE (database.table), all at one moment."""
+    """Print the result of QUERY, in Spark's SQL, over the tables of LAKE (database.table), all at one moment."""
     from tidegate.cli.lake import tell
 
     frame = _view(root, at, live=live).sql(query)
@@ -446,13 +450,13 @@ def sql(*, root: str, query: str, at: str, live: bool, form: str, limit: int | N
 
 @lake.command()
 @_root
-@click.option("--catalog", metavar="NAME", help="The catalog of the session that gets the names.")
+@click.option("--catalog", metavar="NAME", help="The session's catalog to register them in.")
 def register(*, root: str, catalog: str | None) -> None:
-    """Print the SQL that names the tables of LAKE in a metastore of Spark's (Hive, Unity, Glue)."""
+    """Print the SQL that registers the tables of LAKE in a metastore of Spark (Hive, Unity, Glue)."""
     from tidegate.lakes.lake import Lake, statements
 
-    found = Lake(lake_root(root))
-    for statement in statements(found.options, found.snapshot, catalog):
+    lake = Lake(lake_root(root))
+    for statement in statements(lake.options, lake.snapshot, catalog):
         say(f"{statement};")
 
 

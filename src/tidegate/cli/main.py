@@ -54,7 +54,7 @@ UPSTREAM: Final[Mapping[str, str]] = {
 }
 """Commands that come with the embedded TiDB."""
 FORMER: Final = {"cache": "tidegate.cli.former:cache"}
-"""Commands of old that say what they are now; no help names them."""
+"""Former commands, which fail with the name of their replacement; not listed in help."""
 HELP: Final = {"demo": UPSTREAM["demo"], **{name: line for name, (_, line) in COMMANDS.items()}, **UPSTREAM}
 _EXTRAS: Final = {
     **dict.fromkeys(("confluent_kafka",), "kafka"),
@@ -81,14 +81,14 @@ INTERRUPTED: Final = 130
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called, and that turns our errors into one line."""
+    """A group that imports a command when it is called, and prints Tidegate's errors as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names in the order of the table."""
         return list(HELP)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return the command, imported now; None for an unknown name."""
+        """Import and return a command; None for an unknown name."""
         if cmd_name not in HELP and cmd_name not in FORMER:
             return None
         try:
@@ -99,14 +99,14 @@ class LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete a name, without importing a command."""
+        """Complete a command's name without importing it."""
         names = [CompletionItem(name, help=line) for name, line in HELP.items() if name.startswith(incomplete)]
         return names or click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command of the first word; for a name that is nearly right the error suggests the right one."""
+        """Return the command of the first word; the error for an unknown one suggests the nearest name."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in HELP and name not in FORMER:
             import difflib
@@ -116,12 +116,12 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The help page, without importing a command."""
+        """Write the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(HELP.items()))
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
-        """Run the command line; errors of ours become one line and an exit status."""
+        """Run the command line; errors of Tidegate are printed as one line and set the exit status."""
         words = list(sys.argv[1:] if args is None else args)
         debug = "--debug" in words[:1] or os.environ.get("TIDEGATE_DEBUG", "") not in {"", "0"}
         try:
@@ -133,7 +133,7 @@ class LazyGroup(click.Group):
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an interrupt has an exit status of its own."""
+        """Run the command; an interrupt sets an exit status of its own."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -141,9 +141,9 @@ class LazyGroup(click.Group):
 
 
 def _load(name: str) -> object:
-    """The command; raises EnvironmentFault for one of the embedded TiDB where that is not installed."""
-    if place := FORMER.get(name) or COMMANDS.get(name, ("",))[0]:
-        module, _, attribute = place.partition(":")
+    """Return the command. Raises EnvironmentFault for one of the embedded TiDB if that is not installed."""
+    if target := FORMER.get(name) or COMMANDS.get(name, ("",))[0]:
+        module, _, attribute = target.partition(":")
         return getattr(importlib.import_module(module), attribute)
     for command in entry_points(group="tidegate.commands", name=name):
         return command.load()
@@ -168,7 +168,8 @@ def _fault(error: Exception, words: Sequence[str]) -> TidegateError | None:
 
 
 def _missing(error: ModuleNotFoundError, command: str) -> EnvironmentFault:
-    """The error that says which package to install. An own module that is missing is a release without the command."""
+    """Return the error that names the package to install; a missing module of Tidegate's own is a command that this
+    release lacks."""
     name = (error.name or "").partition(".")[0]
     what = f"command {command!r}"
     if name == "tidegate":

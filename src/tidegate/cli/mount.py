@@ -51,7 +51,7 @@ class _Line(msgspec.Struct, gc=False):
 
 
 @click.command()
-@click.option("--force-replicate", is_flag=True, help="Rows of tables without a primary or NOT NULL unique key, too.")
+@click.option("--force-replicate", is_flag=True, help="Include tables without a primary or NOT NULL unique key.")
 @click.option("--time-zone", metavar="ZONE", default="UTC", show_default=True, help="The zone of TIMESTAMP values.")
 @click.argument("file", default="-", metavar="[FILE]")
 def mount(*, force_replicate: bool, time_zone: str, file: str) -> None:
@@ -65,13 +65,13 @@ def mount(*, force_replicate: bool, time_zone: str, file: str) -> None:
     out = sys.stdout.buffer
     for line in _lines(file):
         try:
-            found = _step(line, history, mounter)
+            row = _step(line, history, mounter)
         except TidegateError as error:
             failed = failed or not isinstance(error, SchemaError)
             say(f"error {error.code}: commit_ts {line.commit_ts}, key {line.key.hex()}: {error}", err=True)
             continue
-        if found is not None:
-            out.write(render(_row(found, line.start_ts)) + b"\n")
+        if row is not None:
+            out.write(render(_row(row, line.start_ts)) + b"\n")
     out.flush()
     if failed:
         click.get_current_context().exit(1)
@@ -99,15 +99,15 @@ def _lines(file: str) -> Iterator[_Line]:
         raise InputError(f"{file} cannot be read: {error.message}") from error
 
 
-def _decoded(decoder: msgspec.json.Decoder[_Line], text: bytes, place: str) -> _Line:
+def _decoded(decoder: msgspec.json.Decoder[_Line], text: bytes, position: str) -> _Line:
     try:
         return decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise InputError(f"{place}: {error}; give a recording of keys and values") from error
+        raise InputError(f"{position}: {error}; expected a recording of keys and values") from error
 
 
 def _row(mounted: Mounted, start_ts: int) -> Json:
-    """The event as recordings have it: what event JSON has, and the ids that only keys and definitions tell."""
+    """Return the event as recordings have it: event JSON, and the ids that only keys and definitions hold."""
     row, table, handle = mounted.row, mounted.table, mounted.handle
     before, after = images(row)
     shown = event_object(row)
@@ -153,7 +153,7 @@ def _column(shown: Json, plan: ColumnPlan, field: Field, value: Value) -> Json:
 
 
 def _datum_text(datum: Datum) -> str:
-    """A column of a handle as TiDB prints it: as the key holds it, so a time is its packed number."""
+    """Return a handle column as TiDB prints it: as encoded in the key, so a time is its packed number."""
     if isinstance(datum, bytes):
         return datum.decode("utf-8", "replace")
     if isinstance(datum, DecimalDatum):

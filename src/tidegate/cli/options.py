@@ -56,7 +56,7 @@ def _trace(record: logging.LogRecord) -> str:
 
 
 def configure(*, level: int = logging.WARNING, json: bool = False, file: str = "") -> None:
-    """Send all records from `level` on to stderr, or to the end of a file."""
+    """Log records from `level` on to stderr, or append them to a file."""
     handler = logging.FileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if json else _Text())
     logging.basicConfig(level=level, handlers=[handler], force=True)
@@ -66,7 +66,7 @@ def configure(*, level: int = logging.WARNING, json: bool = False, file: str = "
 
 
 def conf_of(master: str | None, settings: tuple[str, ...]) -> dict[str, str]:
-    """Return the settings of Spark that the options give. BadParameter for words that are no setting."""
+    """Return the Spark settings of the options. Raises BadParameter for text that is not NAME=VALUE."""
     if wrong := [setting for setting in settings if "=" not in setting]:
         raise click.BadParameter(f"{wrong[0]!r} is not NAME=VALUE", param_hint="--conf")
     conf = dict(setting.split("=", 1) for setting in settings)

@@ -8,19 +8,18 @@ import click
 from tidegate.cli.say import say, say_json
 
 STEP_BYTES = 50_000_000
-"""Between two lines of progress."""
+"""Bytes between two lines of progress."""
 
 
 @click.command()
 @click.argument("target", metavar="OUT.tar.gz", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--python", is_flag=True, help="With this Python itself, for machines that have none of its version.")
-@click.option("--with", "also", multiple=True, metavar="PACKAGE", help="With another installed package.")
+@click.option("--python", is_flag=True, help="Include this Python, for machines that lack its version.")
+@click.option("--with", "also", multiple=True, metavar="PACKAGE", help="Include another installed package.")
 @click.option("--json", "as_json", is_flag=True, help="Report as JSON lines on stdout.")
 def pack(*, target: Path, python: bool, also: tuple[str, ...], as_json: bool) -> None:
     """Write an archive for `spark-submit --archives OUT.tar.gz#tidegate`.
 
-    It holds Tidegate and the packages that it needs, as they are installed here; not PySpark, which executors have.
-    """
+    It holds Tidegate and the packages that it needs, as installed here, without PySpark, which executors have."""
     from tidegate.spark.archive import EXECUTORS_PYTHON, UNPACKED, members, write_archive
 
     reported = 0

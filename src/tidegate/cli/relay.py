@@ -67,7 +67,7 @@ from tidegate.source.kafka_fetch import Gathered, Partition
 
 
 class RelayTarget(NamedTuple):
-    """The target: the default topic, the encoder's options, the dispatchers and which updates are split."""
+    """The target: the default topic, the encoder's options, the dispatchers and the updates to split."""
 
     topic: str
     options: EncodeOptions
@@ -109,7 +109,7 @@ class Relay:
         self.rows = self.ddls = self.watermarks = 0
 
     def send(self, events: Iterable[RowChange | Ddl | Resolved]) -> None:
-        """Write events, which are in commit order. Raises SinkError, and ConfigError for rules that do not fit."""
+        """Write events, in commit order. Raises SinkError, and ConfigError for rules that do not apply to a table."""
         for (ts, control), run in groupby(events, _moment):
             if not control:
                 self._rows(list(run))  # type: ignore[arg-type]  # _moment tells rows from the others
@@ -124,18 +124,18 @@ class Relay:
                     self._refused(f"commit_ts {ts}", error)
 
     def flush(self) -> None:
-        """Return when everything is with the broker."""
-        for place, encoder in self._encoders.items():
-            self._put(place, encoder.flush())
+        """Return when the broker has acknowledged everything."""
+        for target_partition, encoder in self._encoders.items():
+            self._put(target_partition, encoder.flush())
         self._writer.flush()
 
     def _rows(self, rows: Sequence[RowChange]) -> None:
-        """The rows of one commit_ts; those of a table stay in their order, cut ones among them."""
+        """Write the rows of one commit_ts; those of a table keep their order, split ones among them."""
         tables: dict[TableName, list[RowChange]] = {}
         for row in rows:
             tables.setdefault(TableName(row.schema, row.table), []).append(row)
-        for name, mine in tables.items():
-            for wire, run in groupby(mine, self._followed.wire):
+        for name, table_rows in tables.items():
+            for wire, run in groupby(table_rows, self._followed.wire):
                 self._run(name, wire, list(run))
 
     def _run(self, name: TableName, wire: WireTable, rows: Sequence[RowChange]) -> None:
@@ -143,23 +143,23 @@ class Relay:
         partitions = self._writer.partitions(plan.topic)
         for row in splitter.transaction([msgspec.structs.replace(row, fields=plan.fields) for row in rows]):
             try:
-                place = (plan.topic, plan.route(row, partitions).partition)
-                self._put(place, self._of(place).append(row, wire))
+                target_partition = (plan.topic, plan.route(row, partitions).partition)
+                self._put(target_partition, self._of(target_partition).append(row, wire))
                 self.rows += 1
             except EncodeError as error:
                 self._refused(f"{name} at ts {row.commit_ts}", error)
 
     def _plan(self, name: TableName, wire: WireTable) -> tuple[TablePlan, Splitter]:
-        found = self._plans.get((name, wire))
-        if found is None:
+        plan_and_splitter = self._plans.get((name, wire))
+        if plan_and_splitter is None:
             plan = self._router.plan(name, wire.fields, self._followed.state.table(name))
-            found = self._plans[name, wire] = plan, Splitter.of(self._target.split, plan)
+            plan_and_splitter = self._plans[name, wire] = plan, Splitter.of(self._target.split, plan)
             self._tables[name] = None
             self._known.note([plan.topic])
-        return found
+        return plan_and_splitter
 
     def _ddl(self, ddl: Ddl) -> None:
-        """Everything before it is with the broker before it is sent, and it is before what follows is."""
+        """Write a DDL: everything before it is acknowledged before it is sent, and it before anything that follows."""
         messages = self._control.append(ddl)
         self.flush()
         statements = read_statements(ddl)
@@ -189,8 +189,8 @@ class Relay:
 
     def _resolved(self, resolved: Resolved) -> None:
         messages = self._control.append(resolved)
-        for place, encoder in self._encoders.items():
-            self._put(place, encoder.flush())
+        for target_partition, encoder in self._encoders.items():
+            self._put(target_partition, encoder.flush())
         topics = self._router.watermark_topics(self._tables)
         for topic in topics:
             for partition in range(self._writer.partitions(topic)):
@@ -200,15 +200,15 @@ class Relay:
         self._known.resolved(resolved.ts, topics)
         self.watermarks += bool(messages)
 
-    def _of(self, place: tuple[str, int]) -> BatchEncoder:
-        found = self._encoders.get(place)
-        if found is None:
-            found = self._encoders[place] = self._encoder()
-        return found
+    def _of(self, target_partition: tuple[str, int]) -> BatchEncoder:
+        encoder = self._encoders.get(target_partition)
+        if encoder is None:
+            encoder = self._encoders[target_partition] = self._encoder()
+        return encoder
 
-    def _put(self, place: tuple[str, int], messages: Sequence[Message]) -> None:
+    def _put(self, target_partition: tuple[str, int], messages: Sequence[Message]) -> None:
         for message in messages:
-            self._writer.send(*place, message.key, message.value)
+            self._writer.send(*target_partition, message.key, message.value)
 
 
 def _moment(event: RowChange | Ddl | Resolved) -> tuple[int | None, bool]:
@@ -228,11 +228,11 @@ def _gone(statement: Statement, ddl: Ddl) -> Iterator[TableName]:
 
 
 _UNKNOWN: Final = -1
-"""Messages do not tell the start_ts of a transaction."""
+"""Messages do not carry the start_ts of a transaction."""
 
 
 class Receiver(Protocol):
-    """Receiver of events: a relay."""
+    """Receives the events that a filter passes."""
 
     def send(self, events: Iterable[RowChange | Ddl | Resolved]) -> None:
         """Write events."""
@@ -253,10 +253,10 @@ class TopicFilter:
         self.left_out = 0
 
     def pass_on(self, events: Iterable[RowChange | Ddl | Resolved], to: Receiver) -> None:
-        """Send the events that pass, and report DDLs that do not, in their order.
+        """Send the events that pass, and report DDLs that do not to `follow`, in their order.
 
-        Raises RenameRefused, and the error of a rule that cannot judge an event."""
-        kept: list[RowChange | Ddl | Resolved] = []
+        Raises RenameRefused, and the error of a rule that cannot be evaluated for an event."""
+        passed: list[RowChange | Ddl | Resolved] = []
         for event in events:
             match event:
                 case Resolved():
@@ -269,18 +269,18 @@ class TopicFilter:
                     passes = self._tables.matches(event.schema, event.table)
                     passes = passes and not (self._judge is not None and self._judge.drops(event))
             if passes:
-                kept.append(event)
+                passed.append(event)
                 continue
             self.left_out += 1
             if isinstance(event, Ddl):
-                to.send(kept)
-                kept = []
+                to.send(passed)
+                passed = []
                 to.follow(event)
-        to.send(kept)
+        to.send(passed)
 
 
-HOLD: Final = 5_000
-"""Events of a partition that may wait for others before it rests: a few megabytes of usual rows."""
+MAX_WAITING: Final = 5_000
+"""Events of a partition that may wait for others before it is paused: a few megabytes of usual rows."""
 REPORT_S: Final = 1.0
 Settings = dict[str, object]
 _SELECTORS: Final = {
@@ -313,14 +313,14 @@ def transcode_topic(
     idle_s: float | None,
     as_json: bool,
 ) -> None:
-    """Write the topics of `uris[0]` into the topic of `uris[1]`; status 1 when something was refused."""
+    """Write the topics of `uris[0]` into the topic of `uris[1]`; exits with status 1 if an event was refused."""
     file = read_document(path)
     check_dispatchers(file.dispatchers)
     source = parse_source(uris[0], file.section("source.", KAFKA_SOURCE))
     read = _read_options(source, settings[0])
     client = {name: RawValue(key := f"sink.kafka-config.{name}", file.flat.get(key)) for name in KAFKA_CLIENT}
-    reached = {name: given for name, given in client.items() if given.value not in {None, ""}}
-    sink = parse_source(uris[1], {**LOOKING, **reached})
+    client_options = {name: given for name, given in client.items() if given.value not in {None, ""}}
+    sink = parse_source(uris[1], {**LOOKING, **client_options})
     target = _target(sink, uris[1], settings[1], read, file)
     if (source.bootstrap, target.topic) in {(sink.bootstrap, topic) for topic in source.topics}:
         raise UriInvalid(f"--to: topic {target.topic} is the one that is read")
@@ -344,35 +344,35 @@ def transcode_topic(
 
 
 class _Run:
-    """One transcoding: what is refused, and how far it has come."""
+    """A transcoding: what it refused, and its progress."""
 
     def __init__(self, source: KafkaSource, read: DecodeOptions, *, as_json: bool) -> None:
         self._source, self._read, self._as_json = source, read, as_json
         self.report = Report()
 
-    def refused(self, place: str, error: TidegateError) -> None:
-        """A line on standard error."""
+    def refused(self, position: str, error: TidegateError) -> None:
+        """Report a refused event on standard error."""
         self.report.refused += 1
-        say(f"error {error.code}: {place}: {error}", err=True)
+        say(f"error {error.code}: {position}: {error}", err=True)
 
-    def _cut(self, place: tuple[Partition, str], error: TidegateError) -> None:
-        self.refused(place[1], error)
+    def _cut(self, position: tuple[Partition, str], error: TidegateError) -> None:
+        self.refused(position[1], error)
 
     def play(self, messages: Gathered, relay: Relay, writer: TopicWriter, chosen: TopicFilter) -> None:
-        """Read to the end and writes; stops in good order on a signal."""
+        """Read to the end and write; a signal stops it in good order."""
         merge: WatermarkMerge[Partition] = WatermarkMerge(messages.positions)
         reported_s = time.monotonic()
         with stop_on_signals() as stop:
-            for chunk in messages.chunks(lambda: merge.ahead(HOLD)):
+            for chunk in messages.chunks(lambda: merge.ahead(MAX_WAITING)):
                 self.report.messages_read += len(chunk)
                 decoded = self._decoded((took.partition, took.message.offset, *took.message[1:]) for took in chunk)
-                for (partition, place), event in whole_events(
-                    decoded, self._read, lambda at, e: self.refused(at[1], e)
+                for (partition, position), event in whole_events(
+                    decoded, self._read, lambda where, error: self.refused(where[1], error)
                 ):
                     try:
                         merge.add(partition, acting(event) if isinstance(event, Ddl) else event)
                     except EncodeError as error:
-                        self.refused(place, error)
+                        self.refused(position, error)
                 chosen.pass_on(merge.take(), relay)
                 self.report.left_out = chosen.left_out
                 if stop.is_set():
@@ -393,12 +393,12 @@ class _Run:
         self, chunk: Iterator[tuple[Partition, int, bytes | None, bytes | None]]
     ) -> Iterator[tuple[tuple[Partition, str], Event]]:
         for partition, offset, key, value in chunk:
-            place = f"{partition[0]}/{partition[1]}/{offset}"
+            position = f"{partition[0]}/{partition[1]}/{offset}"
             try:
                 for event in decode(key, value, self._read):
-                    yield (partition, place), event
+                    yield (partition, position), event
             except DecodeError as error:
-                self.refused(place, error)
+                self.refused(position, error)
 
     def _tell(self, merge: WatermarkMerge[Partition], relay: Relay, writer: TopicWriter) -> None:
         report = self.report
@@ -415,23 +415,25 @@ class _Run:
         click.echo(line, err=True)
 
 
-def _read_options(source: KafkaSource, given: Settings) -> DecodeOptions:
-    """Options of the decoder: the address's, overridden by those of --from-set."""
-    if not given:
+def _read_options(source: KafkaSource, overrides: Settings) -> DecodeOptions:
+    """Return the options of the decoder: those of the address, overridden by --from-set."""
+    if not overrides:
         return source.decode_options()
-    found = from_config(given, source.protocol)
-    named = {DECODE_KEYS[last][0] for key in given if (last := key.rpartition(".")[2]) in DECODE_KEYS}
-    changes = {field: getattr(found, field) for field in named}
+    options = from_config(overrides, source.protocol)
+    named = {DECODE_KEYS[last][0] for key in overrides if (last := key.rpartition(".")[2]) in DECODE_KEYS}
+    changes = {field: getattr(options, field) for field in named}
     return msgspec.structs.replace(source.decode_options(), **changes)
 
 
-def _target(sink: KafkaSource, uri: str, given: Settings, read: DecodeOptions, file: Document) -> RelayTarget:
+def _target(sink: KafkaSource, uri: str, overrides: Settings, read: DecodeOptions, file: Document) -> RelayTarget:
     if len(sink.topics) != 1:
-        raise UriInvalid("--to: name one topic, the default one; others come from dispatchers")
+        raise UriInvalid("--to: expected one topic, the default one; dispatchers name others")
     query = {f"uri.{name}": value for name, value in parse_qsl(urlsplit(uri).query) if value}
-    told = {key.rpartition(".")[2] for key in given}
-    below = {key: value for key, value in {**encoder_keys(file), **query}.items() if key.rpartition(".")[2] not in told}
-    options = target_options({**below, **given}, None, read)
+    names = {key.rpartition(".")[2] for key in overrides}
+    below = {
+        key: value for key, value in {**encoder_keys(file), **query}.items() if key.rpartition(".")[2] not in names
+    }
+    options = target_options({**below, **overrides}, None, read)
     raw = file.flat.get("sink.kafka-config.output-raw-change-event") is True
     if options.protocol == "canal-json" and not options.enable_tidb_extension:
         click.echo("warning: canal-json without enable-tidb-extension has no watermarks and no commit_ts", err=True)
@@ -440,7 +442,8 @@ def _target(sink: KafkaSource, uri: str, given: Settings, read: DecodeOptions, f
 
 
 def _events(file: Document, read: DecodeOptions) -> EventFilter:
-    """The event filters of a file. Raises what is wrong with them, and for keys that messages cannot serve."""
+    """Return the event filters of a file. Raises the error of an invalid one, and of keys that messages cannot
+    serve."""
     refuse(file.keys, {**refused_keys(SOURCES["kafka"], SINKS["kafka"]), **_SELECTORS})
     if read.protocol == "open-protocol":
         check_old_values(file, file.event_rules)
@@ -455,4 +458,4 @@ def _new_topics(uri: str) -> NewTopics | None:
     try:
         return NewTopics(int(query.get("partition-num", 3)), int(query.get("replication-factor", 1)))
     except ValueError as error:
-        raise ConfigError(f"--to: partition-num and replication-factor are whole numbers: {error}") from error
+        raise ConfigError(f"--to: partition-num and replication-factor must be whole numbers: {error}") from error

@@ -45,16 +45,24 @@ if TYPE_CHECKING:
 @click.option("-c", "--changefeed-id", "name", help="Name under which progress is kept.")
 @click.option("--workers", type=click.IntRange(1, 1024), help="Into a lake: tables merged at the same time.")
 @click.option(
-    "--until", "--target-ts", "until", metavar="now|TSO|TIME", help="Stop when everything up to this time is there."
+    "--until",
+    "--target-ts",
+    "until",
+    metavar="now|TSO|TIME",
+    help="Stop when everything up to this time is in the sink.",
 )
-@click.option("--start-ts", metavar="TSO|TIME", help="From tidb://: where a new changefeed begins; else with the log.")
+@click.option("--start-ts", metavar="TSO|TIME", help="tidb:// only: where to start; default: the log's begin.")
 @click.option(
     "--state-dir",
     metavar="DIRECTORY|URL",
     help="For the checkpoint, if the sink keeps none: a directory, or s3://BUCKET/PREFIX.",
 )
 @click.option(
-    "--stop-when-idle", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS", help="Stop after a silence."
+    "--stop-when-idle",
+    "idle_s",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Stop after nothing has come for so long.",
 )
 @click.option("--master", metavar="URL", help="Of a cluster: spark://HOST:PORT, yarn, k8s://..., or sc://HOST:PORT.")
 @click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
@@ -63,7 +71,7 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="For executors, made by `tidegate pack`; but for sc:// one is made if none is given.",
 )
-@click.option("--check", "checks", is_flag=True, help="Meet source and sink, list the tables, and run nothing.")
+@click.option("--check", "checks", is_flag=True, help="Check source and sink, list the tables, and exit.")
 @click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines on stdout.")
 @click.option("--no-color", is_flag=True, help="No colors.")
 def run(
@@ -85,10 +93,9 @@ def run(
     as_json: bool,
     no_color: bool,
 ) -> None:
-    """Run a changefeed: from a topic, a log or files into any sink.
+    """Run a changefeed from a topic, a log or files into a sink.
 
-    Values on the command line win over those of CONFIG, a changefeed file as TiCDC has them with a [source] section.
-    """
+    Options override the values of CONFIG, a changefeed file as TiCDC has it, with a [source] section."""
     now_ms = time.time_ns() // 1_000_000
     if path is None and (source_uri is None or sink_uri is None):
         raise click.UsageError("give a CONFIG file, or both --source-uri and --sink-uri")
@@ -119,9 +126,9 @@ def run(
         stop_on_signals() as stop,
         progress.display(json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
     ):
-        given = _tasks(master, settings, archive)
+        tasks = _tasks(master, settings, archive)
         Changefeed(config).run(
-            **given,
+            **tasks,
             on_progress=show,
             stop=stop,
             until=config.target_ts,
@@ -142,7 +149,7 @@ def _check(config: "FeedConfig", *, as_json: bool) -> None:
 
 
 def _tasks(master: str | None, settings: tuple[str, ...], archive: Path | None) -> "dict[str, SparkTasks]":
-    """Tasks of the session that the options ask for, which starts with the first of them; else those of the feed."""
+    """Return tasks in a session for the options, which starts with the first of them; {} if there are none."""
     conf = conf_of(master, settings)
     if not conf:
         return {}

@@ -23,8 +23,8 @@ SHOWN = 300
 @click.command()
 @click.argument("table", metavar="SCHEMA.TABLE")
 @click.argument("words")
-@click.option("--sink-uri", required=True, help="As the changefeed has it: search+tantivy:///DIR, opensearch://HOST.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Most rows to show.")
+@click.option("--sink-uri", required=True, help="The changefeed's sink: search+tantivy:///DIR, opensearch://HOST.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Maximum number of rows.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def search(table: str, words: str, sink_uri: str, limit: int, *, as_json: bool) -> None:
     """Find rows of a table by words, the best ones first: words, "a phrase", COLUMN:WORD, -WORD, AND, OR."""
@@ -33,12 +33,12 @@ def search(table: str, words: str, sink_uri: str, limit: int, *, as_json: bool) 
         raise ConfigError(f"{table!r}: write SCHEMA.TABLE")
     target = parse_search(resolve_uri(sink_uri, "sink-uri"))
     with closing(store_of(target, "search")) as store:
-        count, found = store.search(alias_of(TableName(*names), target.prefix), words, limit)
+        count, hits = store.search(alias_of(TableName(*names), target.prefix), words, limit)
     if as_json:
-        rows = [{"id": one.id, "score": one.score, "row": msgspec.json.decode(one.source)} for one in found]
+        rows = [{"id": hit.id, "score": hit.score, "row": msgspec.json.decode(hit.source)} for hit in hits]
         say_json({"count": count, "rows": rows})
         return
-    for one in found:
-        text = one.source.decode("utf-8", "replace")
-        say(f"{one.score:8.3f}  {one.id}  {text if len(text) <= SHOWN else text[:SHOWN] + ' ..'}")
-    say(f"{len(found)} of {count}")
+    for hit in hits:
+        text = hit.source.decode("utf-8", "replace")
+        say(f"{hit.score:8.3f}  {hit.id}  {text if len(text) <= SHOWN else text[:SHOWN] + ' ..'}")
+    say(f"{len(hits)} of {count}")

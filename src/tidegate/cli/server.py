@@ -30,26 +30,26 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group(invoke_without_command=True, context_settings={"auto_envvar_prefix": "TIDEGATE_SERVER"})
-@click.option("--addr", metavar="HOST:PORT", help="Where it listens; 127.0.0.1:8300. Others need users or mtls.")
-@click.option("--advertise-addr", metavar="HOST:PORT", help="Where other servers reach it, if not there.")
-@click.option("--data-dir", metavar="DIRECTORY|URL", help="Keeps changefeeds; s3://BUCKET/PREFIX for several machines.")
+@click.option("--addr", metavar="HOST:PORT", help="Address; 127.0.0.1:8300. A public one needs users or mtls.")
+@click.option("--advertise-addr", metavar="HOST:PORT", help="Address for other servers, if it is another one.")
+@click.option("--data-dir", metavar="DIRECTORY|URL", help="State; s3://BUCKET/PREFIX for several machines.")
 @click.option(
     "--allow-path",
     multiple=True,
     metavar="DIRECTORY",
-    help="Clients may name files below it; the data directory and this one, unless any is given.",
+    help="Clients may name files below it; default: the data directory and the current one.",
 )
 @click.option("--source-uri", metavar="URI", help="The upstream of changefeeds that name none.")
-@click.option("--config", "path", type=_FILE, help="A TOML file; flags win over it.")
+@click.option("--config", "path", type=_FILE, help="A TOML file; flags override it.")
 @click.option("--cluster-id", help="Name of the cluster in answers; default.")
-@click.option("--gc-ttl", type=int, help="Seconds that a log waits for a changefeed that rests.")
+@click.option("--gc-ttl", type=int, help="Seconds that a log is kept for a changefeed that does not run.")
 @click.option("--log-level", type=click.Choice(list(LEVELS)), help="info")
-@click.option("--log-file", help="Where the log goes, in place of stderr.")
+@click.option("--log-file", help="File to log to, instead of stderr.")
 @click.option("--tz", help="Zone of times in answers; System.")
 @click.option("--master", metavar="URL", help="Of a cluster: spark://HOST:PORT, yarn, k8s://..., or sc://HOST:PORT.")
 @click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
 @click.option("--archive", type=_FILE, help="For executors, made by `tidegate pack`.")
-@click.option("--json", "as_json", is_flag=True, help="Log JSON lines, and tell the address as one.")
+@click.option("--json", "as_json", is_flag=True, help="Log JSON lines, and print the address as one.")
 @click.pass_context
 def server(
     ctx: click.Context,
@@ -71,31 +71,31 @@ def server(
     from tidegate.server.config import announced, server_config
     from tidegate.server.running import SparkHost
     from tidegate.server.server import Server
-    from tidegate.server.web_server import listening, place_of, serve, web_server
+    from tidegate.server.web_server import address_of, listening, serve, web_server
 
     config = server_config(path, **flags)
     level = LEVELS.get(config.log_level.lower())
     if level is None:
-        raise ConfigError(f"log-level {config.log_level!r}: one of {', '.join(LEVELS)}")
+        raise ConfigError(f"log-level {config.log_level!r}: expected one of {', '.join(LEVELS)}")
     logging.configure(level=level, json=as_json, file=config.log_file)
     with stop_on_signals(interrupts=False) as stop, listening(config.host, config.port, "--addr") as listener:
-        given = config.advertise_addr
-        addr = place_of(listener)
-        config = msgspec.structs.replace(config, addr=addr, advertise_addr=addr if given == config.addr else given)
+        public = config.advertise_addr
+        addr = address_of(listener)
+        config = msgspec.structs.replace(config, addr=addr, advertise_addr=addr if public == config.addr else public)
         made = Server(config, SparkHost(partial(_session, master, settings, archive)))
         web = web_server(application(made), config.tls)
         made.start()
-        told = partial(_tell, made, f"{config.scheme}://{addr}", as_json=as_json)
+        announce = partial(_tell, made, f"{config.scheme}://{addr}", as_json=as_json)
         with announced(listener.getsockname()[1], made.token):
-            serve(web, listener, stop, begun=told, ending=made.stop)
+            serve(web, listener, stop, begun=announce, ending=made.stop)
 
 
 @server.command()
 @click.argument("name")
 @click.option("--file", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The users-file.")
-@click.password_option(help="Asked for if it is not given.")
+@click.password_option(help="The password; prompted for by default.")
 def user(name: str, file: Path, password: str) -> None:
-    """Put NAME into a users-file, or give it another password, which cannot be read from there."""
+    """Add NAME to a users-file, or change its password; the file holds only a hash."""
     from tidegate.server.entrance import with_user
     from tidegate.spark.cache import write_whole
 
@@ -112,7 +112,7 @@ def _session(master: str | None, settings: tuple[str, ...], archive: Path | None
 
 
 def _tell(server: "Server", address: str, *, as_json: bool) -> None:
-    """Print the address; the page keeps the token that stands behind it."""
+    """Print the address; the page stores the token that follows it."""
     page = f"{address}/#token={server.token}" if server.token else address
     if as_json:
         line = {"uri": address, "page": page, "id": server.id, "pid": os.getpid(), "data_dir": server.config.data_dir}

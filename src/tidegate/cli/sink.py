@@ -35,12 +35,12 @@ from tidegate.sink.sql.progress import LEASE_S, Lease, check_kept, feeds_of, lea
 
 RENEW_S = LEASE_S / 6
 STOP_S = 10.0
-"""How long a command has to end when it is told to."""
+"""Time for a command to end after it is told to."""
 
 
 @click.group()
 def sink() -> None:
-    """Look after replicas in databases."""
+    """Maintain replicas in databases: resolve refused DDLs, hold a replica to read it."""
 
 
 sink.add_command(former_verify("sink verify"))
@@ -49,43 +49,44 @@ sink.add_command(former_verify("sink verify"))
 @sink.command()
 @click.argument("uri", metavar="SINK_URI")
 @click.option("-c", "--changefeed", metavar="NAME", help="Which one; needed if several write to the server.")
-@click.option("--done", "done_id", metavar="ID", help="This one was done by hand: go on behind it.")
-@click.option("--again", "again_id", metavar="ID", help="Run this one again, as if it had not begun.")
-@click.option("--all", "every", is_flag=True, help="Those that are done as well.")
+@click.option("--done", "done_id", metavar="ID", help="This DDL was applied manually: continue behind it.")
+@click.option("--again", "again_id", metavar="ID", help="Run this DDL again, as if it had not started.")
+@click.option("--all", "every", is_flag=True, help="Include DDLs that are done.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 def ddl(
     *, uri: str, changefeed: str | None, done_id: str | None, again_id: str | None, every: bool, as_json: bool
 ) -> None:
-    """List the DDLs that the database SINK_URI refused or that were cut off, and say what became of one."""
+    """List the DDLs that the database SINK_URI refused or that were interrupted, and resolve one with --done or
+    --again."""
     if done_id and again_id:
         raise click.UsageError("a DDL is --done or run --again, not both")
     with closing(session_of(uri)) as session:
         feed = feed_of(session, changefeed)
-        if wanted := done_id or again_id:
-            found = [settle(session, feed, wanted, was_done=bool(done_id))]
+        if ddl_id := done_id or again_id:
+            ddls = [settle(session, feed, ddl_id, was_done=bool(done_id))]
         else:
-            found = list_ddls(session, feed, every=every)
-    for one in found:
-        say_json(one._asdict()) if as_json else _show(one)
-    if wanted and not as_json:
+            ddls = list_ddls(session, feed, every=every)
+    for entry in ddls:
+        say_json(entry._asdict()) if as_json else _show(entry)
+    if ddl_id and not as_json:
         say(f"resume changefeed {feed}: it goes on behind this DDL" if done_id else f"resume changefeed {feed}")
-    elif not found and not as_json:
+    elif not ddls and not as_json:
         say("no DDL waits")
 
 
-def _show(one: LedgerDdl) -> None:
-    name = ".".join(filter(None, (one.schema, one.table)))
-    say(f"{one.ddl_ts}  {one.id}  {one.state}  {name}  {' '.join(one.query.split())[:200]}")
-    if one.note and one.state == "refused":
-        say(f"    {one.note}")
+def _show(entry: LedgerDdl) -> None:
+    name = ".".join(filter(None, (entry.schema, entry.table)))
+    say(f"{entry.ddl_ts}  {entry.id}  {entry.state}  {name}  {' '.join(entry.query.split())[:200]}")
+    if entry.note and entry.state == "refused":
+        say(f"    {entry.note}")
 
 
 @sink.command()
 @click.argument("uri", metavar="SINK_URI")
 @click.option("-c", "--changefeed", metavar="NAME", help="Which one; needed if several write to the server.")
-@click.option("--at", metavar="now|TSO|TIME", help="Where it is to stand; without it, as soon as it can.")
-@click.option("--wait", "wait_s", default=60.0, show_default=True, help="Seconds until it has to stand there.")
-@click.option("--for", "hold_s", default=600.0, show_default=True, help="Seconds that it is held at most.")
+@click.option("--at", metavar="now|TSO|TIME", help="The timestamp to hold at; default: the next possible one.")
+@click.option("--wait", "wait_s", default=60.0, show_default=True, help="Seconds to wait until it is reached.")
+@click.option("--for", "hold_s", default=600.0, show_default=True, help="Most seconds to hold.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("command", nargs=-1)
 @click.pass_context
@@ -100,9 +101,9 @@ def hold(
     as_json: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Let a changefeed into the database SINK_URI stand still at a ts while COMMAND runs, or until Ctrl-C.
+    """Hold a changefeed into the database SINK_URI at one timestamp while COMMAND runs, or until Ctrl-C.
 
-    COMMAND finds the ts in TIDEGATE_HELD_TS. A hold whose command dies ends by itself within 30 seconds."""
+    COMMAND finds the timestamp in TIDEGATE_HELD_TS. If this command dies, the hold ends within 30 seconds."""
     ts = None if at is None else parse_ts(at, now_ms=time.time_ns() // 1_000_000)
     session = session_of(uri)
     feed = feed_of(session, changefeed)
@@ -122,21 +123,21 @@ def hold(
 
 
 def _stands(lease: Lease, stop: StopEvent, wait_s: float) -> int:
-    """Where the feed stands. ConfigError if it does not come to stand in time."""
+    """Return the timestamp at which the feed is held. Raises ConfigError if it does not reach it in time."""
     wait_until(lambda: stop.is_set() or lease.stands(), wait_s)
     if stop.is_set():
         raise click.exceptions.Exit(130)
     if lease.ts is None or not lease.stands():
-        wanted = "" if lease.ts is None else f" at {lease.ts}"
+        position = "" if lease.ts is None else f" at {lease.ts}"
         raise ConfigError(
-            f"changefeed {lease.feed} does not come to stand{wanted} within {wait_s:g} s: does it run, and is the ts "
+            f"changefeed {lease.feed} does not stand still{position} within {wait_s:g} s: does it run, and is the ts "
             "not in the future? A changefeed that does not run needs no hold"
         )
     return lease.ts
 
 
 def _during(lease: Lease, stop: StopEvent, hold_s: float, command: tuple[str, ...], ts: int) -> int:
-    """Keep the lease until the command has ended or time is over; the exit status."""
+    """Renew the lease until the command or the time has ended; return the exit status."""
     child = subprocess.Popen(command, env={**os.environ, "TIDEGATE_HELD_TS": str(ts)}) if command else None
     end_s, renewed_s = time.monotonic() + hold_s, time.monotonic()
 
@@ -169,20 +170,20 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def session_of(uri: str, feed: str = "", *, where: str = "sink-uri") -> TargetSession:
-    """Open a session with the server of an address, or of the one that @FILE or env:NAME holds. Raises what is wrong
-    with it, and SinkError."""
+    """Open a session with the server of an address, which @FILE or env:NAME may hold. Raises the error of an invalid
+    address, and SinkError."""
     session = TargetSession(parse_sql(resolve_uri(uri, where), where=where, feed=feed))
     return session.prepare(probe(session))
 
 
 def feed_of(session: TargetSession, name: str | None) -> str:
-    """Return the changefeed with this name, else the only one that writes to the server. ConfigError,
+    """Return the changefeed with this name, else the only one that writes to the server. Raises ConfigError,
     StateTooNew."""
     feeds = feeds_of(session)
     chosen = name or (feeds[0] if len(feeds) == 1 else None)
     if chosen in feeds:
         check_kept(session, chosen)
         return chosen
-    known = f"it has {', '.join(feeds)}; give --changefeed" if feeds else "none has"
+    hint = f"it has {', '.join(feeds)}; give --changefeed" if feeds else "none has"
     which = f"no changefeed {name} writes" if name else "several or no changefeeds write"
-    raise ConfigError(f"{which} to {session.options.place}: {known}")
+    raise ConfigError(f"{which} to {session.options.place}: {hint}")

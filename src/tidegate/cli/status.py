@@ -37,10 +37,10 @@ def status(*, place: str | None, state_dir: str | None, name: str | None, as_jso
     where = place or state_dir
     if where is None:
         raise click.UsageError("give a LAKE, or the --state-dir of a feed that keeps its checkpoint there")
-    found = [each for each in statuses(place_of(where, "status")) if name in {None, each.changefeed}]
-    if name is not None and not found:
+    shown = [each for each in statuses(place_of(where, "status")) if name in {None, each.changefeed}]
+    if name is not None and not shown:
         raise ConfigError(f"{where} knows no changefeed {name!r}")
-    for each in found:
+    for each in shown:
         if as_json:
             say_json(each)
         else:

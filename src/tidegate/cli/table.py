@@ -19,14 +19,14 @@ ROOT = click.argument("root", metavar="LAKE")
 
 @click.group()
 def table() -> None:
-    """List parked tables of a lake, and let them go on."""
+    """List the parked tables of a lake, and resume them."""
 
 
 @table.command("list")
 @ROOT
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(root: str, *, as_json: bool) -> None:
-    """List the parked tables of LAKE: the ts that their rows are of, and why."""
+    """List the parked tables of LAKE: the timestamp of their rows, and the reason."""
     from tidegate.sink.delta.options import DeltaOptions
     from tidegate.sink.delta.snapshots import latest
 
@@ -46,7 +46,7 @@ def list_(root: str, *, as_json: bool) -> None:
 @click.argument("names", metavar="[TABLE]...", nargs=-1)
 @click.option("--all", "every", is_flag=True, help="All tables that are parked.")
 def resume(root: str, names: tuple[str, ...], *, every: bool) -> None:
-    """Let parked tables (database.table) of LAKE go on; the feed brings them back, now or when it runs next."""
+    """Resume parked tables (database.table) of LAKE; the feed brings them up to date, now or when it runs next."""
     from tidegate.sink.delta.options import DeltaOptions
     from tidegate.sink.delta.snapshots import ask, latest
 

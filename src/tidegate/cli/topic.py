@@ -35,7 +35,7 @@ from tidegate.source.kafka_messages import TopicMessage
 
 @dataclass(slots=True)
 class PartitionReport:
-    """One partition; `tables` counts row changes by table name and operation (I, U, D)."""
+    """A partition; `tables` counts row changes by table name and operation (I, U, D)."""
 
     topic: str
     partition: int
@@ -53,7 +53,7 @@ class PartitionReport:
 
 @dataclass(frozen=True, slots=True)
 class TopicReport:
-    """All partitions; `cut` says that older messages were left out."""
+    """All partitions; `cut` is True if older messages were not read."""
 
     partitions: tuple[PartitionReport, ...]
     cut: bool
@@ -64,7 +64,7 @@ class TopicReport:
 
     @property
     def tables(self) -> dict[str, dict[str, int]]:
-        """Row changes of all partitions by table name and operation."""
+        """Row changes of all partitions, by table name and operation."""
         total: dict[str, dict[str, int]] = {}
         for one in self.partitions:
             for name, ops in one.tables.items():
@@ -162,17 +162,17 @@ QUERY_WIDTH = 120
 
 @click.group()
 def topic() -> None:
-    """Look into a Kafka topic."""
+    """Inspect a Kafka topic."""
 
 
 @topic.command("inspect")
 @click.argument("uri", metavar="kafka://HOST:PORT/TOPIC?protocol=…", callback=address)
 @click.option(
-    "--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Read at most so many messages."
+    "--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="Maximum number of messages to read."
 )
 @click.option("--json", "as_json_", is_flag=True, help="Print JSON.")
 def inspect_(uri: str, *, limit: int, as_json_: bool) -> None:
-    """Show marks, watermarks, rows by table, DDLs and unreadable messages of topics."""
+    """Show offsets, watermarks, rows by table, DDLs and unreadable messages of topics."""
     report = inspect(kafka_topics(uri), limit)
     now_ms = time.time_ns() // 1_000_000
     if as_json_:

@@ -45,7 +45,7 @@ from tidegate.sink.kafka_topics import ClaimFiles, random_names
 AUTO: Final = "auto"
 KAFKA: Final = "kafka://"
 _SAMPLE: Final = 64
-"""Messages that are looked at to tell what they are."""
+"""Messages from which the protocol is detected."""
 
 Frames = Iterator[tuple[bytes, bytes]]
 
@@ -66,8 +66,8 @@ Frames = Iterator[tuple[bytes, bytes]]
     callback=address,
     help="The protocol to write, the other one by default; kafka://…",
 )
-@click.option("--from-set", "read_words", metavar="KEY=VALUE", multiple=True, help="A key of what is read.")
-@click.option("--set", "words", metavar="KEY=VALUE", multiple=True, help="A key of what is written.")
+@click.option("--from-set", "read_words", metavar="KEY=VALUE", multiple=True, help="A key of the source.")
+@click.option("--set", "words", metavar="KEY=VALUE", multiple=True, help="A key of the target.")
 @click.option("--ts", "now_ms", type=int, metavar="MS", help="Canal-JSON's clock, in ms; the time of now otherwise.")
 @click.option(
     "--config", "path", type=click.Path(dir_okay=False), help="Topics: options, dispatchers and filters of this file."
@@ -93,12 +93,11 @@ def transcode(
     as_json: bool,
     file: str,
 ) -> None:
-    """Write the messages of one protocol as those of the other.
+    """Convert the messages of one protocol to the other.
 
     FILE holds messages one after the other, each with 4-byte big-endian lengths before key and value; gzip is
     recognised, and - (or nothing) is standard input.  With --from kafka://… and --to kafka://… a topic is read and
-    another one written, in commit order, up to the last watermark and what follows it.
-    """
+    another one written, in commit order, up to the last watermark and what follows it."""
     if source.startswith(KAFKA) or (target or "").startswith(KAFKA):
         if not (source.startswith(KAFKA) and (target or "").startswith(KAFKA)) or file != "-":
             raise click.UsageError("a topic becomes a topic: give --from kafka://… and --to kafka://…, and no FILE")
@@ -122,7 +121,7 @@ def transcode(
 
 
 def _auto(frames: Frames, config: dict[str, object]) -> tuple[DecodeOptions, Frames]:
-    """Options detected from the first messages, with those that were set, and all messages again."""
+    """Return the options detected from the first messages, with those that were set, and all messages again."""
     sample: list[tuple[bytes, bytes]] = []
     torn: list[DecodeError] = []
     try:
@@ -141,10 +140,10 @@ def _auto(frames: Frames, config: dict[str, object]) -> tuple[DecodeOptions, Fra
 
 
 def _completed(sniffed: Sniffed, options: DecodeOptions, config: dict[str, object]) -> DecodeOptions:
-    """The detected options, overridden by those that were set."""
-    given = from_config(config, sniffed.protocol)
-    compression = options.compression if given.compression == "none" else given.compression
-    return msgspec.structs.replace(given, compression=compression, legacy=given.legacy or options.legacy)
+    """Return the detected options, overridden by those that were set."""
+    explicit = from_config(config, sniffed.protocol)
+    compression = options.compression if explicit.compression == "none" else explicit.compression
+    return msgspec.structs.replace(explicit, compression=compression, legacy=explicit.legacy or options.legacy)
 
 
 def _raising(errors: list[DecodeError]) -> Frames:
@@ -154,17 +153,17 @@ def _raising(errors: list[DecodeError]) -> Frames:
 
 
 def _transcoded(frames: Frames, read: DecodeOptions, encoder: BatchEncoder) -> Iterator[bytes | RefusedMessage]:
-    """The messages of all events in order, and the messages and events that gave none."""
+    """Yield the messages of all events in order, and the messages and events that were refused."""
     refused: list[RefusedMessage] = []
     tables = FollowedTables()
 
-    def unreadable(place: StreamPlace, error: DecodeError) -> None:
-        refused.append(RefusedMessage("" if error.codec == FRAME else f"message {place.message}", error))
+    def unreadable(position: StreamPlace, error: DecodeError) -> None:
+        refused.append(RefusedMessage("" if error.codec == FRAME else f"message {position.message}", error))
 
-    def cut(place: StreamPlace, error: TidegateError) -> None:
-        refused.append(RefusedMessage(f"message {place.message}", error))
+    def cut(position: StreamPlace, error: TidegateError) -> None:
+        refused.append(RefusedMessage(f"message {position.message}", error))
 
-    for place, event in whole_events(decode_messages(frames, read, unreadable), read, cut):
+    for position, event in whole_events(decode_messages(frames, read, unreadable), read, cut):
         yield from refused
         refused.clear()
         try:
@@ -172,7 +171,7 @@ def _transcoded(frames: Frames, read: DecodeOptions, encoder: BatchEncoder) -> I
             for message in encoder.append(acting(event) if isinstance(event, Ddl) else event, wire):
                 yield pack_frame(message.key, message.value)
         except (DecodeError, EncodeError) as error:
-            yield RefusedMessage(f"message {place.message}", error)
+            yield RefusedMessage(f"message {position.message}", error)
         if isinstance(event, Ddl):
             tables.follow(event)
     yield from refused

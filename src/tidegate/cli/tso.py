@@ -14,14 +14,14 @@ from tidegate.model.tso import LOGICAL_BITS, parse_ts, physical_ms, time_of, to_
 
 @click.group()
 def tso() -> None:
-    """Turn timestamps into times, and times into timestamps."""
+    """Convert timestamps to times, and times to timestamps."""
 
 
 @tso.command()
 @click.argument("timestamp", default="now", metavar="[TSO|TIME|now]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def query(*, timestamp: str, as_json: bool) -> None:
-    """Show a timestamp's parts; without one, the timestamp of this moment."""
+    """Show the parts of a timestamp; by default, of the current one."""
     ts = parse_ts(timestamp, now_ms=time.time_ns() // 1_000_000)
     logical = ts & ((1 << LOGICAL_BITS) - 1)
     if as_json:

@@ -32,7 +32,7 @@ from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import parse_ts, to_datetime
 from tidegate.verify.compare import CHUNK_ROWS, Difference, Passes, TableReader, TableReport, compare_sides
-from tidegate.verify.database import WantedMoment, replica_at, upstream_at
+from tidegate.verify.database import RequestedMoment, replica_at, upstream_at
 from tidegate.verify.local import Recording, Truth, lake_at, lake_beside, load_truth
 
 UPSTREAM: Final = "--upstream"
@@ -43,7 +43,7 @@ Upstream: TypeAlias = Recording | str
 
 
 class Compared(NamedTuple):
-    """Both sides, opened at `ts`; `truth` is the moment of a recording that a lake is beside."""
+    """Both sides, opened at `ts`; `truth` is the moment of a recording that a lake is compared with."""
 
     ts: int
     upstream: TableReader
@@ -61,13 +61,13 @@ class VerifyOptions(NamedTuple):
 
     @property
     def ts(self) -> int | None:
-        """The ts that --at names; None for the latest."""
+        """The timestamp that --at names; None for the latest."""
         return None if self.at == "latest" else parse_ts(self.at, now_ms=time.time_ns() // 1_000_000)
 
 
 def upstream_of(uri: str) -> Upstream:
-    """Return the recording, the address of the server or the root of the lake that is meant. Raises what is wrong with
-    it, before anything is compared."""
+    """Return the recording, the server's address or the lake's root that an address names. Raises the error of an
+    invalid address before anything is compared."""
     uri = resolve_uri(uri, UPSTREAM)
     if scheme_of(uri).partition("+")[0] in SQL:
         parse_sql(uri, where=UPSTREAM)
@@ -93,8 +93,8 @@ def _opened(upstream: Upstream, ts: int, passes: Passes) -> Iterator[TableReader
 @contextmanager
 def _beside_database(uri: str, upstream: Upstream, options: VerifyOptions) -> Iterator[Compared]:
     with closing(session_of(uri, where="TARGET")) as session:
-        wanted = WantedMoment(options.ts, options.wait_s)
-        target, ts = replica_at(session, feed_of(session, options.feed), wanted, options.passes)
+        moment = RequestedMoment(options.ts, options.wait_s)
+        target, ts = replica_at(session, feed_of(session, options.feed), moment, options.passes)
         with _opened(upstream, ts, options.passes) as source:
             yield Compared(ts, source, target)
 
@@ -106,7 +106,7 @@ def _beside_redis(uri: str, upstream: Upstream, options: VerifyOptions) -> Itera
 
     address = parse_redis(uri, Document())
     if address.mode not in {"hash", "json"}:
-        raise ConfigError(f"mode={address.mode} keeps no rows; what is compared are rows of mode=hash and mode=json")
+        raise ConfigError(f"mode={address.mode} keeps no rows to compare; only mode=hash and mode=json do")
     with closing(RedisServers(address)) as servers:
         position = standing_at(servers, options.feed, options.ts, options.wait_s)
         ts = position.checkpoint.ts if options.ts is None else options.ts
@@ -142,7 +142,8 @@ def _sides(uri: str, upstream: Upstream, options: VerifyOptions) -> AbstractCont
 
 
 def print_reports(reports: Iterable[TableReport], *, shown: int = SHOWN, as_json: bool = False) -> tuple[int, int]:
-    """Print each table's line and its first differences, or a line of JSON; (tables, tables that differ)."""
+    """Print each table's line and its first differences, or a line of JSON; return the number of tables, and of those
+    that differ."""
     total = wrong = 0
     for report in reports:
         if report.left_out:
@@ -188,10 +189,10 @@ def _json(value: object) -> object:
 
 
 class _Verify(click.Command):
-    """The command; of its former words, a second argument for the upstream, it says what they are now."""
+    """The command; for its former two arguments it fails with what replaces them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words."""
+        """Parse the arguments."""
         words = list(args)
         rest = super().parse_args(ctx, args)
         former = ctx.params.pop("former")
@@ -208,7 +209,7 @@ class _Verify(click.Command):
 @click.argument("target", metavar="TARGET")
 @click.argument("former", metavar="", nargs=-1)
 @click.option(UPSTREAM, metavar="URI|RECORDING", help="A tidb:// or mysql:// server, a lake or a recording.")
-@click.option("-c", "--changefeed", "feed", metavar="NAME", help="Who writes TARGET; needed if several do.")
+@click.option("-c", "--changefeed", "feed", metavar="NAME", help="TARGET's changefeed; needed if several write it.")
 @click.option("--at", default="latest", show_default=True, metavar="latest|N|TSO|TIME", help="The moment to compare.")
 @click.option(
     "--wait",
@@ -219,7 +220,7 @@ class _Verify(click.Command):
     help="Seconds to wait until a database or a Redis is there.",
 )
 @click.option("--filter", "rules", multiple=True, metavar="RULE", help="Only these tables, such as 'shop.*'.")
-@click.option("--limit", default=SHOWN, show_default=True, type=click.IntRange(0), help="Differences shown a table.")
+@click.option("--limit", default=SHOWN, show_default=True, type=click.IntRange(0), help="Differences shown per table.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
 @click.pass_context
 def verify(
@@ -236,10 +237,10 @@ def verify(
 ) -> None:
     """Compare the tables of TARGET, a lake, a database or a Redis, with its upstream at one moment. Both may go on.
 
-    A moment is one of a recording, by its number N or ts; a sync point of a TiDB; in any other database the one where
-    its changefeed stands, as after --until TSO. The address of a Redis has the parameters of its changefeed: mode and
-    key-template say how rows are kept, lookups that look-ups are compared with rows, too; tables without a key are
-    left out."""
+    A moment is one of a recording, by its number N or ts; a sync point of a TiDB; in any other database the timestamp
+    of its changefeed, as after --until TSO. The address of a Redis has the parameters of its changefeed: mode and
+    key-template define how rows are stored, and with lookups the look-ups are compared with rows, too; tables without a
+    key are left out."""
     source = upstream_of(upstream)
     options = VerifyOptions(feed, at, wait_s, TableFilter.parse(rules).matches)
     with _sides(resolve_uri(target, "TARGET"), source, options) as compared:

@@ -61,7 +61,7 @@ from tidegate.sink.delta.snapshots import Snapshot, kept_schema, number_at, numb
 
 
 class CatalogTable(NamedTuple):
-    """Where the rows of a name are: an incarnation, at a Delta version."""
+    """The rows of a table: an incarnation, at a Delta version."""
 
     name: TableName
     incarnation: str
@@ -70,7 +70,7 @@ class CatalogTable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CatalogNames:
-    """All names of snapshot `number`; keys are folded."""
+    """The names of all tables of snapshot `number`; keys are folded."""
 
     number: int
     checkpoint_ts: int
@@ -80,12 +80,12 @@ class CatalogNames:
 
     @staticmethod
     def of(snapshot: Snapshot, root: str) -> "CatalogNames":
-        """Return the names of a snapshot; none of one that was never published."""
+        """Return the names of a snapshot; none if it was never published."""
         tables = {
             table.name.key: CatalogTable(table.name, incarnation, table.version)
             for incarnation, table in snapshot.tables.items()
         }
-        databases = {lowered(one.name): one.name for one in snapshot.state.databases.values()}
+        databases = {lowered(database.name): database.name for database in snapshot.state.databases.values()}
         databases |= {key[0]: databases.get(key[0], table.name.schema) for key, table in tables.items()}
         parked = {}
         for table in snapshot.state.tables.values():
@@ -100,7 +100,7 @@ class CatalogNames:
         return self.databases.get(lowered(name))
 
     def table(self, database: str, name: str) -> CatalogTable | None:
-        """Return where a table's rows are; None if there is none. Raises TableParked for one that stands still."""
+        """Return the rows of a table; None if there is none. Raises TableParked for a parked one."""
         key = TableName(database, name).key
         if key in self.parked:
             raise self.parked[key]
@@ -113,7 +113,7 @@ class CatalogNames:
 
 
 def page(names: Sequence[str], token: str | None, size: int) -> tuple[Sequence[str], str | None]:
-    """Return the part of sorted names that a token asks for, and the token of the next part; None is all of them."""
+    """Return the page of sorted names that a token selects, and the token of the next page; without a token, all."""
     if token is None:
         return names, None
     left = [name for name in names if name > token]
@@ -129,7 +129,8 @@ ENDPOINTS: Final[Mapping[str, str]] = {
     _TABLES: "tables",
     f"{_TABLES}/{{table}}": "table",
 }
-"""What clients are told of, by GET and (one namespace or table) HEAD; views are not among it, so that none is asked."""
+"""Endpoints that clients are told of, by GET and (one namespace or table) HEAD. Without those of views, clients send no
+requests for them."""
 _PATHS: Final = {
     tuple(path.split("/")[1:]): name
     for path, name in {
@@ -145,11 +146,11 @@ _PATHS: Final = {
 READS: Final = frozenset({"GET", "HEAD"})
 METHODS: Final = {"metrics": frozenset({"POST"}), "tokens": frozenset({"POST"})}
 OPEN: Final = frozenset({"/v1/oauth/tokens", "/healthz"})
-"""What is answered without a token."""
+"""Requests that need no token."""
 
 
 class CatalogRefused(InputError):
-    """A request that is not answered with what it asked for: (HTTP status, the specification's type, why)."""
+    """A request that is answered with an error: (HTTP status, the specification's type, reason)."""
 
     def __init__(self, status: int, kind: str, why: str, /) -> None:
         super().__init__(status, kind, why)
@@ -160,7 +161,7 @@ class CatalogRefused(InputError):
 
 
 class Call(NamedTuple):
-    """A request: what it asks for, the parts of its path by name, its query, and the ETag that the client has."""
+    """A request: its name, the parts of its path by name, its query, and the ETag that the client has."""
 
     name: str
     parts: Mapping[str, str]
@@ -169,7 +170,7 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What goes back: JSON, or nothing."""
+    """An answer: JSON, or nothing."""
 
     status: int
     body: bytes = b""
@@ -177,7 +178,7 @@ class Answer(NamedTuple):
 
 
 def parse_call(method: str, raw_path: str, query: Mapping[str, str], etag: str = "") -> Call:
-    """Return what a request asks for. Raises CatalogRefused for a path that is not served, and for what would write."""
+    """Return the call of a request. Raises CatalogRefused for a path that is not served, and for writes."""
     words = tuple(unquote(part) for part in raw_path.split("/")[1:])
     for path, name in _PATHS.items():
         if (parts := _match(path, words)) is not None and method in METHODS.get(name, READS):
@@ -195,25 +196,25 @@ def _match(path: tuple[str, ...], words: tuple[str, ...]) -> dict[str, str] | No
 
 
 def json_answer(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
-    """Return a value as an answer."""
+    """Return a value as a JSON answer."""
     return Answer(status, msgspec.json.encode(value), headers or {})
 
 
 def refusal(error: CatalogRefused) -> Answer:
-    """Return the answer that tells an error in the specification's form."""
+    """Return the answer for an error in the specification's form."""
     body = {"message": error.why, "type": error.kind, "code": error.status}
     headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
     return json_answer({"error": body}, error.status, headers)
 
 
 KEPT: Final = 16
-"""Snapshots whose names stay in memory."""
+"""Snapshots whose names are cached."""
 KEPT_SCHEMAS: Final = 2
-"""Schemas that stay in memory: one lasts until the next DDL, and takes a third of a second for 2,000 tables."""
+"""Schemas that are cached: one lasts until the next DDL, and takes a third of a second to load for 2,000 tables."""
 
 
 class CatalogStates:
-    """A lake's snapshots; may be asked by several threads."""
+    """The snapshots of a lake. Thread-safe."""
 
     def __init__(self, root: str) -> None:
         self.options = DeltaOptions(root=root, feed="")
@@ -226,24 +227,24 @@ class CatalogStates:
 
     def newest(self) -> CatalogNames:
         """Return the names of the newest snapshot; none for a new lake."""
-        found = numbers(self.options, self._newest) or numbers(self.options)
-        if not found:
+        snapshot_numbers = numbers(self.options, self._newest) or numbers(self.options)
+        if not snapshot_numbers:
             return CatalogNames.of(Snapshot(), self.options.root)
-        self._newest = found[-1]
-        return self.numbered(found[-1])
+        self._newest = snapshot_numbers[-1]
+        return self.numbered(snapshot_numbers[-1])
 
     def metadata(self, table: CatalogTable) -> bytes:
-        """Return a table's metadata as it lies there. Raises FileNotFoundError when it does not."""
+        """Return the stored metadata of a table. Raises FileNotFoundError if there is none."""
         root = self.options.root.rstrip("/")
         path = f"{self.options.table_uri(table.incarnation)}/{metadata_path(table.version)}"
-        found: bytes = obstore.get(store(root), path.removeprefix(f"{root}/")).bytes().to_bytes()
-        return found
+        body: bytes = obstore.get(store(root), path.removeprefix(f"{root}/")).bytes().to_bytes()
+        return body
 
 
 MOVING: Final = "lake"
-"""The prefix of sessions that see each new snapshot."""
+"""Prefix of sessions that see each new snapshot."""
 NUMBER_END: Final = 1 << 32
-"""A number from here on is a TSO: the physical part of a smaller one lies in the first seconds of 1970."""
+"""Numbers from here on are TSOs: the physical part of a smaller one lies in the first seconds of 1970."""
 _NUMBER: Final = re.compile("[0-9]{1,10}")
 _PINNED: Final = re.compile(r"at-(0|[1-9][0-9]{0,19})")
 
@@ -255,7 +256,7 @@ class MovingView:
 
 @dataclass(frozen=True, slots=True)
 class PinnedView:
-    """All requests see that snapshot; None for the newest one of now."""
+    """All requests see that snapshot; None for the newest one at the start of the session."""
 
     number: int | None
 
@@ -271,7 +272,7 @@ View: TypeAlias = MovingView | PinnedView | ViewAt
 
 
 def parse_warehouse(text: str) -> View:
-    """Return the moment that a warehouse names. Raises ConfigError for a text that names none."""
+    """Return the moment that a warehouse names. Raises ConfigError for other text."""
     _, pinned, moment = text.rpartition("/")[2].partition("@")
     if not pinned:
         return MovingView()
@@ -282,11 +283,11 @@ def parse_warehouse(text: str) -> View:
 
 
 def parse_prefix(text: str) -> int | None:
-    """Return the snapshot that a prefix keeps to, None for the moving one. Raises LookupError for another text."""
+    """Return the snapshot of a prefix, None for the moving view. Raises LookupError for other text."""
     if text == MOVING:
         return None
-    if found := _PINNED.fullmatch(text):
-        return int(found[1])
+    if match := _PINNED.fullmatch(text):
+        return int(match[1])
     raise LookupError(text)
 
 
@@ -296,7 +297,7 @@ def render_prefix(number: int) -> str:
 
 
 PAGE: Final = 1_000
-"""Names of a page, where a client asks for pages and not for their size."""
+"""Names per page, for a client that asks for pages without a size."""
 PAGE_SIZE: Final = re.compile("[1-9][0-9]{0,8}")
 TOLD: Final = [
     f"{method} {path}"
@@ -306,7 +307,7 @@ TOLD: Final = [
 
 
 class LakeCatalog:
-    """A lake's catalog. It may be asked by several threads."""
+    """The catalog of a lake. Thread-safe."""
 
     def __init__(self, root: str) -> None:
         self._states = CatalogStates(root)
@@ -379,19 +380,19 @@ class LakeCatalog:
         return self._states.newest() if number is None else self._numbered(number)
 
     def _database(self, names: CatalogNames, namespace: str) -> str:
-        found = None if SEPARATOR in namespace else names.database(namespace)
-        if found is None:
+        database = None if SEPARATOR in namespace else names.database(namespace)
+        if database is None:
             shown = namespace.replace(SEPARATOR, ".")
             raise CatalogRefused(404, "NoSuchNamespaceException", f"there is no database {shown} at {_moment(names)}")
-        return found
+        return database
 
     def _namespaces(self, call: Call) -> Answer:
         names = self._names(call)
         if parent := call.query.get("parent"):
             self._database(names, parent)
             return json_answer({"namespaces": [], "next-page-token": None})
-        found, following = _paged(sorted(names.databases.values()), call)
-        return json_answer({"namespaces": [[name] for name in found], "next-page-token": following})
+        databases, following = _paged(sorted(names.databases.values()), call)
+        return json_answer({"namespaces": [[name] for name in databases], "next-page-token": following})
 
     def _namespace(self, call: Call) -> Answer:
         name = self._database(self._names(call), call.parts["namespace"])
@@ -400,24 +401,24 @@ class LakeCatalog:
     def _tables(self, call: Call) -> Answer:
         names = self._names(call)
         database = self._database(names, call.parts["namespace"])
-        found, following = _paged(names.tables_of(database), call)
-        identifiers = [{"namespace": [database], "name": name} for name in found]
+        tables, following = _paged(names.tables_of(database), call)
+        identifiers = [{"namespace": [database], "name": name} for name in tables]
         return json_answer({"identifiers": identifiers, "next-page-token": following})
 
     def _table(self, call: Call) -> Answer:
         names = self._names(call)
         database = self._database(names, call.parts["namespace"])
         name = call.parts["table"]
-        found = names.table(database, name)
-        if found is None:
+        table = names.table(database, name)
+        if table is None:
             raise _no_table(f"there is no table {database}.{name} at {_moment(names)}")
-        location = metadata_uri(self._states.options.table_uri(found.incarnation), found.version)
+        location = metadata_uri(self._states.options.table_uri(table.incarnation), table.version)
         try:
-            metadata = self._states.metadata(found)
+            metadata = self._states.metadata(table)
         except FileNotFoundError as error:
             root = self._states.options.root
             raise _no_table(
-                f"table {found.name} has no Iceberg metadata at {_moment(names)}: {location} is missing. If the lake's "
+                f"table {table.name} has no Iceberg metadata at {_moment(names)}: {location} is missing. If the lake's "
                 f"retention has removed that snapshot, name a newer one; else `tidegate lake project {root}` writes it"
             ) from error
         etag = f'"{hashlib.sha256(metadata).hexdigest()[:32]}"'
@@ -450,8 +451,8 @@ def _paged(names: list[str], call: Call) -> tuple[list[str], str | None]:
     size = call.query.get("pageSize", str(PAGE))
     if not PAGE_SIZE.fullmatch(size):
         raise CatalogRefused(400, "BadRequestException", f"pageSize {size[:20]} is no number from 1 on")
-    found, following = page(names, call.query.get("pageToken"), int(size))
-    return list(found), following
+    names_of_page, following = page(names, call.query.get("pageToken"), int(size))
+    return list(names_of_page), following
 
 
 def _moment(names: CatalogNames) -> str:
@@ -473,7 +474,7 @@ if TYPE_CHECKING:
 
 
 def application(root: str, token: str | None) -> "Starlette":
-    """Return the application of a lake's catalog; with a token only its bearers are answered."""
+    """Return the web application of a lake's catalog; with a token, requests need it as bearer token."""
     from starlette.applications import Starlette
     from starlette.responses import Response
     from starlette.routing import Route
@@ -482,13 +483,13 @@ def application(root: str, token: str | None) -> "Starlette":
 
     def respond(request: "Request") -> "Response":
         try:
-            found = catalog.answer(_admitted(request, token))
+            answer = catalog.answer(_admitted(request, token))
         except CatalogRefused as error:
-            found = refusal(error)
+            answer = refusal(error)
         if request.method == "HEAD":
-            found = Answer(204 if found.status == 200 else found.status, headers=found.headers)
-        kind = "application/json" if found.body else None
-        return Response(found.body, found.status, dict(found.headers), kind)
+            answer = Answer(204 if answer.status == 200 else answer.status, headers=answer.headers)
+        kind = "application/json" if answer.body else None
+        return Response(answer.body, answer.status, dict(answer.headers), kind)
 
     methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
     return Starlette(routes=[Route("/{path:path}", respond, methods=methods)])
@@ -501,7 +502,7 @@ def _admitted(request: "Request", token: str | None) -> Call:
         why = f"this catalog has no token and answers to names of its own machine only, not to {host}"
         raise CatalogRefused(403, "ForbiddenException", why)
     kind, _, credential = request.headers.get("authorization", "").partition(" ")
-    known = token is None or (kind.lower() == "bearer" and hmac.compare_digest(credential.encode(), token.encode()))
-    if not known and path not in OPEN:
+    allowed = token is None or (kind.lower() == "bearer" and hmac.compare_digest(credential.encode(), token.encode()))
+    if not allowed and path not in OPEN:
         raise CatalogRefused(401, "NotAuthorizedException", "this catalog wants its bearer token: set `token`")
     return parse_call(request.method, path, request.query_params, request.headers.get("if-none-match", ""))

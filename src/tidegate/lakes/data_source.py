@@ -77,8 +77,8 @@ from tidegate.lakes.lake import LATEST, Lake, moment_ts
 from tidegate.lakes.live import planned, reaches_back
 from tidegate.lakes.read import (
     NOTHING,
+    RowFilter,
     Tail,
-    Wanted,
     chosen,
     is_local,
     overlaid,
@@ -89,7 +89,7 @@ from tidegate.lakes.read import (
 from tidegate.model.errors import ConfigError, HistoryLost, TidegateError
 from tidegate.model.name import lowered, table_key
 from tidegate.model.table import TableInfo
-from tidegate.objectstore.deltalog import DataFile, TableSnapshot
+from tidegate.objectstore.deltalog import DataFile
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.columns import LakeColumn, first_schema, stored_columns
 from tidegate.sink.delta.files import logical_schema, read
@@ -109,7 +109,7 @@ TEXTS: Final = pa.map_(pa.string(), pa.string())
 
 @dataclass(frozen=True, slots=True)
 class ChangeForm:
-    """How changes become rows: of `table` with its `columns`, or of all tables where there is none."""
+    """The form of change rows: of `table` with its `columns`, or of all tables if it is None."""
 
     options: DeltaOptions
     form: str = IMAGES
@@ -118,7 +118,7 @@ class ChangeForm:
 
     @classmethod
     def of(cls, table: TableInfo, columns: Iterable[LakeColumn], options: DeltaOptions, form: str) -> "ChangeForm":
-        """Return the form of rows of one table with some of the columns of a lake."""
+        """Return the form of the rows of a table, with columns of a lake."""
         options = msgspec.structs.replace(options, schema_change="try_evolve")
         return cls(options, form, table, tuple(change_columns(tuple(columns))))
 
@@ -134,11 +134,11 @@ class ChangeForm:
         return StructType([StructField("op", StringType()), *named, StructField("commit_ts", LongType()), *sides])
 
     def takes(self, table: TableInfo) -> bool:
-        """Return True for a table whose changes are asked for."""
+        """Return True if the changes of a table are requested."""
         return self.table is None or lowered(str(table.name)) == lowered(str(self.table.name))
 
     def columns_in(self, table: TableInfo) -> tuple[LakeColumn, ...]:
-        """Return the columns with the ids of a table of the same name: another incarnation numbers them anew."""
+        """Return the columns with the ids of a table of the same name, whose other incarnation numbers them anew."""
         if self.table is None:
             return tuple(change_columns(first_schema(table, self.options).columns))
         if table.incarnation == self.table.incarnation:
@@ -152,14 +152,14 @@ class ChangeForm:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTask(InputPartition):  # type: ignore[misc]  # the library has no types
-    """Rows of a table with one definition, all that `changes` hold."""
+    """Rows of a table under one definition: all that `changes` contain."""
 
     table: TableInfo
     changes: ChangeSlice
     form: ChangeForm
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Return the rows, each once, in commit order."""
+        """Yield the rows, each once, in commit order."""
         name, part = self.table.name, self.changes
         columns = self.form.columns_in(self.table)
         images = self.form.table is not None and self.form.form == IMAGES
@@ -171,7 +171,7 @@ class ChangeTask(InputPartition):  # type: ignore[misc]  # the library has no ty
 
 
 def tasks_of(step: Rows, changes: ChangeSlice, after: int, form: ChangeForm) -> Iterator[ChangeTask]:
-    """Return the tasks of one step above `after`, of about TASK_ROWS each."""
+    """Yield the tasks of a step above `after`, of about TASK_ROWS each."""
     low = max(step.after, after)
     while low < step.upto:
         part = changes.narrow(step.table.name, low, step.upto)
@@ -182,15 +182,17 @@ def tasks_of(step: Rows, changes: ChangeSlice, after: int, form: ChangeForm) -> 
 
 
 def paired(images: pa.Table, named: TableInfo | None) -> pa.Table:
-    """Return one row for each change of some numbered images; with `named` sides are maps of texts, and the table's
-    name stands with them."""
+    """Return one row per change from numbered images. With `named`, images are maps of text and the table's name is
+    added."""
     comes = pc.is_in(images.column(CHANGE_TYPE), pa.array(COMES)).to_numpy()
     numbers = images.column(NUMBER).to_numpy()
     every, first = np.unique(numbers, return_index=True)
     every = every[np.argsort(first, kind="stable")]  # in the order of their first images
-    places = {side: _places(every, numbers, np.flatnonzero(of)) for side, of in (("before", ~comes), ("after", comes))}
-    old, new = (places[side] >= 0 for side in ("before", "after"))
-    some = np.where(old, places["before"], places["after"])
+    indices_by_side = {
+        side: _image_indices(every, numbers, np.flatnonzero(of)) for side, of in (("before", ~comes), ("after", comes))
+    }
+    old, new = (indices_by_side[side] >= 0 for side in ("before", "after"))
+    some = np.where(old, indices_by_side["before"], indices_by_side["after"])
     kinds = images.column(CHANGE_TYPE).take(pa.array(some))
     updates = pc.starts_with(kinds, "update").to_numpy()
     op = np.where(updates, "UPDATE", np.where(new, "INSERT", "DELETE"))
@@ -199,29 +201,29 @@ def paired(images: pa.Table, named: TableInfo | None) -> pa.Table:
     if named is not None:
         rows |= {name: pa.repeat(text, len(every)) for name, text in zip(("schema", "table"), named.name, strict=True)}
     rows["commit_ts"] = images.column(CHANGE_TS).take(pa.array(some))
-    for side, at in places.items():
-        side_rows = data.take(pa.array(at, mask=at < 0)).combine_chunks()
+    for side, indices in indices_by_side.items():
+        side_rows = data.take(pa.array(indices, mask=indices < 0)).combine_chunks()
         if named is not None:
-            rows[side] = _texts(side_rows, at < 0)
+            rows[side] = _texts(side_rows, indices < 0)
             continue
         batches = side_rows.to_batches() or [pa.RecordBatch.from_pylist([], schema=side_rows.schema)]
         rows[side] = pa.StructArray.from_arrays(
-            batches[0].columns, fields=list(side_rows.schema), mask=pa.array(at < 0)
+            batches[0].columns, fields=list(side_rows.schema), mask=pa.array(indices < 0)
         )
     return pa.table(rows)
 
 
-def _places(every: Any, numbers: Any, places: Any) -> Any:
-    """Where in the images the change of each number has its image of one side; -1 where it has none."""
-    order = np.argsort(numbers[places], kind="stable")
-    found = np.searchsorted(numbers[places][order], every)
+def _image_indices(every: Any, numbers: Any, side_indices: Any) -> Any:
+    """Return for each number in `every` the index of its image among `side_indices`; -1 if it has none."""
+    order = np.argsort(numbers[side_indices], kind="stable")
+    nearest = np.searchsorted(numbers[side_indices][order], every)
     padded = np.append(order, 0)
-    ours = np.append(places, -1)[np.where(found < len(order), padded[found], len(places))]
-    return np.where((ours >= 0) & (np.append(numbers, -1)[ours] == every), ours, -1)
+    matches = np.append(side_indices, -1)[np.where(nearest < len(order), padded[nearest], len(side_indices))]
+    return np.where((matches >= 0) & (np.append(numbers, -1)[matches] == every), matches, -1)
 
 
 def _texts(rows: pa.Table, missing: Any) -> Any:
-    """A map for each row, from the names of columns to their values as texts."""
+    """Return a map per row, from column names to values as text."""
     columns = [_text(column) for column in rows.columns]
     width, count = len(columns), rows.num_rows
     order = np.arange(width * count, dtype=np.int64).reshape(width, count).T[~missing].ravel()
@@ -242,24 +244,24 @@ OPTIONS: Final = frozenset({"path", "table", "at", "live", "columns"})
 BIN_BYTES: Final = 32 << 20
 """Stored bytes of one task."""
 PUSHED: Final = (int, str, Decimal)
-"""Values that mean the same to Spark and to a lake's bounds; a time depends on the session's zone."""
+"""Types whose values mean the same to Spark and to a lake's bounds; a time depends on the session's zone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files(InputPartition):  # type: ignore[misc]  # the library has no types
-    """Some data files of a table; rows of the tail are in a partition of their own."""
+    """Data files of a table; the rows of the tail are in a partition of their own."""
 
     files: tuple[DataFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Newer(InputPartition):  # type: ignore[misc]  # the library has no types
-    """The rows that the tail brings."""
+    """The rows of the tail."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """One table at one moment, as it travels to tasks: where its files lie, and what follows them."""
+    """A table at one moment, as sent to tasks: its files, and the tail that follows them."""
 
     table: TableInfo
     uri: str
@@ -270,49 +272,56 @@ class TableView:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "TableView":
-        """Return what the options of a reader ask for. ConfigError for those that are missing, unknown or wrong."""
-        asked = {name.lower(): value for name, value in options.items()}
-        check_options(asked, OPTIONS, required=("path", "table"))
-        name = asked["table"]
-        lake = Lake(asked["path"], asked.get("at", LATEST))
-        if asked.get("live", "false").lower() == "true":
+        """Return the view for a reader's options. Raises ConfigError for missing, unknown or invalid ones."""
+        requested = {name.lower(): value for name, value in options.items()}
+        check_options(requested, OPTIONS, required=("path", "table"))
+        name = requested["table"]
+        lake = Lake(requested["path"], requested.get("at", LATEST))
+        if requested.get("live", "false").lower() == "true":
             with lake.live() as view:
-                table, (found, tail) = view.definition(name), view.pieces(name)
-                files, tail = (found.files(), tail) if not view.is_clone(found) else ((), _held(found, table))
+                table, (stored, tail) = view.definition(name), view.pieces(name)
+                files = stored.files()
+                if view.is_clone(stored):  # it ends with the view
+                    if not is_local(stored):
+                        raise ConfigError(
+                            f"table {table.name}: a DDL came since the last snapshot, so its live rows would have to "
+                            "be written: read it without live, or again when the feed has merged them"
+                        )
+                    files, tail = (), Tail((stored_rows(stored),))
         else:
-            table, found, tail = lake.definition(name), lake.stored(name), NOTHING
-            files = found.files()
-        columns = tuple(stored_columns(found))
+            table, stored, tail = lake.definition(name), lake.stored(name), NOTHING
+            files = stored.files()
+        columns = tuple(stored_columns(stored))
         every = [column.name for column in columns]
-        return cls(table, found.uri, files, columns, tail, tuple(chosen(_names(asked), every, table) or every))
+        return cls(table, stored.uri, files, columns, tail, tuple(chosen(_names(requested), every, table) or every))
 
     def schema(self) -> StructType:
         """Return the columns as Spark has them."""
         by_name = {column.name: column for column in self.stored}
         return spark_schema([by_name[name] for name in self.names])
 
-    def wanted(self, filters: Iterable[Filter]) -> Wanted:
-        """Return what some filters ask for, as far as bounds can answer it."""
-        found = Wanted()
-        for one in filters:
-            if not isinstance(one, EqualTo | In) or len(one.attribute) != 1:
+    def row_filter(self, filters: Iterable[Filter]) -> RowFilter:
+        """Return the row filter that some of Spark's filters imply, as far as bounds can be compared with it."""
+        row_filter = RowFilter()
+        for filter_ in filters:
+            if not isinstance(filter_, EqualTo | In) or len(filter_.attribute) != 1:
                 continue
-            values = [one.value] if isinstance(one, EqualTo) else list(one.value)
+            values = [filter_.value] if isinstance(filter_, EqualTo) else list(filter_.value)
             if not all(type(value) in PUSHED for value in values):
                 continue
             try:
-                more = Wanted.of({one.attribute[0]: values}, self.stored, self.table)
+                more = RowFilter.of({filter_.attribute[0]: values}, self.stored, self.table)
             except ConfigError:  # no value of this column: Spark decides
                 continue
-            found = Wanted((*found.columns, *more.columns), (*found.values, *more.values))
-        return found
+            row_filter = RowFilter((*row_filter.columns, *more.columns), (*row_filter.values, *more.values))
+        return row_filter
 
-    def bins(self, wanted: Wanted) -> list[InputPartition]:
-        """Return the files that can hold such rows, in bins of about BIN_BYTES, and the tail if there is one."""
+    def bins(self, row_filter: RowFilter) -> list[InputPartition]:
+        """Return the files that may contain such rows, in bins of about BIN_BYTES, and the tail if there is one."""
         bins: list[list[DataFile]] = []
         left = 0
         for file in self.files:
-            if not wanted.may_lie_in(file):
+            if not row_filter.may_match(file):
                 continue
             if left <= 0:
                 bins.append([])
@@ -321,43 +330,33 @@ class TableView:
             left -= file.size_bytes
         return [*(Files(tuple(files)) for files in bins), *([] if self.tail.empty else [Newer()])]
 
-    def rows(self, partition: InputPartition, wanted: Wanted) -> Iterator[pa.Table]:
-        """Return the rows of one partition, a table a file."""
+    def rows(self, partition: InputPartition, row_filter: RowFilter) -> Iterator[pa.Table]:
+        """Yield the rows of a partition, a table per file."""
         if isinstance(partition, Newer):
             tables: Iterable[pa.Table] = [overlaid(logical_schema(self.stored).empty_table(), self.tail)]
         else:
             assert isinstance(partition, Files)
             tables = (without_keys(read(self.uri, file, self.stored), self.tail) for file in partition.files)
         for table in tables:
-            yield wanted.among(table).select(list(self.names))
-
-
-def _held(clone: TableSnapshot, table: TableInfo) -> Tail:
-    """The rows of a clone, which goes with its view."""
-    if not is_local(clone):
-        raise ConfigError(
-            f"table {table.name}: a DDL came since the last snapshot, so its live rows would have to be written: read "
-            "it without live, or again when the feed has merged them"
-        )
-    return Tail((stored_rows(clone),))
+            yield row_filter.matching(table).select(list(self.names))
 
 
 class LakeReader(DataSourceReader):  # type: ignore[misc]  # the library has no types
-    """Reads a table's view; travels to tasks."""
+    """Reads a table's view; is sent to tasks."""
 
     def __init__(self, view: TableView) -> None:
-        self._view, self._wanted = view, Wanted()
+        self._view, self._row_filter = view, RowFilter()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        """Take what bounds can answer; Spark evaluates all of them again."""
-        self._wanted = self._view.wanted(filters)
+        """Use the filters that bounds can be compared with; Spark evaluates all of them again."""
+        self._row_filter = self._view.row_filter(filters)
         return filters
 
     def partitions(self) -> Sequence[InputPartition]:
-        return self._view.bins(self._wanted) or [Files(())]
+        return self._view.bins(self._row_filter) or [Files(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        for rows in self._view.rows(partition, self._wanted):
+        for rows in self._view.rows(partition, self._row_filter):
             yield from rows.to_batches(max_chunksize=10_000)
 
 
@@ -379,28 +378,28 @@ class LakeSource(DataSource):  # type: ignore[misc]  # the library has no types
         return LakeReader(self._view)
 
 
-def check_options(asked: Mapping[str, str], known: Iterable[str], *, required: Sequence[str] = ()) -> None:
-    """Raise ConfigError for options that nobody knows, and for those that are missing."""
-    unknown = sorted(asked.keys() - set(known))
+def check_options(options: Mapping[str, str], known: Iterable[str], *, required: Sequence[str] = ()) -> None:
+    """Raise ConfigError for unknown and for missing options."""
+    unknown = sorted(options.keys() - set(known))
     if unknown:
         raise ConfigError(f"no option {unknown[0]!r}; there are: {', '.join(sorted(known))}")
     for name in required:
-        if not asked.get(name):
+        if not options.get(name):
             raise ConfigError(f"option {name!r} is missing")
 
 
-def _names(asked: Mapping[str, str]) -> list[str]:
-    return [name.strip() for name in asked.get("columns", "").split(",") if name.strip()]
+def _names(options: Mapping[str, str]) -> list[str]:
+    return [name.strip() for name in options.get("columns", "").split(",") if name.strip()]
 
 
 LOGGER: Final = logging.getLogger(__name__)
 POLL_S: Final = 0.1
 LANDED_AT_ONCE: Final = 200_000
-"""Messages of a batch, at most: the tasks of a query read while the next batch lands, and a stop waits for one."""
+"""Most messages of a batch: the tasks of a query read while the next batch lands, and a stop waits for one."""
 
 
 class SourceChanges:
-    """The changes of a source, on the driver; `close` ends what it began."""
+    """The changes of a source, on the driver; `close` stops it."""
 
     def __init__(self, config: "FeedConfig", name: str | None, form: str) -> None:
         from tidegate.config.entry import checkpoints_of
@@ -411,7 +410,7 @@ class SourceChanges:
         self._checkpoints = checkpoints_of(config)
         self._reading = False
         self._positions: dict[int, SinkPosition] = {}
-        """Where ranges that were round_ end, those that Spark may ask for again."""
+        """Positions at the end of planned ranges, which Spark may request again."""
         self._outage = Outage(RetryPolicy(config.source.max_retry, config.stuck_ms / 1000))
         self._again_s = 0.0
         rules = config.table_filter()
@@ -422,13 +421,13 @@ class SourceChanges:
             self._source.stop()
 
     def oldest(self) -> int:
-        """Return the ts above which every change can still be read."""
+        """Return the timestamp above which every change can still be read."""
         return self._saved().checkpoint.ts
 
     def form(self) -> ChangeForm:
-        """Return the form of rows of the table as the source has told it so far, or of all tables.
+        """Return the form of the rows of the table as far as the source has defined it, or of all tables.
 
-        Lands until the table is told. ConfigError for one that is not there."""
+        Lands until the table is defined. Raises ConfigError if it does not exist."""
         options = DeltaOptions(root="", feed=self._config.name, time_zone=self._config.time_zone, exact_keys=False)
         if self._name is None:
             return ChangeForm(options)
@@ -436,7 +435,8 @@ class SourceChanges:
         return ChangeForm.of(table, first_schema(table, options).columns, options, self._form)
 
     def frontier(self) -> int:
-        """Return the ts up to which everything has landed; 0 before there is one. Raises what ends the landing."""
+        """Return the timestamp up to which everything has landed; 0 if nothing has. Raises the error that ends the
+        landing."""
         if not self._reading:
             self._start()
             self._reading = True
@@ -450,7 +450,7 @@ class SourceChanges:
         return self._source.frontier() or 0
 
     def landed(self, upto: int | None, within_s: float = math.inf) -> int:
-        """Land up to `upto`, or all that the source has now, if it takes no longer; return the frontier."""
+        """Land up to `upto`, or all that the source has now, for at most `within_s`; return the frontier."""
         end_s = time.monotonic() + within_s
         while (frontier := self.frontier()) < (upto or 1 << 63) and time.monotonic() < end_s:
             if upto is None and self._source.idle():
@@ -459,33 +459,33 @@ class SourceChanges:
         return frontier
 
     def most(self, after: int, upto: int, rows: int) -> int:
-        """Return the end of a range above `after`, at most `upto`, that has about so many rows."""
+        """Return the end of a range above `after`, at most `upto`, of about `rows` rows."""
         if upto <= after:
             return after
         return round_end(self._source.changes(after, upto).row_ranges(), upto, RoundLimit(rows, ROUND.size_bytes))
 
     def tasks(self, after: int, upto: int, form: ChangeForm) -> list[ChangeTask]:
-        """Return what lies in (after, upto], cut at DDLs and into tasks. HistoryLost for what is no longer there."""
+        """Return the tasks of (after, upto], cut at DDLs. Raises HistoryLost if its changes are no longer there."""
         self.frontier()
         position = self._positions.get(after) or self._saved()
         if position.checkpoint.ts > after:
             raise HistoryLost(
                 f"{self._config.state_dir} keeps the changes above ts {position.checkpoint.ts}, and those above "
-                f"{after} are asked for: a query has read them. Give each query a `state` of its own"
+                f"{after} are requested: another query has released them. Give each query a `state` of its own"
             )
         tasks: list[ChangeTask] = []
         for round_, changes in self._rounds(position, upto):
             steps = round_.row_steps
-            mine = [step for step in steps if form.takes(step.table)]
-            tasks += [task for step in mine for task in tasks_of(step, changes, after, form)]  # type: ignore[arg-type]
+            taken = [step for step in steps if form.takes(step.table)]
+            tasks += [task for step in taken for task in tasks_of(step, changes, after, form)]  # type: ignore[arg-type]
             position = SinkPosition(round_.checkpoint, round_.state)
         self._positions[upto] = position
         return tasks
 
     def done(self, ts: int) -> None:
-        """Release the changes at or below `ts`: they are not read again."""
+        """Release the changes at or below `ts`, which are not read again."""
         position = self._positions.get(ts)
-        self._positions = {at: one for at, one in self._positions.items() if at >= ts}
+        self._positions = {end_ts: end for end_ts, end in self._positions.items() if end_ts >= ts}
         if position is not None:
             self._checkpoints.save(Saved(position, {}))
             self._source.release(ts)
@@ -499,9 +499,9 @@ class SourceChanges:
         return SinkPosition(Checkpoint(), SchemaState(), is_new=True) if saved is None else saved.position
 
     def _rounds(self, position: SinkPosition, upto: int) -> Iterator[tuple[Round, Changes]]:
-        """Plan from `position` to `upto`, without what nobody can apply if it may be left out."""
-        while (at := position.checkpoint.ts) < upto:
-            whole = self._source.changes(at, upto)
+        """Plan from `position` to `upto`, leaving out what cannot be applied if that is allowed."""
+        while (after := position.checkpoint.ts) < upto:
+            whole = self._source.changes(after, upto)
             try:
                 round_, changes = plan_from(self._source, position, whole, upto, self._rules)
             except TidegateError as error:
@@ -523,7 +523,7 @@ class SourceChanges:
             if (table := tables.get(table_key(name))) is not None:
                 return table
             if idle:
-                known = ", ".join(sorted(str(one.name) for one in tables.values())) or "none"
+                known = ", ".join(sorted(str(table.name) for table in tables.values())) or "none"
                 raise ConfigError(f"{self._config.source_uri} has told no table {name}; it has: {known}")
             self.frontier()
             idle = self._source.idle()
@@ -531,7 +531,7 @@ class SourceChanges:
             time.sleep(POLL_S)
 
     def _surviving(self, work: Callable[[], object]) -> None:
-        """Do some work whose errors may pass; raises those that do not, or that last too long."""
+        """Call `work`; errors that may pass delay the next try, others are raised."""
         try:
             work()
         except TidegateError as error:
@@ -557,12 +557,12 @@ CHANGE_OPTIONS: Final = frozenset({"path", "table", "form", "starting", "ending"
 OF_SOURCES: Final = ("state", "filter")
 MOST_ROWS: Final = 1_000_000
 FIRST_S: Final = 30.0
-"""How long a query waits for what its source has when it begins: with `availableNow` it asks once."""
+"""Time that a new query waits for what its source has: with `availableNow` it requests that once."""
 
 
 @dataclass(frozen=True)
 class TableChanges:
-    """The changes of one table of a lake."""
+    """The changes of a table of a lake."""
 
     root: str
     name: str
@@ -571,13 +571,13 @@ class TableChanges:
 
     @classmethod
     def of(cls, root: str, name: str, form: str = IMAGES) -> "TableChanges":
-        """Return the changes of a table. ConfigError for a lake that is not there."""
+        """Return the changes of a table. Raises ConfigError if there is no lake."""
         followed = Lake(root).snapshot.options
         assert followed is not None, "a published snapshot has options"
         return cls(root, name, followed, form)
 
     def form(self) -> ChangeForm:
-        """Return what rows are, with the columns of now. ConfigError for a table that is not there."""
+        """Return the form of the rows, with the current columns. Raises ConfigError if there is no such table."""
         lake = Lake(self.root)
         return ChangeForm.of(
             lake.definition(self.name), stored_columns(lake.stored(self.name)), self.options, self.rows_as
@@ -596,8 +596,8 @@ class TableChanges:
 
     def oldest(self) -> int:
         self._changelog.refresh()
-        kept = (one.checkpoint_ts for one in Lake(self.root).history())
-        return next((ts for ts in kept if ts >= self._changelog.floor()), latest(self.options).checkpoint.ts)
+        checkpoints = (snapshot.checkpoint_ts for snapshot in Lake(self.root).history())
+        return next((ts for ts in checkpoints if ts >= self._changelog.floor()), latest(self.options).checkpoint.ts)
 
     def most(self, after: int, upto: int, rows: int) -> int:
         if upto <= after:
@@ -605,9 +605,9 @@ class TableChanges:
         return round_end(self._changelog.slice(after, upto).row_ranges(), upto, RoundLimit(rows, ROUND.size_bytes))
 
     def tasks(self, after: int, upto: int, form: ChangeForm) -> list[ChangeTask]:
-        """Return what lies in (after, upto] of the table, cut at its DDLs and into tasks.
+        """Return the tasks of (after, upto] of the table, cut at its DDLs.
 
-        HistoryLost when upkeep has removed some of it, ConfigError when it has not all landed."""
+        Raises HistoryLost if upkeep has removed a part of it, ConfigError if not all of it has landed."""
         if after >= upto:
             return []
         if upto > self.frontier():
@@ -623,7 +623,7 @@ class TableChanges:
         return [task for step in steps if form.takes(step.table) for task in tasks_of(step, changes, after, form)]
 
     def done(self, ts: int) -> None:
-        """Do nothing: the lake's changefeed says how long changes are kept."""
+        """Do nothing: the lake's changefeed decides how long changes are kept."""
 
     def close(self) -> None:
         """Do nothing."""
@@ -632,31 +632,31 @@ class TableChanges:
 ReadableChanges: TypeAlias = SourceChanges | TableChanges
 
 
-def changes_of(asked: Mapping[str, str]) -> ReadableChanges:
-    """Return what the options of a reader ask for. ConfigError for those that are missing, unknown or wrong."""
-    check_options(asked, CHANGE_OPTIONS, required=("path",))
-    if asked.get("form", IMAGES) not in {IMAGES, CHANGES}:
-        raise ConfigError(f"option 'form' is {IMAGES} or {CHANGES}, not {asked['form']!r}")
-    path = asked["path"]
+def changes_of(options: Mapping[str, str]) -> ReadableChanges:
+    """Return the changes for a reader's options. Raises ConfigError for missing, unknown or invalid ones."""
+    check_options(options, CHANGE_OPTIONS, required=("path",))
+    if options.get("form", IMAGES) not in {IMAGES, CHANGES}:
+        raise ConfigError(f"option 'form' is {IMAGES} or {CHANGES}, not {options['form']!r}")
+    path = options["path"]
     if path.startswith(("kafka://", "tidb://")):
-        return _source_changes(asked)
-    check_options(asked, CHANGE_OPTIONS.difference(OF_SOURCES), required=("table",))
-    return TableChanges.of(path, asked["table"], asked.get("form", IMAGES))
+        return _source_changes(options)
+    check_options(options, CHANGE_OPTIONS.difference(OF_SOURCES), required=("table",))
+    return TableChanges.of(path, options["table"], options.get("form", IMAGES))
 
 
-def _source_changes(asked: Mapping[str, str]) -> SourceChanges:
+def _source_changes(options: Mapping[str, str]) -> SourceChanges:
     from tidegate.config.changefeed import OWN
     from tidegate.config.load import load
 
-    check_options(asked, CHANGE_OPTIONS, required=("path", "state"))
-    table = asked.get("table")
-    rules = asked["filter"].split() if "filter" in asked else [table] if table else []
-    config = load(source_uri=asked["path"], sink_uri=OWN, rules=rules, state_dir=asked["state"], name="spark")
-    return SourceChanges(config, table, asked.get("form", IMAGES))
+    check_options(options, CHANGE_OPTIONS, required=("path", "state"))
+    table = options.get("table")
+    rules = options["filter"].split() if "filter" in options else [table] if table else []
+    config = load(source_uri=options["path"], sink_uri=OWN, rules=rules, state_dir=options["state"], name="spark")
+    return SourceChanges(config, table, options.get("form", IMAGES))
 
 
 class ChangesReader(DataSourceReader):  # type: ignore[misc]  # the library has no types
-    """Reads the changes of a range; travels to tasks."""
+    """Reads the changes of a range; is sent to tasks."""
 
     def __init__(self, tasks: Sequence[ChangeTask]) -> None:
         self._tasks = tasks
@@ -670,20 +670,20 @@ class ChangesReader(DataSourceReader):  # type: ignore[misc]  # the library has 
 
 
 class ChangesStream(DataSourceStreamReader):  # type: ignore[misc]  # the library has no types
-    """Follows the frontier; an offset is {"ts": resolved ts}. What it needs on the driver begins when it is asked."""
+    """Follows the frontier; an offset is {"ts": resolved ts}. The driver opens the source when Spark first calls it."""
 
-    def __init__(self, asked: Mapping[str, str], form: ChangeForm) -> None:
-        self._asked, self._form = dict(asked), form
-        self._after = _ts(asked.get("starting"))
-        self._most = int(asked.get("maxrowsperbatch", MOST_ROWS))
-        self._given: int | None = None
+    def __init__(self, options: Mapping[str, str], form: ChangeForm) -> None:
+        self._options, self._form = dict(options), form
+        self._after = _ts(options.get("starting"))
+        self._most = int(options.get("maxrowsperbatch", MOST_ROWS))
+        self._latest: int | None = None
 
     @cached_property
     def _changes(self) -> ReadableChanges:
-        return changes_of(self._asked)
+        return changes_of(self._options)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's name
-        """Return where the stream begins: of a lake at the newest snapshot, of a source with all that it keeps."""
+        """Return the start of the stream: of a lake its newest snapshot, of a source the oldest change that is kept."""
         if self._after is None:
             changes = self._changes
             newest = latest(changes.options).checkpoint.ts if isinstance(changes, TableChanges) else None
@@ -691,15 +691,15 @@ class ChangesStream(DataSourceStreamReader):  # type: ignore[misc]  # the librar
         return {"ts": self._after}
 
     def latestOffset(self) -> dict[str, int]:  # noqa: N802  Spark's name
-        """Return the frontier, or less where much has landed since the last answer."""
-        if self._given is None:
-            self._given = self._changes.landed(None, FIRST_S)
+        """Return the frontier, or less if much has landed since the last call."""
+        if self._latest is None:
+            self._latest = self._changes.landed(None, FIRST_S)
         else:
-            self._given = self._changes.most(self._given, self._changes.frontier(), self._most)
-        return {"ts": max(self._given, self._after or 0)}
+            self._latest = self._changes.most(self._latest, self._changes.frontier(), self._most)
+        return {"ts": max(self._latest, self._after or 0)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """Return what the tasks of a micro-batch read; of the last one once more when a query starts again."""
+        """Return the tasks of a micro-batch; those of the last one again after a restart."""
         return self._changes.tasks(start["ts"], end["ts"], self._form)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -719,8 +719,8 @@ class ChangesSource(DataSource):  # type: ignore[misc]  # the library has no typ
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        self._asked = {name.lower(): value for name, value in options.items()}
-        with closing(changes_of(self._asked)) as changes:
+        self._options = {name.lower(): value for name, value in options.items()}
+        with closing(changes_of(self._options)) as changes:
             self._form = changes.form()
 
     @classmethod
@@ -731,18 +731,18 @@ class ChangesSource(DataSource):  # type: ignore[misc]  # the library has no typ
         return self._form.schema()
 
     def reader(self, schema: StructType) -> ChangesReader:  # noqa: ARG002  ours
-        with closing(changes_of(self._asked)) as changes:
-            upto = _ts(self._asked.get("ending"))
+        with closing(changes_of(self._options)) as changes:
+            upto = _ts(self._options.get("ending"))
             frontier = changes.landed(upto)
-            after = _ts(self._asked.get("starting"))
+            after = _ts(self._options.get("starting"))
             after = changes.oldest() if after is None else after
             return ChangesReader(changes.tasks(after, frontier if upto is None else upto, self._form))
 
     def streamReader(self, schema: StructType) -> ChangesStream:  # noqa: ARG002, N802  Spark's name
-        """Return what follows the frontier. ConfigError for an end: a stream has none."""
-        if "ending" in self._asked:
-            raise ConfigError("option 'ending' is for ranges: a stream goes on")
-        return ChangesStream(self._asked, self._form)
+        """Return a reader that follows the frontier. Raises ConfigError for `ending`: a stream has none."""
+        if "ending" in self._options:
+            raise ConfigError("option 'ending' is for ranges: a stream has no end")
+        return ChangesStream(self._options, self._form)
 
 
 def _ts(moment: str | None) -> int | None:

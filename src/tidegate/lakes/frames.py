@@ -55,14 +55,15 @@ _LAST: Final = "_tidegate_last"
 
 
 def net_changes(changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
-    """Return one row for each key of `changes`, which are rows of the format `tidegate` or of a lake of mode changelog.
+    """Return one row per key of `changes`, which are rows of the format `tidegate` or of a lake of mode changelog.
 
-    The columns are the table's and `_op`, `upsert` or `delete`. ConfigError for a key that is no column."""
+    The columns are the table's and `_op`, `upsert` or `delete`. Raises ConfigError if a column of the key is
+    missing."""
     from pyspark.sql import functions
 
     unknown = [name for name in key if name not in changes.columns]
     if unknown or not key:
-        raise ConfigError(f"the key is to name columns of the changes; they are: {', '.join(changes.columns)}")
+        raise ConfigError(f"the key must name columns of the changes; they are: {', '.join(changes.columns)}")
     columns = {name: functions.col(quote_name(name)) for name in changes.columns}
     comes = columns[CHANGE_TYPE].isin(*COMES)
     order = functions.struct(columns[CHANGE_TS], columns[CHANGE_SEQ], comes)
@@ -114,7 +115,7 @@ def decode_frame(frame: Any, *, protocol: str, key: str = "key", value: str = "v
 
 
 def decode_batches(batches: Iterable[pa.RecordBatch], options: DecodeOptions) -> Iterator[pa.RecordBatch]:
-    """Run in executors: (key, value) in, event rows out, a batch for a batch."""
+    """Decode (key, value) batches into event rows, batch by batch; runs in executors."""
     for batch in batches:
         pairs = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
         rows = [row for key, value in pairs for row in _rows(key, value, options)]
@@ -166,9 +167,9 @@ PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: Any) -> None:
-    """Make the formats known to a session, and let Spark hand its filters to them.
+    """Register the formats with a session, and let Spark push its filters down to them.
 
-    EnvironmentFault with the line to add if the session cannot run them."""
+    Raises EnvironmentFault, which names the setting to add, if the session cannot run them."""
     from tidegate.lakes.data_source import ChangesSource, LakeSource
     from tidegate.spark.session import WORKERS_PYTHON, check_session, find_python, is_connect
 

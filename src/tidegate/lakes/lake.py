@@ -46,7 +46,7 @@ from tidegate.changelog.changelog import Changelog
 from tidegate.config.uri import place_of
 from tidegate.expr.tokens import quote_name
 from tidegate.lakes import sql as lake_sql
-from tidegate.lakes.read import Wanted, Where, chosen, is_local, spark_local, spark_rows, stored_rows, stored_table
+from tidegate.lakes.read import RowFilter, Where, chosen, is_local, spark_local, spark_rows, stored_rows, stored_table
 from tidegate.model.errors import ConfigError, HistoryLost
 from tidegate.model.name import lowered, table_key
 from tidegate.model.table import TableInfo
@@ -58,13 +58,13 @@ from tidegate.sink.delta.snapshots import Snapshot, history, latest, published_a
 
 
 def statements(options: DeltaOptions, snapshot: Snapshot, catalog: str | None = None) -> Iterator[str]:
-    """Return the statements for the tables of a snapshot, in `catalog` or the session's own."""
+    """Yield the SQL statements that register the tables of a snapshot, in `catalog` or the session's own."""
     prefix = f"{quote_name(catalog)}." if catalog else ""
     tables = sorted((table.name, options.table_uri(incarnation)) for incarnation, table in snapshot.tables.items())
     for schema in sorted({name.schema for name, _ in tables}):
         yield f"CREATE SCHEMA IF NOT EXISTS {prefix}{quote_name(schema)}"
-    for name, place in tables:
-        location = place.replace("\\", "\\\\").replace("'", "\\'")
+    for name, uri in tables:
+        location = uri.replace("\\", "\\\\").replace("'", "\\'")
         where = f"{prefix}{quote_name(name.schema)}.{quote_name(name.table)}"
         yield f"CREATE TABLE IF NOT EXISTS {where} USING delta LOCATION '{location}'"
 
@@ -78,7 +78,7 @@ Moment: TypeAlias = int | str | datetime
 
 
 def moment_ts(moment: Moment) -> int | None:
-    """Return the TSO that a moment means; None for the newest."""
+    """Return the TSO of a moment; None for the newest."""
     match moment:
         case str():
             return None if moment == LATEST else parse_ts(moment, now_ms=time.time_ns() // 1_000_000)
@@ -95,9 +95,9 @@ def moment_ts(moment: Moment) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
-    """A published snapshot, and which tables it shows at another version, under another name or for the first time
-    (`changed`) or not any more (`gone`) compared with the one before."""
+class SnapshotChanges:
+    """A published snapshot with the tables that changed: those at another version, under another name or shown for the
+    first time (`changed`), and those no longer shown (`gone`)."""
 
     number: int
     checkpoint_ts: int
@@ -123,8 +123,8 @@ class Lake:
     def at(self, moment: Moment) -> "Lake":
         """Return this lake at the newest snapshot whose checkpoint is not above `moment`.
 
-        A TSO, a datetime (UTC unless it has a zone), such a text, or "latest". `checkpoint_ts` tells the ts that it
-        is; a snapshot has the tables and columns of its own ts."""
+        `moment` is a TSO, a datetime (UTC unless it has a zone), such a text, or "latest". `checkpoint_ts` is the
+        timestamp of the snapshot, which has the tables and columns of that time."""
         return Lake(self.options.root, moment, changelog=self._changelog)
 
     @cached_property
@@ -152,33 +152,34 @@ class Lake:
         """Return the table's definition at this snapshot."""
         return self._find(name)[1]
 
-    def place(self, name: str) -> tuple[str, int]:
-        """Return where the table's rows lie and at which Delta version. TableParked when they are of an earlier ts."""
+    def location(self, name: str) -> tuple[str, int]:
+        """Return the address of a table's rows and their Delta version. Raises TableParked if they are of an earlier
+        timestamp."""
         incarnation, table = self._find(name)
         self.snapshot.check_not_parked(table, self.options.root)
         return self.options.table_uri(incarnation), self.snapshot.tables[incarnation].version
 
     def stored(self, name: str) -> deltalog.TableSnapshot:
-        """Return the table as Delta has it, at the version of this snapshot."""
-        return stored_table(*self.place(name), name)
+        """Return the Delta table at the version of this snapshot."""
+        return stored_table(*self.location(name), name)
 
     def count(self, name: str) -> int:
-        """Return how many rows are stored (changes, for a table without a key), from the table's log alone."""
+        """Return the number of stored rows (of changes, for a table without a key), from the table's log alone."""
         return sum(file.rows for file in self.stored(name).files())
 
     def arrow(
         self, name: str, columns: Sequence[str] = (), limit: int | None = None, *, where: Where | None = None
     ) -> pa.Table:
-        """Return the table's rows as Arrow, columns in the upstream's order unless `columns` names some.
+        """Return the rows of a table as Arrow, in the order of its columns unless `columns` names some.
 
-        `where` asks for the rows whose columns have these values: `{"id": 17}`, `{"id": [17, 18]}`."""
+        `where` selects the rows whose columns have these values: `{"id": 17}`, `{"id": [17, 18]}`."""
         stored, table = self.stored(name), self.definition(name)
         known = stored_columns(stored)
-        wanted = Wanted.of(where or {}, known, table)
-        return stored_rows(stored, chosen(columns, [one.name for one in known], table), limit, wanted=wanted)
+        row_filter = RowFilter.of(where or {}, known, table)
+        return stored_rows(stored, chosen(columns, [one.name for one in known], table), limit, row_filter=row_filter)
 
     def table(self, name: str, spark: Any = None) -> Any:
-        """Return the table's rows as a Spark DataFrame: of a small table the rows themselves, of a larger one
+        """Return the rows of a table as a Spark DataFrame: of a small table the rows themselves, of a larger one
         Delta's."""
         from tidegate.spark.session import session
 
@@ -188,7 +189,8 @@ class Lake:
         return spark_rows(spark, stored.uri, stored.version)
 
     def sql(self, query: str, spark: Any = None) -> Any:
-        """Return the DataFrame of a query, Spark's SQL, over all tables of this snapshot by their names `db.table`."""
+        """Return the DataFrame of a query, in Spark's SQL, over all tables of this snapshot by their names
+        `db.table`."""
         from tidegate.spark.session import session
 
         tables = self.tables()  # what is wrong is told before Spark starts
@@ -196,13 +198,13 @@ class Lake:
         return lake_sql.run(spark, query, tables, lambda name: self.table(name, spark))
 
     def register(self, spark: Any, catalog: str | None = None) -> None:
-        """Give all tables their names in the metastore of a session. Names mean newest versions there."""
+        """Register all tables in the metastore of a session, where names mean the newest versions."""
         for statement in statements(self.options, self.snapshot, catalog):
             spark.sql(statement)
 
-    def history(self, newest: int = 0) -> list[Moved]:
-        """Return every snapshot up to this moment, the oldest first; with `newest` those among the last so many."""
-        found: list[Moved] = []
+    def history(self, newest: int = 0) -> list[SnapshotChanges]:
+        """Return every snapshot up to this moment, oldest first; with `newest`, the last ones of those."""
+        found: list[SnapshotChanges] = []
         before: dict[str, tuple[str, int]] = {}
         for one in history(self.options, newest and newest + 1):
             if self.ts is not None and one.checkpoint_ts > self.ts:
@@ -211,25 +213,25 @@ class Lake:
             changed = tuple(sorted(name for name in now if now[name] != before.get(name)))
             gone = tuple(sorted(before.keys() - now.keys()))
             published = to_datetime(one.published_ms << 18)
-            found.append(Moved(one.number, one.checkpoint_ts, published, len(now), changed, gone))
+            found.append(SnapshotChanges(one.number, one.checkpoint_ts, published, len(now), changed, gone))
             before = now
         return found[-newest:]
 
-    def moves(self, newest: int = 0) -> list[Moved]:
+    def moves(self, newest: int = 0) -> list[SnapshotChanges]:
         """Return the snapshots of `history` that changed a table, and the newest: an idle lake publishes its checkpoint
         every few seconds."""
         found = self.history(newest)
         return [one for one in found if one.changed or one.gone or one is found[-1]]
 
     def live(self, *, refresh: bool = True, scratch: str | None = None) -> "Live":
-        """Return all tables at the frontier: the newest snapshot and what has landed since. At a moment of `at`:
-        exactly then.
+        """Return all tables at the frontier: the newest snapshot and what has landed since. After `at(...)`: exactly at
+        that moment.
 
-        A view stays at the ts at which it was made; each call makes a newer one, with `refresh=False` the last one is
-        given again. An older moment can be had as long as the changelog keeps what came after its snapshot.
+        A view stays at its timestamp. Each call returns a newer one; `refresh=False` returns the last one again. An
+        older moment can be read as long as the changelog keeps the changes above its snapshot.
 
-        `scratch` is a directory or URL that Spark's executors can read as well; the default is a temporary directory of
-        this machine. It is used for tables that a DDL touched since the snapshot."""
+        `scratch` is a directory or URL that Spark's executors can also read; the default is a temporary directory of
+        this machine. It is used for tables that a DDL changed since the snapshot."""
         from tidegate.lakes.live import Live, reaches_back
 
         if self._live is None or (refresh and self.ts is None):

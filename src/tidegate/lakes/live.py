@@ -48,8 +48,8 @@ from tidegate.engine.segment import Planning, plan_landed
 from tidegate.lakes import sql as lake_sql
 from tidegate.lakes.read import (
     NOTHING,
+    RowFilter,
     Tail,
-    Wanted,
     Where,
     chosen,
     is_local,
@@ -74,38 +74,38 @@ from tidegate.sink.delta.snapshots import Snapshot, check_round, position, progr
 
 
 class Scratch:
-    """Directories for clones, made when they are asked for: below `home`, or temporary ones of this machine."""
+    """Directories for clones, created on demand: below `home`, or temporary ones of this machine."""
 
     def __init__(self, home: str | None = None) -> None:
         self._home = home
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._places: list[str] = []
+        self._uris: list[str] = []
 
-    def place(self) -> str:
-        """Return a new, empty place."""
+    def new_uri(self) -> str:
+        """Return the address of a new, empty directory."""
         if self._home is None and self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="tidegate-live-", ignore_cleanup_errors=True)
         home = self._temporary.name if self._temporary else str(self._home).rstrip("/")
-        self._places.append(f"{home}/{uuid.uuid4().hex}")
-        return self._places[-1]
+        self._uris.append(f"{home}/{uuid.uuid4().hex}")
+        return self._uris[-1]
 
     def close(self) -> None:
-        """Remove every place."""
-        for place in self._places:
-            if "://" in place:
-                where = store(place)
+        """Remove all directories."""
+        for uri in self._uris:
+            if "://" in uri:
+                where = store(uri)
                 for batch in obstore.list(where):
                     obstore.delete(where, [entry["path"] for entry in batch])
             else:
-                shutil.rmtree(place, ignore_errors=True)
-        self._places = []
+                shutil.rmtree(uri, ignore_errors=True)
+        self._uris = []
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
 
 
 def clone(origin: TableSnapshot, uri: str, feed: str) -> None:
-    """Make a table at `uri` that holds the rows of `origin` and stands at its position."""
+    """Create a table at `uri` with the rows and the position of `origin`."""
     base = origin.uri if "://" in origin.uri else str(Path(origin.uri).resolve())
     adds = [
         deltalog.add(f"{base}/{file.path}", file.size_bytes, _stats(file), partition=file.partition)
@@ -122,7 +122,7 @@ def clone(origin: TableSnapshot, uri: str, feed: str) -> None:
 
 
 def _stats(file: DataFile) -> Mapping[str, Any]:
-    """The bounds that JSON holds as they are; the others only spare reading."""
+    """Return the bounds that JSON represents exactly; others would only avoid reads."""
     both = {
         name for name, low in file.lows.items() if type(low) in (int, str) and type(file.highs.get(name)) is type(low)
     }
@@ -134,12 +134,11 @@ T = TypeVar("T")
 
 
 class Live:
-    """All tables of a lake at `ts`, ahead of the merged ones. Make it with `Lake.live`.
+    """All tables of a lake at `ts`, ahead of the merged ones; created by `Lake.live`.
 
-    Where a DDL touched a table since the snapshot, files are written to a temporary directory. It goes with the view,
-    with `close`, or at the end of a `with` block; once Spark was given such a table, at the program's end at the
-    latest.
-    """
+    For a table that a DDL changed since the snapshot, files are written to a temporary directory. It is removed with
+    `close`, at the end of a `with` block, or with the view; once Spark has got such a table, at the end of the
+    program."""
 
     def __init__(
         self, root: str, base: Snapshot, changelog: Changelog, *, upto: int | None = None, scratch: str | None = None
@@ -160,7 +159,7 @@ class Live:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The changelog's files that hold what the snapshot lacks, sorted: nothing else of it is read for rows."""
+        """The changelog's files with the changes that the snapshot lacks, sorted; no others are read for rows."""
         return tuple(sorted({group.path for group in self._slice.groups}))
 
     def tables(self) -> list[str]:
@@ -168,7 +167,7 @@ class Live:
         return sorted(str(table.name) for table in self._round.state.tables.values() if self._is_stored(table))
 
     def definition(self, name: str) -> TableInfo:
-        """Return the table's definition at this ts."""
+        """Return a table's definition at this timestamp."""
         folded = table_key(name)
         for table in self._round.state.tables.values():
             if lowered(str(table.name)) == folded and self._is_stored(table):
@@ -179,20 +178,20 @@ class Live:
     def arrow(
         self, name: str, columns: Sequence[str] = (), limit: int | None = None, *, where: Where | None = None
     ) -> pa.Table:
-        """Return the table's rows as Arrow, columns in the upstream's order unless `columns` names some.
+        """Return the rows of a table as Arrow, in the order of its columns unless `columns` names some.
 
-        `where` asks for the rows whose columns have these values (`{"id": 17}`, `{"id": [17, 18]}`): stored files whose
-        bounds exclude them are not opened, so a row is found by its key in some milliseconds."""
+        `where` selects the rows whose columns have these values (`{"id": 17}`, `{"id": [17, 18]}`): stored files whose
+        bounds exclude them are not opened, so looking up a key takes some milliseconds."""
         table = self.definition(name)
         stored, tail = self._rows_of(table)
-        wanted = Wanted.of(where or {}, stored_columns(stored), table)
-        rows = wanted.among(overlaid(stored_rows(stored, wanted=wanted), tail))
+        row_filter = RowFilter.of(where or {}, stored_columns(stored), table)
+        rows = row_filter.matching(overlaid(stored_rows(stored, row_filter=row_filter), tail))
         if columns:
             rows = rows.select(chosen(columns, rows.column_names, table))
         return rows if limit is None else rows.slice(0, limit)
 
     def table(self, name: str, spark: Any = None) -> Any:
-        """Return the table's rows as a Spark DataFrame."""
+        """Return the rows of a table as a Spark DataFrame."""
         from tidegate.spark.session import session
 
         spark = spark or session()
@@ -205,7 +204,7 @@ class Live:
         return spark_overlaid(spark, spark_stored(spark, stored), tail)
 
     def sql(self, query: str, spark: Any = None) -> Any:
-        """Return the DataFrame of a query, Spark's SQL, over all tables of this view by their names `db.table`."""
+        """Return the DataFrame of a query, in Spark's SQL, over all tables of this view by their names `db.table`."""
         from tidegate.spark.session import session
 
         tables = self.tables()  # what is wrong is told before Spark starts
@@ -213,7 +212,7 @@ class Live:
         return lake_sql.run(spark, query, tables, lambda name: self.table(name, spark))
 
     def pieces(self, name: str) -> tuple[deltalog.TableSnapshot, Tail]:
-        """Return a stored table and what follows it; of one that a DDL touched a clone, which goes with the view."""
+        """Return a stored table and its tail; for a table that a DDL changed, a clone that ends with the view."""
         return self._rows_of(self.definition(name))
 
     def is_clone(self, stored: deltalog.TableSnapshot) -> bool:
@@ -221,7 +220,7 @@ class Live:
         return any(stored.uri == uri for uri, _ in self._clones.values())
 
     def close(self) -> None:
-        """Remove what the view wrote; its frames of tables that a DDL touched cannot be read any more."""
+        """Remove what the view wrote; its frames of tables that a DDL changed can no longer be read."""
         atexit.unregister(self.close)
         self._clones = {}
         self._directory.close()
@@ -241,14 +240,14 @@ class Live:
         return made or stored or self.base.group(table.incarnation) is not None
 
     def _touched(self, table: TableInfo) -> bool:
-        """True when more than rows came to the table since the snapshot, or rows do more than replace rows."""
+        """Return True if a table changed by more than rows since the snapshot, or its rows are more than replaced."""
         unit = self._units.get(table.incarnation)
         if unit is None:
             return False
         return self.options.mode != "replica" or not all(isinstance(step, Rows) for step in unit.steps)
 
     def _rows_of(self, table: TableInfo) -> tuple[deltalog.TableSnapshot, Tail]:
-        """A stored table, and what follows it; a table that a DDL touched stands at this ts already, on a clone."""
+        """Return a stored table and its tail; for a table that a DDL changed, a clone at this timestamp."""
         self.base.check_not_parked(table, self.options.root)
         if self._touched(table):
             return stored_table(*self._cloned(table), str(table.name)), NOTHING
@@ -261,12 +260,12 @@ class Live:
         return stored_table(self.options.table_uri(table.incarnation), version, str(table.name))
 
     def _tail(self, table: TableInfo, stored: deltalog.TableSnapshot) -> Tail:
-        """The rows that came since, each stretch read with the table's name and definition of its time."""
+        """Return the rows since the snapshot, each range read with the table's name and definition then."""
         unit = self._units.get(table.incarnation)
         merged_ts, _ = position(stored, self.options.feed)
         columns = stored_columns(stored)
         steps = unit.steps if unit is not None else ()
-        parts = [_found(self._following, step, merged_ts, columns) for step in steps]
+        parts = [_read(self._following, step, merged_ts, columns) for step in steps]
         return Tail(tuple(part for part in parts if part is not None))
 
     def _following(self, step: Step, merged_ts: int, columns: Sequence[LakeColumn]) -> NetChanges | pa.Table | None:
@@ -278,20 +277,20 @@ class Live:
         return reads(chunks, step.table, columns, self.options)
 
     def _cloned(self, table: TableInfo) -> tuple[str, int]:
-        """The address and version of a table after its unit of steps ran on clones of the unit's stored tables."""
+        """Return the address and version of a table after its unit of steps ran on clones of the unit's tables."""
         if table.incarnation not in self._clones:
             unit = self._units[table.incarnation]
-            options = msgspec.structs.replace(self.options, root=self._directory.place())
-            for one in {found.incarnation: found for found in unit.tables}.values():
-                if one.incarnation in self.base.tables or one.incarnation in self.base.retired:
-                    clone(self._stored(one), options.table_uri(one.incarnation), options.feed)
-            for result in _found(run_unit, unit, self._slice, options):
+            options = msgspec.structs.replace(self.options, root=self._directory.new_uri())
+            for origin in {unit_table.incarnation: unit_table for unit_table in unit.tables}.values():
+                if origin.incarnation in self.base.tables or origin.incarnation in self.base.retired:
+                    clone(self._stored(origin), options.table_uri(origin.incarnation), options.feed)
+            for result in _read(run_unit, unit, self._slice, options):
                 self._clones[result.incarnation] = options.table_uri(result.incarnation), result.version
         return self._clones[table.incarnation]
 
 
 def reaches_back(changelog: Changelog, base: Snapshot) -> bool:
-    """Return True if upkeep has dropped no row above the snapshot from the changelog."""
+    """Return True if the changelog still has every row above the snapshot."""
     return base.checkpoint.ts >= changelog.floor()
 
 
@@ -305,20 +304,22 @@ def _reach(root: str, base: Snapshot, frontier: int | None, upto: int | None) ->
 
 
 def planned(base: Snapshot, changelog: Changelog, upto: int, options: DeltaOptions) -> tuple[ChangeSlice, Round]:
-    """Return what lies between the snapshot and `upto`, planned as the feed plans it."""
-    at = base.checkpoint
-    slice_ = _found(changelog.slice, at.ts, upto) if upto > at.ts else ChangeSlice(changelog.uri, at.ts, upto, ())
+    """Return the changes between the snapshot and `upto`, planned as the feed plans them."""
+    start = base.checkpoint
+    slice_ = (
+        _read(changelog.slice, start.ts, upto) if upto > start.ts else ChangeSlice(changelog.uri, start.ts, upto, ())
+    )
     rules = TableFilter.parse(options.rules, case_sensitive=options.case_sensitive)
     events = EventFilter.of(
         options.event_rules, None, case_sensitive=options.case_sensitive, since=options.events_since
     )
     planning = Planning(rules.matches, events.ddls(), rules.takes_ddl)
-    return slice_, plan_landed(base.state, at, changelog.ddls(at.ts, upto), upto, slice_, rules=planning)
+    return slice_, plan_landed(base.state, start, changelog.ddls(start.ts, upto), upto, slice_, rules=planning)
 
 
-def _found(read: Callable[..., T], *given: Any) -> T:
-    """The result of a reader; files may be deleted while a view is old."""
+def _read(read: Callable[..., T], *args: Any) -> T:
+    """Return the result of a reader. Raises HistoryLost if upkeep has removed a file."""
     try:
-        return read(*given)
-    except FileNotFoundError as gone:
-        raise HistoryLost(f"what this view reads was removed meanwhile, make a new one: {gone}") from gone
+        return read(*args)
+    except FileNotFoundError as missing:
+        raise HistoryLost(f"what this view reads was removed meanwhile, make a new one: {missing}") from missing

@@ -45,19 +45,19 @@ from tidegate.sink.delta.files import logical_schema, read
 from tidegate.sink.delta.rows import NetChanges
 
 Where: TypeAlias = Mapping[str, Any]
-"""Column -> the value that it has, or a list of such values; None is NULL."""
+"""Column -> the value to select, or a list of them; None is NULL."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The columns that decide, each with its values."""
+class RowFilter:
+    """The columns of a filter, each with its values."""
 
     columns: tuple[LakeColumn, ...] = ()
     values: tuple[pa.Array, ...] = ()
 
     @classmethod
     def of(cls, where: Where, stored: Sequence[LakeColumn], table: TableInfo) -> Self:
-        """Return what `where` asks for. Raises ConfigError for unknown columns and for values that no row can have."""
+        """Return the filter for `where`. Raises ConfigError for unknown columns and for values that no row can have."""
         known = {lowered(column.name): column for column in stored}
         unknown = [name for name in where if lowered(name) not in known]
         if unknown:
@@ -65,37 +65,38 @@ class Wanted:
             raise ConfigError(f"table {table.name} has no column {unknown[0]}; it has: {names}")
         columns = tuple(known[lowered(name)] for name in where)
         return cls(
-            columns, tuple(_values(column, asked) for column, asked in zip(columns, where.values(), strict=True))
+            columns, tuple(_values(column, value) for column, value in zip(columns, where.values(), strict=True))
         )
 
-    def may_lie_in(self, file: DataFile) -> bool:
-        """False if the bounds of a file exclude every row that is asked for."""
+    def may_match(self, file: DataFile) -> bool:
+        """Return False if the bounds of a file exclude every row of the filter."""
         return all(_within(file, column, values) for column, values in zip(self.columns, self.values, strict=True))
 
-    def places(self, rows: pa.Table) -> pa.Array:
-        """Return the numbers of the rows that are asked for; `rows` has at least the columns that decide."""
+    def indices(self, rows: pa.Table) -> pa.Array:
+        """Return the indices of the matching rows; `rows` has at least the columns of the filter."""
         fits = pa.chunked_array([pa.repeat(pa.scalar(True), rows.num_rows)])
         for column, values in zip(self.columns, self.values, strict=True):
             fits = pc.and_(fits, pc.is_in(rows.column(column.name), value_set=values))
         return pc.indices_nonzero(fits)
 
-    def among(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that are asked for."""
-        return rows.take(self.places(rows)) if self.columns else rows
+    def matching(self, rows: pa.Table) -> pa.Table:
+        """Return the matching rows."""
+        return rows.take(self.indices(rows)) if self.columns else rows
 
 
-EVERY: Final = Wanted()
+EVERY: Final = RowFilter()
 
 
 def _values(column: LakeColumn, value: Any) -> pa.Array:
-    """Values as the column's type: numbers and texts are taken alike, so that 17, "17" and Decimal(17) are one key."""
+    """Return values of the column's type: numbers and text are treated alike, so 17, "17" and Decimal(17) are one
+    key."""
     several = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
     kind = arrow_type(column.delta)
     try:
-        scalars = (one if isinstance(one, pa.Scalar) else pa.scalar(one) for one in several)
-        return pa.array([one.cast(kind) for one in scalars], kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as wrong:
-        raise ConfigError(f"column {column.name} is {column.delta}: {value!r} is no value of it ({wrong})") from wrong
+        scalars = (value_ if isinstance(value_, pa.Scalar) else pa.scalar(value_) for value_ in several)
+        return pa.array([value_.cast(kind) for value_ in scalars], kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        raise ConfigError(f"column {column.name} is {column.delta}: {value!r} is no value of it ({error})") from error
 
 
 def _within(file: DataFile, column: LakeColumn, values: pa.Array) -> bool:
@@ -112,7 +113,7 @@ def _within(file: DataFile, column: LakeColumn, values: pa.Array) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What follows a stored version of a table, in order: net changes by key, or rows of a log of changes."""
+    """The changes above a stored version of a table, in order: net changes by key, or rows of a log of changes."""
 
     parts: tuple[NetChanges | pa.Table, ...]
 
@@ -125,22 +126,22 @@ NOTHING: Final = Tail(())
 
 
 def stored_table(uri: str, version: int, name: str) -> TableSnapshot:
-    """Return a Delta table at a version. Raises SinkError when it is not there any more."""
+    """Return a Delta table at a version. Raises SinkError if it no longer exists."""
     try:
-        found = None if version == PURGED else deltalog.load(uri, version)
-    except DeltaError as lost:
-        raise SinkError(f"table {name}: version {version} of {uri} cannot be read any more: {lost}") from lost
-    if found is None:
+        table = None if version == PURGED else deltalog.load(uri, version)
+    except DeltaError as error:
+        raise SinkError(f"table {name}: version {version} of {uri} cannot be read any more: {error}") from error
+    if table is None:
         raise SinkError(f"table {name}: its stored rows at {uri} are gone")
-    return found
+    return table
 
 
 def stored_rows(
-    table: TableSnapshot, names: Sequence[str] = (), limit: int | None = None, *, wanted: Wanted = EVERY
+    table: TableSnapshot, names: Sequence[str] = (), limit: int | None = None, *, row_filter: RowFilter = EVERY
 ) -> pa.Table:
-    """Return rows of a stored table, the columns called `names` (all when empty), of as many files as `limit` asks for.
+    """Return rows of a stored table, of the columns `names` (all if empty), from as many files as `limit` requires.
 
-    With `wanted` at least the rows that it asks for, from the files that can hold them."""
+    With a filter, at least the matching rows, from the files that may contain them."""
     columns = {column.name: column for column in stored_columns(table)}
     columns_read = [columns[name] for name in names or columns]
     parts = [logical_schema(columns_read).empty_table()]
@@ -148,39 +149,39 @@ def stored_rows(
     for file in table.files():
         if left is not None and left <= 0:
             break
-        if not wanted.may_lie_in(file):
+        if not row_filter.may_match(file):
             continue
         try:
-            part = _part(table.uri, file, columns_read, wanted)
-        except (*STORE_ERRORS, pa.ArrowInvalid) as lost:
-            reason = first_line(lost)
-            raise SinkError(f"{table.uri} at version {table.version}: a data file cannot be read: {reason}") from lost
+            part = _part(table.uri, file, columns_read, row_filter)
+        except (*STORE_ERRORS, pa.ArrowInvalid) as error:
+            reason = first_line(error)
+            raise SinkError(f"{table.uri} at version {table.version}: a data file cannot be read: {reason}") from error
         parts.append(part)
         left = None if left is None else left - part.num_rows
     rows = pa.concat_tables(parts)
     return rows if limit is None else rows.slice(0, limit)
 
 
-def _part(uri: str, file: DataFile, columns: Sequence[LakeColumn], wanted: Wanted) -> pa.Table:
-    if not wanted.columns:
+def _part(uri: str, file: DataFile, columns: Sequence[LakeColumn], row_filter: RowFilter) -> pa.Table:
+    if not row_filter.columns:
         return read(uri, file, columns)
-    places = wanted.places(read(uri, file, wanted.columns))
-    if not len(places):
+    indices = row_filter.indices(read(uri, file, row_filter.columns))
+    if not len(indices):
         return logical_schema(columns).empty_table()
-    return read(uri, file, columns).take(places)
+    return read(uri, file, columns).take(indices)
 
 
-def chosen(wanted: Sequence[str], stored: Sequence[str], table: TableInfo) -> list[str]:
-    """Return the stored names of the columns that a reader asks for, without regard to case."""
+def chosen(names: Sequence[str], stored: Sequence[str], table: TableInfo) -> list[str]:
+    """Return the stored names of requested columns, which are compared without case."""
     known = {lowered(name): name for name in stored}
-    unknown = [name for name in wanted if lowered(name) not in known]
+    unknown = [name for name in names if lowered(name) not in known]
     if unknown:
         raise ConfigError(f"table {table.name} has no column {unknown[0]}; it has: {', '.join(stored)}")
-    return [known[lowered(name)] for name in wanted]
+    return [known[lowered(name)] for name in names]
 
 
 def overlaid(stored: pa.Table, tail: Tail) -> pa.Table:
-    """Return the stored rows and what follows them."""
+    """Return the stored rows with a tail applied."""
     for part in tail.parts:
         if isinstance(part, NetChanges):
             stored = pa.concat_tables([_without(stored, part.keys), part.rows.select(stored.column_names)])
@@ -190,7 +191,7 @@ def overlaid(stored: pa.Table, tail: Tail) -> pa.Table:
 
 
 def without_keys(rows: pa.Table, tail: Tail) -> pa.Table:
-    """Return the stored rows that a tail leaves as they are."""
+    """Return the stored rows that a tail does not change."""
     for part in tail.parts:
         if isinstance(part, NetChanges):
             rows = _without(rows, part.keys)
@@ -201,13 +202,13 @@ def _without(rows: pa.Table, keys: pa.Table) -> pa.Table:
     if not keys.num_rows or not rows.num_rows:
         return rows
     names = keys.column_names
-    places = rows.select(names).append_column("_at", pa.array(range(rows.num_rows), pa.int64()))
-    left = places.join(keys, keys=names, join_type="left anti").column("_at")
+    indices = rows.select(names).append_column("_at", pa.array(range(rows.num_rows), pa.int64()))
+    left = indices.join(keys, keys=names, join_type="left anti").column("_at")
     return rows if len(left) == rows.num_rows else rows.take(left)
 
 
 def spark_rows(spark: Any, uri: str, version: int) -> Any:
-    """Return a Delta table at a version as a DataFrame. EnvironmentFault for a session that cannot read it."""
+    """Return a Delta table at a version as a DataFrame. Raises EnvironmentFault for a session that cannot read it."""
     from tidegate.spark.session import check_dates, explaining_lacks
 
     check_dates(spark)
@@ -218,12 +219,12 @@ def spark_rows(spark: Any, uri: str, version: int) -> Any:
 
 
 def spark_frame(spark: Any, rows: pa.Table, schema: Any) -> Any:
-    """Return rows as a DataFrame, handed over in one piece: Spark 4.1 stops reading at a piece without rows."""
+    """Return rows as a DataFrame, sent in one piece: Spark 4.1 stops reading at a piece without rows."""
     return spark.createDataFrame(rows.combine_chunks(), schema=schema)
 
 
 def spark_overlaid(spark: Any, stored: Any, tail: Tail) -> Any:
-    """Return `stored` with a tail on top, as a DataFrame: an anti join with the few touched keys, and a union."""
+    """Return `stored` with a tail applied, as a DataFrame: an anti join with the few changed keys, and a union."""
     from pyspark.sql import functions
     from pyspark.sql.types import StructType
 
@@ -241,17 +242,17 @@ def spark_overlaid(spark: Any, stored: Any, tail: Tail) -> Any:
 
 
 LOCAL_ROWS: Final = 100_000
-"""Above it a frame costs more to hand over (1.5 µs a row) than its files cost to plan."""
+"""Rows above which sending a frame costs more (1.5 µs a row) than planning its files."""
 LOCAL_BYTES: Final = 8 << 20
-"""Of stored files; the driver holds the rows some three times while it hands them over."""
+"""Stored bytes above which rows are not sent; the driver holds them about three times meanwhile."""
 FILES_MAX: Final = 200
-"""Spark asks for the status of each file by itself; above that a log replayed in one job is quicker."""
+"""Files above which replaying the log in one job is faster: Spark requests the status of each file separately."""
 GLOB: Final = frozenset("*?[]{}\\")
-"""Characters in a path that Spark would take for a pattern."""
+"""Characters that Spark takes for a pattern in a path."""
 
 
 def is_local(stored: TableSnapshot, tail: Tail = NOTHING) -> bool:
-    """Return True if a table's rows are few enough to be handed to Spark as they are."""
+    """Return True if a table's rows are few enough to be sent to Spark as they are."""
     files = stored.files()
     rows = sum(file.rows for file in files)
     rows += sum((part.rows if isinstance(part, NetChanges) else part).num_rows for part in tail.parts)
@@ -259,7 +260,7 @@ def is_local(stored: TableSnapshot, tail: Tail = NOTHING) -> bool:
 
 
 def spark_local(spark: Any, rows: pa.Table, columns: Sequence[LakeColumn]) -> Any:
-    """Return rows as a DataFrame with the types that the stored table has in Spark."""
+    """Return rows as a DataFrame with the types of the stored table in Spark."""
     return spark_frame(spark, rows, spark_schema(columns))
 
 
@@ -291,7 +292,7 @@ def spark_stored(spark: Any, stored: TableSnapshot) -> Any:
 
 
 def _is_plain(stored: TableSnapshot, paths: Sequence[str]) -> bool:
-    """True if the rows of a version are those of its files, and Spark finds them under their paths."""
+    """Return True if the rows of a version are those of its files, and Spark finds them under their paths."""
     whole = stored.configuration.get("delta.enableDeletionVectors") != "true" and not stored.partition_columns
     named = all("://" not in path and not GLOB.intersection(path) for path in (stored.uri, *paths))
     return whole and named and 0 < len(paths) <= FILES_MAX

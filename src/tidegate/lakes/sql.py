@@ -25,24 +25,24 @@ from tidegate.spark.session import is_connect
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A place of the query's text, [start, end), and the table that stands there; no table: the text goes away."""
+    """A range [start, end) of the query's text and the table that it names; without a table, the text is dropped."""
 
     start: int
     end: int
     table: str | None
     alias: str | None
-    """The name under which the query knows the table, unless it says so itself."""
+    """Name of the table in the query, unless the query has an alias."""
 
 
 def run(spark: Any, query: str, tables: Sequence[str], frame: Callable[[str], Any]) -> Any:
-    """Return the DataFrame of `query`; `frame` gives the rows of a table by its name."""
+    """Return the DataFrame of `query`; `frame` returns the rows of a table by its name."""
     from pyspark.errors import AnalysisException
 
-    places = references(query, tables)
+    table_references = references(query, tables)
     prefix = f"tidegate_{uuid.uuid4().hex}"
-    names = sorted({place.table for place in places if place.table is not None})
+    names = sorted({reference.table for reference in table_references if reference.table is not None})
     views = {name: f"{prefix}_{number}" for number, name in enumerate(names)}
-    text = rewritten(query, places, views)
+    text = rewritten(query, table_references, views)
     try:
         if is_connect(spark):
             return _connected(spark, text, {view: frame(name) for name, view in views.items()})
@@ -57,54 +57,54 @@ def run(spark: Any, query: str, tables: Sequence[str], frame: Callable[[str], An
 
 
 def _connected(spark: Any, text: str, frames: Mapping[str, Any]) -> Any:
-    """The DataFrame of a query over Connect, which looks names up when it is executed: the frames go with the query."""
+    """Return the DataFrame of a query over Connect, which resolves names at execution: the frames go with the query."""
     text = text.replace("{", "{{").replace("}", "}}")
     for view in frames:
         text = text.replace(f"`{view}`", f"{{{view}}}")
-    found = spark.sql(text, **frames)
-    assert found.schema is not None  # what is wrong with the query is told here
-    return found
+    result = spark.sql(text, **frames)
+    assert result.schema is not None  # what is wrong with the query is told here
+    return result
 
 
 def _shown(message: str, views: Mapping[str, str]) -> str:
-    """The head of Spark's message, with the names that the query used."""
+    """Return the head of Spark's message, with the names that the query used."""
     head = message.partition(";\n")[0].partition("\n\n")[0]
     for name, view in views.items():
         head = head.replace(view, name)
     return " ".join(head.split())
 
 
-def rewritten(query: str, places: Sequence[Reference], views: Mapping[str, str]) -> str:
+def rewritten(query: str, table_references: Sequence[Reference], views: Mapping[str, str]) -> str:
     """Return the query over views."""
-    for place in sorted(places, key=lambda one: one.start, reverse=True):
-        text = "" if place.table is None else f"`{views[place.table]}`"
-        if place.alias is not None:
-            text += f" AS `{place.alias.replace('`', '``')}`"
-        query = query[: place.start] + text + query[place.end :]
+    for reference in sorted(table_references, key=lambda reference: reference.start, reverse=True):
+        text = "" if reference.table is None else f"`{views[reference.table]}`"
+        if reference.alias is not None:
+            text += f" AS `{reference.alias.replace('`', '``')}`"
+        query = query[: reference.start] + text + query[reference.end :]
     return query
 
 
 def references(query: str, tables: Sequence[str]) -> list[Reference]:
-    """Return where the query names tables. Raises SqlError for what is no single query, ConfigError for unknown
-    tables."""
+    """Return the places where the query names tables. Raises SqlError if it is not a single query, ConfigError for
+    unknown tables."""
     try:
-        statements = [one for one in sqlglot.parse(query, dialect="spark") if one is not None]
+        statements = [statement for statement in sqlglot.parse(query, dialect="spark") if statement is not None]
     except SqlglotError as broken:
         raise SqlError(f"the query cannot be read: {_reason(broken)}") from broken
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         raise SqlError("a lake is read by one query: SELECT, or WITH … SELECT")
     catalog = {lowered(name): name for name in tables}
-    found: dict[int, Reference] = {}
+    references_by_start: dict[int, Reference] = {}
     for scope in traverse_scope(statements[0]):
-        for place in _in_scope(scope, catalog):
-            found[place.start] = place
-    return list(found.values())
+        for reference in _in_scope(scope, catalog):
+            references_by_start[reference.start] = reference
+    return list(references_by_start.values())
 
 
-def _reason(broken: SqlglotError) -> str:
-    for place in getattr(broken, "errors", ()):
-        return f"{place['description']}, line {place['line']} column {place['col']}"
-    return str(broken).partition("\n")[0]
+def _reason(cause: SqlglotError) -> str:
+    for error in getattr(cause, "errors", ()):
+        return f"{error['description']}, line {error['line']} column {error['col']}"
+    return str(cause).partition("\n")[0]
 
 
 def _in_scope(scope: Scope, catalog: Mapping[str, str]) -> Iterator[Reference]:
@@ -116,7 +116,7 @@ def _in_scope(scope: Scope, catalog: Mapping[str, str]) -> Iterator[Reference]:
             continue
         if table.args.get("version") is not None:
             raise SqlError("a query reads all tables at one moment: name it with at(...) or --at, not in the query")
-        name = _known(table, catalog)
+        name = _table_named(table, catalog)
         parts = [part.name for part in table.parts]
         qualified.add(tuple(part.lower() for part in parts))
         yield Reference(*_span(table.parts), name, None if table.alias else parts[-1])
@@ -131,14 +131,14 @@ def _span(parts: Sequence[exp.Expression]) -> tuple[int, int]:
     return parts[0].meta["start"], parts[-1].meta["end"] + 1
 
 
-def _known(table: exp.Table, catalog: Mapping[str, str]) -> str:
-    wanted = lowered(qualified(*(part.name for part in table.parts)))
-    matches = [catalog[wanted]] if wanted in catalog else []
+def _table_named(table: exp.Table, catalog: Mapping[str, str]) -> str:
+    name = lowered(qualified(*(part.name for part in table.parts)))
+    matches = [catalog[name]] if name in catalog else []
     if not table.db:
-        matches = [name for key, name in catalog.items() if key.endswith(f".{wanted}")]
+        matches = [match for key, match in catalog.items() if key.endswith(f".{name}")]
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise ConfigError(f"{wanted} could be any of {', '.join(sorted(matches))}: write its database too")
-    known = ", ".join(sorted(catalog.values())) or "none"
-    raise ConfigError(f"no table {wanted} in the lake at this moment; it has: {known}")
+        raise ConfigError(f"{name} could be any of {', '.join(sorted(matches))}; write its database too")
+    names = ", ".join(sorted(catalog.values())) or "none"
+    raise ConfigError(f"no table {name} in the lake at this moment; it has: {names}")

@@ -26,7 +26,6 @@ An address from a client is more restricted than one in an operator's file:
 Source: TiCDC's OpenAPI v2: ChangeFeedInfo, ChangefeedCommonInfo, SyncedStatus.
 """
 
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
@@ -41,16 +40,16 @@ from tidegate.engine.progress import FeedError, PartitionProgress, Progress, slo
 from tidegate.model.errors import UriInvalid
 from tidegate.model.option import MASK
 from tidegate.model.tso import physical_ms, to_datetime
-from tidegate.server.record import FeedId, FeedView
+from tidegate.server.record import FeedId, FeedView, wall_ms
 from tidegate.server.replica_config import TABLE, Leaf, Section, render
 
 TICDC_VERSION: Final = "v8.5.4"
-"""TiCDC's release whose API this is; its command line refuses servers of none."""
+"""TiCDC release whose API is served; TiCDC's command line refuses a server without a known version."""
 SHOWN: Final = {"": "normal", "pending": "warning"}
 UNHAPPY: Final = frozenset({"warning", "pending", "failed"})
 """States in which TiCDC shows an error."""
 LISTED: Final = frozenset({"normal", "stopped", "failed", "warning"})
-"""States of a list that names none."""
+"""States that a list without a state includes."""
 _OWN_FIELDS: Final = ("phase", "since", "rows_landed", "rows", "rows_per_s", "messages", "messages_written", "ddls",
                       "watermarks", "dead_letters", "left_out", "rows_left_out", "ddls_left_out", "corrupt", "roads",
                       "slow_roads", "spent_s", "partitions", "tables", "parked", "ddl", "warnings", "elapsed_s",
@@ -58,7 +57,7 @@ _OWN_FIELDS: Final = ("phase", "since", "rows_landed", "rows", "rows_per_s", "me
 
 
 def version_text(own: str) -> str:
-    """Return a version that TiCDC's tools read: theirs, with ours behind it."""
+    """Return a version that TiCDC's tools can parse, followed by Tidegate's own."""
     return f"{TICDC_VERSION}-tidegate-{own}"
 
 
@@ -70,18 +69,18 @@ def json_time(ts: int, zone: tzinfo | None) -> str:
 
 
 def shown_state(view: FeedView) -> str:
-    """Return the state as people know it."""
+    """Return the state as users see it."""
     return SHOWN.get(view.state, view.state)
 
 
 def selected(views: Iterable[FeedView], state: str | None) -> list[FeedView]:
-    """Return the changefeeds of a list: of one state, of `all`, or of those that may still run."""
-    wanted = {state} if state else LISTED
-    return [view for view in views if state == "all" or shown_state(view) in wanted]
+    """Return the changefeeds in `state`: in one state, in `all`, or for None in LISTED."""
+    states = {state} if state else LISTED
+    return [view for view in views if state == "all" or shown_state(view) in states]
 
 
 def running_error(view: FeedView, addr: str) -> dict[str, Any] | None:
-    """Return the error of a changefeed in a state that has one."""
+    """Return the error of a changefeed, if its state shows one."""
     error = view.error
     if error is None or view.state not in UNHAPPY:
         return None
@@ -110,7 +109,7 @@ def info(view: FeedView, addr: str, zone: tzinfo | None, capture: str) -> dict[s
     """Return a changefeed as TiCDC shows one."""
     record = view.record
     task = {"capture_id": capture, "table_ids": [], "table_operations": {}}
-    found = {
+    fields = {
         **spaces(view.id),
         "id": view.id.name,
         "sink_uri": mask_uri(record.sink_uri),
@@ -126,19 +125,19 @@ def info(view: FeedView, addr: str, zone: tzinfo | None, capture: str) -> dict[s
         "checkpoint_time": json_time(view.checkpoint_ts, zone),
         "task_status": [task] if view.state == "normal" else None,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def status(view: FeedView, addr: str) -> dict[str, Any]:
-    """Return how far a changefeed is, and what ails it."""
+    """Return the state, timestamps and error of a changefeed."""
     kind = "last_error" if view.state == "failed" else "last_warning"
-    found = {
+    fields = {
         "state": view.state or None,
         "resolved_ts": view.resolved_ts,
         "checkpoint_ts": view.checkpoint_ts,
         kind: running_error(view, addr),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 QUIET: Final = "Data syncing is finished"
@@ -150,7 +149,7 @@ BUSY: Final = "The data syncing is not finished, please wait"
 
 
 def synced(view: FeedView, now_ts: int, zone: tzinfo | None) -> dict[str, Any]:
-    """Return whether everything that was written upstream is in the sink, as far as a quiet pipeline can tell."""
+    """Return whether everything written upstream is in the sink, as far as a quiet pipeline shows."""
     times = {"synced-check-interval": 300, "checkpoint-interval": 15, **view.record.config.get("synced-status", {})}
     quiet_ms, fresh_ms = times["synced-check-interval"] * 1000, times["checkpoint-interval"] * 1000
     now_ms, checkpoint_ms = physical_ms(now_ts), physical_ms(view.checkpoint_ts)
@@ -168,11 +167,11 @@ def synced(view: FeedView, now_ts: int, zone: tzinfo | None) -> dict[str, Any]:
 
 
 def extension(view: FeedView) -> dict[str, Any]:
-    """Return what our changefeeds know more, with every timestamp as a text."""
+    """Return the fields that TiCDC's API does not have; timestamps are text."""
     record, progress = view.record, view.progress
     if progress is not None and view.running:
-        progress = progress.at(time.time_ns() // 1_000_000)
-    known = {} if progress is None else {name: getattr(progress, name) for name in _OWN_FIELDS}
+        progress = progress.at(wall_ms())
+    reported = {} if progress is None else {name: getattr(progress, name) for name in _OWN_FIELDS}
     shown = {
         "source_uri": record.source_uri,
         "running": view.running,
@@ -186,11 +185,11 @@ def extension(view: FeedView) -> dict[str, Any]:
         "slow": progress and slow_words(progress.seen),
         "error": _error(record.error),
         "moments": record.moments,
-        "progress": known,
+        "progress": reported,
     }
-    found = safe(msgspec.to_builtins(shown))
-    assert isinstance(found, dict)
-    return found
+    fields = safe(msgspec.to_builtins(shown))
+    assert isinstance(fields, dict)
+    return fields
 
 
 def _error(error: FeedError | None) -> dict[str, Any] | None:
@@ -198,7 +197,7 @@ def _error(error: FeedError | None) -> dict[str, Any] | None:
 
 
 def safe(value: Any, name: str = "") -> Any:
-    """Return a value without secrets, its timestamps as texts."""
+    """Return a value with secrets masked and timestamps as text."""
     match value:
         case Mapping():
             return {key: safe(each, key) for key, each in value.items()}
@@ -212,35 +211,35 @@ def safe(value: Any, name: str = "") -> Any:
 
 
 AT_REST: Final = frozenset({"stopped", "finished"})
-"""States without a lag."""
+"""States in which no lag is reported."""
 FIRST_MS: Final = 1_420_070_400_000
-"""TiDB is younger than 2015: an earlier ts is none that it gave, and no lag is told by it."""
+"""2015-01-01: TiDB has issued no earlier timestamp, so no lag is computed from one."""
 POINTS: Final = 240
 TABLES: Final = 2000
 BEHIND_MS: Final = 10_000
-"""A partition so far behind the others holds them back."""
+"""Distance behind the fastest partition at which a partition is reported as the laggard."""
 
 
 def lag_s(ts: int, now_ms: int, state: str) -> float | None:
-    """Return the seconds between `ts` and now; None where they say nothing."""
+    """Return the seconds between `ts` and now; None if no lag applies."""
     if state in AT_REST or physical_ms(ts) < FIRST_MS:
         return None
     return max(0, now_ms - physical_ms(ts)) / 1000
 
 
 def overview_line(view: FeedView, now_ms: int) -> dict[str, Any]:
-    """Return a line of the overview."""
+    """Return a changefeed's line in the overview."""
     record, progress, state = view.record, view.progress or Progress("starting"), shown_state(view)
     error = view.error
-    known = physical_ms(view.checkpoint_ts) >= FIRST_MS
-    found = {
+    has_checkpoint = physical_ms(view.checkpoint_ts) >= FIRST_MS
+    line = {
         "namespace": view.id.namespace,
         "id": view.id.name,
         "state": state,
         "running": view.running,
         "error": error and {"code": error.code, "message": error.message, "since": error.since, "table": error.table},
         "checkpoint_ts": view.checkpoint_ts,
-        "checkpoint_age_s": max(0, now_ms - physical_ms(view.checkpoint_ts)) / 1000 if known else None,
+        "checkpoint_age_s": max(0, now_ms - physical_ms(view.checkpoint_ts)) / 1000 if has_checkpoint else None,
         "lag_s": lag_s(view.checkpoint_ts, now_ms, state),
         "resolved_lag_s": lag_s(view.resolved_ts, now_ms, state),
         "rows_per_s": progress.rows_per_s if view.running else 0.0,
@@ -253,13 +252,13 @@ def overview_line(view: FeedView, now_ms: int) -> dict[str, Any]:
         "warnings": len(progress.warnings),
         "ddl": bool(progress.ddl),
     }
-    shown = safe(found)
-    assert isinstance(shown, dict)
-    return shown
+    fields = safe(line)
+    assert isinstance(fields, dict)
+    return fields
 
 
 def details(view: FeedView, now_ms: int) -> dict[str, Any]:
-    """Return all that is known of a changefeed, apart from its past; of its samples at most POINTS, evenly chosen."""
+    """Return everything known about a changefeed except its history, with at most POINTS samples, evenly chosen."""
     samples = view.samples
     step = -(-len(samples) // POINTS) if samples else 1
     chosen = samples[(len(samples) - 1) % step :: step] if samples else ()
@@ -281,11 +280,11 @@ def details(view: FeedView, now_ms: int) -> dict[str, Any]:
         "table_rows": sorted(tables, key=_applied)[:TABLES],
         "laggard": _laggard(view, now_ms),
         "samples": {
-            "time_ms": [one.time_ms for one in chosen],
-            "checkpoint_lag_s": [lag_s(one.checkpoint_ts, one.time_ms, one.state) for one in chosen],
-            "resolved_lag_s": [lag_s(one.resolved_ts, one.time_ms, one.state) for one in chosen],
-            "rows_per_s": [None if one.state in AT_REST else round(one.rows_per_s, 1) for one in chosen],
-            "behind": [one.behind for one in chosen],
+            "time_ms": [sample.time_ms for sample in chosen],
+            "checkpoint_lag_s": [lag_s(sample.checkpoint_ts, sample.time_ms, sample.state) for sample in chosen],
+            "resolved_lag_s": [lag_s(sample.resolved_ts, sample.time_ms, sample.state) for sample in chosen],
+            "rows_per_s": [None if sample.state in AT_REST else round(sample.rows_per_s, 1) for sample in chosen],
+            "behind": [sample.behind for sample in chosen],
         },
         "config": settings(view.record.config),
     }
@@ -296,37 +295,37 @@ def _applied(table: Mapping[str, Any]) -> int:
 
 
 def _laggard(view: FeedView, now_ms: int) -> str:
-    """A sentence about the table or partition that holds the checkpoint back; "" if there is none, or none is known."""
+    """Return a sentence about the table or partition that holds the checkpoint back; "" if none is known."""
     progress = view.progress
     if progress is None or not view.running:
         return ""
     if progress.parked:
-        return f"table {progress.parked[0].table} is parked and stands still; the others go on"
+        return f"table {progress.parked[0].table} is parked; the other tables continue"
     if progress.ddl:
-        return "a DDL is being done; tables wait for it"
+        return "a DDL is being done; all tables wait for it"
     return slowest_partition(progress.partitions, now_ms)
 
 
 def slowest_partition(partitions: Sequence[PartitionProgress], now_ms: int) -> str:
-    """Return a sentence about the partition that all tables wait for; "" where they are side by side."""
+    """Return a sentence about the partition that all tables wait for; "" if none lags behind."""
     if len(partitions) < 2:
         return ""
-    slowest = min(partitions, key=lambda one: one.resolved_ts or 0)
-    fastest = max(one.resolved_ts or 0 for one in partitions)
-    place = f"topic {slowest.topic} partition {slowest.partition}"
+    slowest = min(partitions, key=lambda partition: partition.resolved_ts or 0)
+    fastest = max(partition.resolved_ts or 0 for partition in partitions)
+    name = f"topic {slowest.topic} partition {slowest.partition}"
     if physical_ms(fastest) - physical_ms(slowest.resolved_ts or 0) < BEHIND_MS:
         return ""
     if slowest.high is not None and slowest.offset < slowest.high:
-        return f"{place} has {slowest.high - slowest.offset:,} messages to read; all tables wait for it"
+        return f"{name} has {slowest.high - slowest.offset:,} messages to read; all tables wait for it"
     if slowest.resolved_ts is None:
-        return f"{place} has brought no resolved ts yet; all tables wait for it"
+        return f"{name} has brought no resolved ts yet; all tables wait for it"
     ago_s = max(0, now_ms - physical_ms(slowest.resolved_ts)) // 1000
-    at = f"{to_datetime(slowest.resolved_ts):%Y-%m-%d %H:%M:%S} UTC"
-    return f"{place} has brought no resolved ts since {at} ({ago_s:,} s); all tables wait for it"
+    since = f"{to_datetime(slowest.resolved_ts):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{name} has brought no resolved ts since {since} ({ago_s:,} s); all tables wait for it"
 
 
 def settings(config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the settings as they act, those that differ from the defaults first."""
+    """Return the effective settings, those that differ from the defaults first."""
     usual, own = dict(_leaves(render({}))), dict(_leaves(render(config)))
     rows = [
         {"key": key, "value": value, "default": usual.get(key), "changed": key not in usual or usual[key] != value}
@@ -336,27 +335,27 @@ def settings(config: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _leaves(tree: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    leaves: list[tuple[str, str]] = []
     for name, value in tree.items():
         key = f"{above}{name}"
         if isinstance(value, Mapping):
-            found += _leaves(value, f"{key}.")
+            leaves += _leaves(value, f"{key}.")
         else:
-            found.append((key, value if isinstance(value, str) else msgspec.json.encode(value).decode()))
-    return found
+            leaves.append((key, value if isinstance(value, str) else msgspec.json.encode(value).decode()))
+    return leaves
 
 
-def address(name: str, given: str, kept: str, modules: Collection[str] = ()) -> str:
-    """Return an address to keep from now on; "" for the one that is kept, also as it is shown. Raises UriInvalid."""
-    if given in {kept, mask_uri(kept)}:
+def address(name: str, uri: str, stored: str, modules: Collection[str] = ()) -> str:
+    """Return the address to store from now on; "" for the stored one, masked or not. Raises UriInvalid."""
+    if uri in {stored, mask_uri(stored)}:
         return ""
-    if given.startswith(("@", "env:")):
+    if uri.startswith(("@", "env:")):
         raise UriInvalid(f"{name}: @FILE and env:NAME are for command lines; send the address itself")
-    if MASK in given and mask_uri(given) == given:
-        raise UriInvalid(f"{name}: {MASK} stands in it where a secret should: {given}")
-    if scheme_of(given).partition("+")[0] == "callback":
-        parse_callback(given, Document()).check_allowed(modules)
-    return given
+    if MASK in uri and mask_uri(uri) == uri:
+        raise UriInvalid(f"{name}: it contains {MASK} instead of a secret: {uri}")
+    if scheme_of(uri).partition("+")[0] == "callback":
+        parse_callback(uri, Document()).check_allowed(modules)
+    return uri
 
 
 _KINDS: Final[dict[str, dict[str, Any]]] = {
@@ -376,17 +375,13 @@ _KINDS: Final[dict[str, dict[str, Any]]] = {
 
 
 def config_schema() -> dict[str, Any]:
-    """Return the schema of `replica_config`."""
-    return _section(TABLE)
+    """Return the JSON schema of `replica_config`."""
+    return _schema(TABLE)
 
 
-def _section(section: Section) -> dict[str, Any]:
-    found = {"type": "object", "properties": {each.json: _place(each) for each in section.fields.values()}}
-    return {"type": "array", "items": found} if section.many else found
-
-
-def _place(found: Leaf | Section) -> dict[str, Any]:
-    if isinstance(found, Section):
-        return _section(found)
-    about = {"description": KEYS[found.path].about, **_KINDS[found.kind]}
-    return about if found.default is None else {**about, "default": found.default}
+def _schema(entry: Leaf | Section) -> dict[str, Any]:
+    if isinstance(entry, Section):
+        schema = {"type": "object", "properties": {each.json: _schema(each) for each in entry.fields.values()}}
+        return {"type": "array", "items": schema} if entry.many else schema
+    about = {"description": KEYS[entry.path].about, **_KINDS[entry.kind]}
+    return about if entry.default is None else {**about, "default": entry.default}

@@ -15,7 +15,6 @@ Source: TiCDC's OpenAPI v2, classic architecture.
 """
 
 import logging
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,6 +44,7 @@ from tidegate.server.record import (
     FeedView,
     NewFeed,
     parse_id,
+    wall_ms,
 )
 from tidegate.server.replica_config import masked, parse, unmasked
 from tidegate.server.routes import (
@@ -81,8 +81,8 @@ from tidegate.server.server import Server
 
 
 @dataclass(frozen=True, slots=True)
-class ServerPlace:
-    """What answers say of the server that gives them. `zone` None is the machine's own."""
+class ServerIdentity:
+    """A server as its answers identify it; `zone` None is the machine's own."""
 
     server: Server
     addr: str
@@ -90,11 +90,11 @@ class ServerPlace:
     version: str
 
 
-def place_of(server: Server) -> ServerPlace:
-    """Return the place of a server."""
+def identity_of(server: Server) -> ServerIdentity:
+    """Return the identity of a server."""
     config = server.config
     zone = None if config.tz == "System" else ZoneInfo(config.tz)
-    return ServerPlace(server, config.advertise_addr, zone, version_text(version("tidegate")))
+    return ServerIdentity(server, config.advertise_addr, zone, version_text(version("tidegate")))
 
 
 ID_FORM: Final = {"pattern": "^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$", "maxLength": 128}
@@ -125,11 +125,11 @@ READ_BY_ALL_TABLES: Final = frozenset({"case-sensitive", "force-replicate", "fil
 
 
 class ChangefeedRoutes:
-    """Routes over the changefeeds of a server."""
+    """Routes for the changefeeds of a server."""
 
-    def __init__(self, place: ServerPlace) -> None:
-        self._place, self._feeds = place, place.server.changefeeds
-        self._modules = place.server.config.callback_modules
+    def __init__(self, identity: ServerIdentity) -> None:
+        self._identity, self._feeds = identity, identity.server.changefeeds
+        self._modules = identity.server.config.callback_modules
 
     def router(self) -> APIRouter:
         """Return the routes."""
@@ -152,7 +152,7 @@ class ChangefeedRoutes:
         )
 
     def create(self, request: Request, namespace: AnyNamespace) -> Response:
-        """Make a changefeed and start it."""
+        """Create a changefeed and start it."""
         view = self._feeds.create(self._new_feed(read_body(body_of(request), CreateBody), namespace), who(request))
         return answer(self._info(view))
 
@@ -161,106 +161,108 @@ class ChangefeedRoutes:
         state: Annotated[str, Query(description="normal, stopped, failed, warning, finished, or all")] = "",
         namespace: AnyNamespace = "",
     ) -> Response:
-        """List changefeeds; without a state those that are neither finished nor removed."""
+        """List changefeeds; without a state, those neither finished nor removed."""
         views = [view for view in self._feeds.listed() if namespace in {"", view.id.namespace}]
-        items = [answers.item(view, self._place.addr, self._place.zone) for view in answers.selected(views, state)]
+        items = [
+            answers.item(view, self._identity.addr, self._identity.zone) for view in answers.selected(views, state)
+        ]
         return answer({"total": len(items), "items": items})
 
     def get(self, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Show a changefeed, and in `tidegate` what TiCDC does not know of one."""
+        """Show a changefeed, with Tidegate's own fields under `tidegate`."""
         view = self._feeds.get(parse_id(changefeed_id, namespace))
         return answer({**self._info(view), "tidegate": answers.extension(view)})
 
     def update(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
         """Change a changefeed that is stopped or failed."""
         feed = parse_id(changefeed_id, namespace)
-        given = read_body(body_of(request), UpdateBody)
-        kept = self._feeds.get(feed).record
-        tree, source = (None, "") if given.replica_config is None else _config(given.replica_config)
+        body = read_body(body_of(request), UpdateBody)
+        stored = self._feeds.get(feed).record
+        tree, source = (None, "") if body.replica_config is None else _config(body.replica_config)
         change = FeedChange(
-            sink_uri=address("sink_uri", given.sink_uri, kept.sink_uri, self._modules),
-            source_uri=address("source_uri", given.source_uri or source, kept.source_uri),
-            target_ts=given.target_ts or None,
-            config=None if tree is None else unmasked(tree, kept.config),
+            sink_uri=address("sink_uri", body.sink_uri, stored.sink_uri, self._modules),
+            source_uri=address("source_uri", body.source_uri or source, stored.source_uri),
+            target_ts=body.target_ts or None,
+            config=None if tree is None else unmasked(tree, stored.config),
         )
         return answer(self._info(self._feeds.update(feed, change, who(request))))
 
     def remove(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Remove a changefeed; one that is missing is removed already."""
+        """Remove a changefeed; succeeds if there is none."""
         self._feeds.remove(parse_id(changefeed_id, namespace), who(request))
         return answer({})
 
     def pause(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Stop a changefeed; its checkpoint stays."""
+        """Stop a changefeed; its checkpoint is kept."""
         self._feeds.pause(parse_id(changefeed_id, namespace), who(request))
         return answer({})
 
     def resume(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Let a changefeed go on."""
+        """Resume a changefeed."""
         feed = parse_id(changefeed_id, namespace)
-        given = read_body(body_of(request), ResumeBody, required=False)
-        self._feeds.resume(feed, who(request), given.overwrite_checkpoint_ts)
+        body = read_body(body_of(request), ResumeBody, required=False)
+        self._feeds.resume(feed, who(request), body.overwrite_checkpoint_ts)
         return answer({})
 
     def status(self, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Tell how far a changefeed is, and what ails it."""
-        return answer(answers.status(self._feeds.get(parse_id(changefeed_id, namespace)), self._place.addr))
+        """Show the state, timestamps and error of a changefeed."""
+        return answer(answers.status(self._feeds.get(parse_id(changefeed_id, namespace)), self._identity.addr))
 
     def synced(self, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Tell whether everything that was written upstream is in the sink."""
+        """Show whether everything written upstream is in the sink."""
         view = self._feeds.get(parse_id(changefeed_id, namespace))
-        return answer(answers.synced(view, compose(time.time_ns() // 1_000_000), self._place.zone))
+        return answer(answers.synced(view, compose(wall_ms()), self._identity.zone))
 
     def move(self, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Refuse: one server runs all tables of a changefeed, so none is placed elsewhere, split or merged."""
+        """Refuse: one server runs all tables of a changefeed, so none is moved, split or merged."""
         self._feeds.get(parse_id(changefeed_id, namespace))
         raise TableNotMoved(f"one server runs all tables of {changefeed_id}: none is moved, split or merged")
 
     def verify(self, request: Request) -> Response:
-        """Tell which tables a changefeed would carry, without making it."""
+        """List the tables that a changefeed would replicate, without creating it."""
         return self._tables(request, read_body(body_of(request), CreateBody))
 
     def all_tables(self, request: Request) -> Response:
-        """Tell which tables these settings carry; without a sink, which of them could go into any."""
-        given = read_body(body_of(request), CreateBody)
-        if given.sink_uri:
-            return self._tables(request, given)
-        tree = {name: value for name, value in parse(given.replica_config).items() if name in READ_BY_ALL_TABLES}
-        return self._tables(request, given.model_copy(update={"replica_config": tree}), OWN)
+        """List the tables that these settings replicate; without a sink, those that any sink could take."""
+        body = read_body(body_of(request), CreateBody)
+        if body.sink_uri:
+            return self._tables(request, body)
+        tree = {name: value for name, value in parse(body.replica_config).items() if name in READ_BY_ALL_TABLES}
+        return self._tables(request, body.model_copy(update={"replica_config": tree}), OWN)
 
-    def _tables(self, request: Request, given: CreateBody, sink_uri: str = "") -> Response:
-        new = self._new_feed(given, sink_uri=sink_uri)
-        if new.source_uri not in {"", self._place.server.config.source_uri}:
+    def _tables(self, request: Request, body: CreateBody, sink_uri: str = "") -> Response:
+        new = self._new_feed(body, sink_uri=sink_uri)
+        if new.source_uri not in {"", self._identity.server.config.source_uri}:
             request.state.may_write()
-        found = self._feeds.verify(new)
-        told = {
-            "ineligible_tables": found.ineligible,
-            "eligible_tables": found.eligible,
-            "all_tables": (*found.eligible, *found.ineligible),
+        verified = self._feeds.verify(new)
+        lists = {
+            "ineligible_tables": verified.ineligible,
+            "eligible_tables": verified.eligible,
+            "all_tables": (*verified.eligible, *verified.ineligible),
         }
-        return answer({name: tables for name, tables in told.items() if tables})
+        return answer({name: tables for name, tables in lists.items() if tables})
 
-    def _new_feed(self, given: CreateBody, namespace: str = "", *, sink_uri: str = "") -> NewFeed:
-        """`sink_uri` stands for the client's own, which is none of its words."""
-        if not given.sink_uri and not sink_uri:
+    def _new_feed(self, body: CreateBody, namespace: str = "", *, sink_uri: str = "") -> NewFeed:
+        """Return the request for a changefeed; `sink_uri` replaces that of the body."""
+        if not body.sink_uri and not sink_uri:
             raise UriInvalid("sink_uri is empty, a changefeed cannot be created without one")
-        tree, source = _config(given.replica_config)
+        tree, source = _config(body.replica_config)
         return NewFeed(
-            id=parse_id(given.changefeed_id or str(uuid.uuid4()), given.namespace or namespace or NAMESPACE),
-            sink_uri=sink_uri or address("sink_uri", given.sink_uri, "", self._modules),
-            source_uri=address("source_uri", given.source_uri or source, ""),
-            start_ts=given.start_ts,
-            target_ts=given.target_ts,
+            id=parse_id(body.changefeed_id or str(uuid.uuid4()), body.namespace or namespace or NAMESPACE),
+            sink_uri=sink_uri or address("sink_uri", body.sink_uri, "", self._modules),
+            source_uri=address("source_uri", body.source_uri or source, ""),
+            start_ts=body.start_ts,
+            target_ts=body.target_ts,
             config=tree,
         )
 
     def _info(self, view: FeedView) -> dict[str, Any]:
-        return answers.info(view, self._place.addr, self._place.zone, self._place.server.id)
+        return answers.info(view, self._identity.addr, self._identity.zone, self._identity.server.id)
 
 
-def _config(given: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """The tree of a changefeed file, and the address of its source, which is kept beside it."""
-    tree = parse(given)
+def _config(replica_config: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the tree of a changefeed file, and the address of its source, which is stored separately."""
+    tree = parse(replica_config)
     source = tree.get("source", {})
     uri = str(source.pop("uri", ""))
     if not source:
@@ -278,14 +280,14 @@ LEVELS: Final[Mapping[str, int]] = {
     "panic": logging.CRITICAL,
     "fatal": logging.CRITICAL,
 }
-"""TiCDC's words for how much is logged."""
+"""TiCDC's names of log levels."""
 
 
 class ServerRoutes:
-    """Routes over one server."""
+    """Routes for the server itself."""
 
-    def __init__(self, place: ServerPlace) -> None:
-        self._place, self._server, self._feeds = place, place.server, place.server.changefeeds
+    def __init__(self, identity: ServerIdentity) -> None:
+        self._identity, self._server, self._feeds = identity, identity.server, identity.server.changefeeds
 
     def router(self) -> APIRouter:
         """Return the routes."""
@@ -308,7 +310,7 @@ class ServerRoutes:
         )
 
     def probes(self) -> APIRouter:
-        """Return the routes beside the API."""
+        """Return the routes outside the API."""
         return routed(
             [
                 RouteRow("GET", "/status", self.root_status, ServerStatus),
@@ -320,17 +322,17 @@ class ServerRoutes:
         )
 
     def status(self) -> Response:
-        """Tell which server this is."""
+        """Show which server this is."""
         more = {"liveness": int(self._server.stopping)}
         return indented({**self._status(), "cluster_id": self._server.config.cluster_id, **more}, 4)
 
     def root_status(self) -> Response:
-        """Tell which server this is, in the form of TiCDC's oldest path."""
+        """Show which server this is, in the form of TiCDC's oldest path."""
         return indented(self._status(), 1)
 
     def _status(self) -> dict[str, Any]:
         return {
-            "version": self._place.version,
+            "version": self._identity.version,
             "git_hash": "",
             "id": self._server.id,
             "pid": self._server.pid,
@@ -338,35 +340,35 @@ class ServerRoutes:
         }
 
     def health(self) -> Response:
-        """Tell whether changefeeds are looked after: an owner is known, and what is to run here runs."""
+        """Check that an owner is known, and that every changefeed that should run here runs."""
         if self._server.owner() is None:
             raise ClusterUnhealthy("no server owns the changefeeds")
         if self._feeds.is_owner:
-            still = [str(view.id) for view in self._feeds.listed() if view.state in RUNS and not view.running]
-            if still:
-                raise ClusterUnhealthy(f"these changefeeds should run and do not: {', '.join(still[:10])}")
+            stopped = [str(view.id) for view in self._feeds.listed() if view.state in RUNS and not view.running]
+            if stopped:
+                raise ClusterUnhealthy(f"these changefeeds should run and do not: {', '.join(stopped[:10])}")
         return answer({})
 
     async def lives(self) -> Response:
-        """Answer."""
+        """Answer "ok"."""
         return PlainTextResponse("ok")
 
     async def ready(self) -> Response:
-        """Tell whether the server takes requests."""
+        """Answer "ok" if the server takes requests."""
         if self._server.stopping or not self._server.joined.is_set():
             return not_ready(stopping=self._server.stopping)
         return PlainTextResponse("ok")
 
     def metrics(self) -> Response:
-        """Tell Prometheus how this server and the changefeeds that it owns are."""
+        """Return the metrics of this server and the changefeeds that it owns, for Prometheus."""
         return Response(self._feeds.watch.text(), media_type=TYPE)
 
     def log(self, request: Request) -> Response:
-        """Change how much is logged, until the server ends."""
-        wanted = read_body(body_of(request), LogBody).log_level
-        if wanted.lower() not in LEVELS:
-            raise ApiParamInvalid(f"log level {wanted!r} is none of {', '.join(LEVELS)}")
-        logging.getLogger("tidegate").setLevel(LEVELS[wanted.lower()])
+        """Set the log level, until the server ends."""
+        level = read_body(body_of(request), LogBody).log_level
+        if level.lower() not in LEVELS:
+            raise ApiParamInvalid(f"log level {level!r}: expected one of {', '.join(LEVELS)}")
+        logging.getLogger("tidegate").setLevel(LEVELS[level.lower()])
         return answer({})
 
     def captures(self) -> Response:
@@ -375,13 +377,13 @@ class ServerRoutes:
         return answer({"total": len(items), "items": items})
 
     def drain(self, capture_id: str) -> Response:
-        """Refuse: changefeeds are not moved, one server owns them all."""
+        """Refuse: changefeeds are not moved between servers, one server owns them all."""
         if capture_id not in {capture.id for capture in self._server.captures()}:
             raise CaptureMissing(f"capture not exists, {capture_id}")
         raise DrainRefused("one server owns all changefeeds; to move them, stop it, and the next one takes over")
 
     def processors(self, namespace: AnyNamespace = "") -> Response:
-        """List the changefeeds that run, and where."""
+        """List the running changefeeds and their server."""
         running = [view.id for view in self._feeds.listed() if view.running and namespace in {"", view.id.namespace}]
         items = [
             {**answers.spaces(feed), "changefeed_id": feed.name, "capture_id": self._server.id} for feed in running
@@ -389,7 +391,7 @@ class ServerRoutes:
         return answer({"total": len(items), "items": items})
 
     def processor(self, changefeed_id: Name, capture_id: str, namespace: Namespace = NAMESPACE) -> Response:
-        """Show a changefeed that runs; tables have no numbers of TiDB here."""
+        """Show a running changefeed; table ids are not reported."""
         view = self._feeds.get(parse_id(changefeed_id, namespace))
         if capture_id not in {capture.id for capture in self._server.captures()}:
             raise CaptureMissing(f"capture not exists, {capture_id}")
@@ -398,32 +400,34 @@ class ServerRoutes:
         return answer({"table_ids": []})
 
     def tso(self, request: Request) -> Response:
-        """Tell the timestamp of this moment."""
+        """Return the current timestamp."""
         read_body(body_of(request), UpstreamWords, required=False)
-        return answer({"timestamp": time.time_ns() // 1_000_000, "logic_time": 0})
+        return answer({"timestamp": wall_ms(), "logic_time": 0})
 
     def metadata(self) -> Response:
-        """List what is kept of changefeeds, without secrets."""
-        return answer([{"key": view.record.id.document, "value": _kept(view.record)} for view in self._feeds.listed()])
+        """List the stored records of changefeeds, without secrets."""
+        return answer(
+            [{"key": view.record.id.document, "value": _masked(view.record)} for view in self._feeds.listed()]
+        )
 
     def resolve_lock(self, request: Request) -> Response:
-        """Do nothing: locks of an upstream that is read are its own."""
-        given = read_body(body_of(request), LockBody)
-        if not given.region_id or not given.ts:
+        """Check the parameters and do nothing: the upstream resolves its own locks."""
+        body = read_body(body_of(request), LockBody)
+        if not body.region_id or not body.ts:
             raise ApiParamInvalid("region_id and ts are both needed")
         return answer({})
 
     def resign(self) -> Response:
-        """Let another server own the changefeeds, if there is one; all runs end where they are whole first."""
+        """Give up ownership if there is another server; all runs end first."""
         self._server.resign()
         return answer({})
 
     def done(self) -> Response:
-        """Do nothing: there is nothing of the kind here."""
+        """Do nothing: Tidegate has nothing of the kind."""
         return answer({})
 
 
-def _kept(record: FeedRecord) -> str:
-    shown = msgspec.to_builtins(record)
-    safe = {**shown, "sink_uri": mask_uri(record.sink_uri), "source_uri": mask_uri(record.source_uri)}
+def _masked(record: FeedRecord) -> str:
+    fields = msgspec.to_builtins(record)
+    safe = {**fields, "sink_uri": mask_uri(record.sink_uri), "source_uri": mask_uri(record.source_uri)}
     return msgspec.json.encode({**safe, "config": masked(record.config)}).decode()

@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from tidegate.config.uri import declare
 from tidegate.model.errors import TidegateError
 from tidegate.server.answers import config_schema
-from tidegate.server.api import ChangefeedRoutes, ServerRoutes, place_of
+from tidegate.server.api import ChangefeedRoutes, ServerRoutes, identity_of
 from tidegate.server.dashboard import DashboardRoutes, PageRoutes
 from tidegate.server.entrance import Entrance
 from tidegate.server.routes import REPLICA_CONFIG, on_defect, on_error, on_unknown_path, on_wrong_parameter
@@ -28,7 +28,7 @@ def application(server: Server) -> Entrance:
 
 
 def _api(server: Server) -> FastAPI:
-    place = place_of(server)
+    identity = identity_of(server)
     api = FastAPI(
         title="Tidegate",
         description="TiCDC's OpenAPI v2, served by Tidegate",
@@ -44,18 +44,18 @@ def _api(server: Server) -> FastAPI:
             Exception: on_defect,
         },
     )
-    api.include_router(ChangefeedRoutes(place).router())
-    servers = ServerRoutes(place)
-    for router in (servers.router(), servers.probes(), DashboardRoutes(place).router(), PageRoutes().router()):
+    api.include_router(ChangefeedRoutes(identity).router())
+    servers = ServerRoutes(identity)
+    for router in (servers.router(), servers.probes(), DashboardRoutes(identity).router(), PageRoutes().router()):
         api.include_router(router)
     _describe(api.openapi())
     return api
 
 
 def _describe(schema: dict[str, Any]) -> None:
-    """Put the finish on the description: a wrong parameter is 400, as any wrong word; `replica_config` stands once.
+    """Complete the OpenAPI schema: an invalid parameter answers 400, and `replica_config` is defined once.
 
-    The log shows the queries that it has."""
+    The queries that it names are shown in the log."""
     schema["components"]["schemas"][REPLICA_CONFIG] = config_schema()
     for path in schema["paths"].values():
         for operation in path.values():

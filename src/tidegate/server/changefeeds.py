@@ -60,7 +60,7 @@ from tidegate.objectstore.failpoint import reach
 from tidegate.objectstore.stores import STORE_ERRORS, Changed, delete, first_line, listed
 from tidegate.schema.state import SchemaState
 from tidegate.server.config import ServerConfig
-from tidegate.server.documents import Documents, StoreAway, check_kept
+from tidegate.server.documents import Documents, StoreAway, check_version
 from tidegate.server.metrics import Metrics
 from tidegate.server.record import (
     RUNS,
@@ -83,9 +83,10 @@ from tidegate.server.record import (
     TargetBelowStart,
     UpdateRefused,
     Verified,
+    wall_ms,
 )
 from tidegate.server.running import RunEnd, RunningFeed, SparkHost
-from tidegate.sink.metrics_tally import SHOWN, ShownNumbers
+from tidegate.sink.metrics_tally import SHOWN
 from tidegate.sink.sql.connection import SqlOptions, TargetSession
 
 LOG: Final = logging.getLogger(__name__)
@@ -96,42 +97,41 @@ Loads = Callable[[], FeedConfig]
 
 
 class ClientReach:
-    """The rules of one server."""
+    """What clients may name on the server's machine, and which hosts may get its tokens."""
 
     def __init__(self, config: ServerConfig) -> None:
         security = config.security
         own = (security.users_file, security.token_file, security.key_path)
-        kept = () if "://" in config.data_dir else (f"{config.data_dir}/{name}" for name in OWN)
+        private = () if "://" in config.data_dir else (f"{config.data_dir}/{name}" for name in OWN)
         self._roots = tuple(filter(None, map(_real, config.allow_path)))
-        self._own = tuple(filter(None, map(_real, (*filter(None, own), *kept))))
+        self._own = tuple(filter(None, map(_real, (*filter(None, own), *private))))
         self._hosts = frozenset(host.lower() for host in config.security.token_hosts)
         self._upstream, self._upstream_hosts = _upstream(config.source_uri)
 
-    def admitted(self, wanted: Loads, before: Loads | None = None) -> FeedConfig:
-        """Return what a client asks for, which may name what it named `before`. UriInvalid for what it may not name,
-        and whatever `wanted` raises."""
+    def admitted(self, requested: Loads, before: Loads | None = None) -> FeedConfig:
+        """Return the configuration that a client requests, which may name whatever `before` names. Raises UriInvalid
+        for a path or a host that is not allowed, and whatever `requested` raises."""
         named, hosts = (set[LocalName](), frozenset[str]()) if before is None else _named(before)
-        kept = {name.path for name in named}
+        allowed_before = {name.path for name in named}
 
-        def hear(name: LocalName) -> None:
-            if name.path not in kept and not self._knows(name.path):
+        def check(name: LocalName) -> None:
+            if name.path not in allowed_before and not self._may_name(name.path):
                 raise UriInvalid(
                     f"{name.where}: {name.path} is on the server's machine, where clients may name what lies below "
-                    f"{', '.join(map(str, self._roots)) or 'no directory'}, but for the server's own files; start the "
-                    "server with --allow-path DIRECTORY (allow-path in its file) to let them name others"
+                    f"{', '.join(map(str, self._roots)) or 'no directory'}, but for the server's own files; to allow "
+                    "others, start the server with --allow-path DIRECTORY (allow-path in its file)"
                 )
 
-        with reporting_names(hear):
-            config = wanted()
+        with reporting_names(check):
+            config = requested()
         for host in self._strange(_hosts(config) - hosts):
             raise UriInvalid(
-                f"{host} may not get a token that a file or the environment of the server holds, or what is signed "
-                "with it; token-hosts under [security] of the server's file allows it"
+                f"{host} may not get a token from the server's files or environment, or requests signed with it; "
+                "token-hosts under [security] of the server's file allows it"
             )
         return config
 
-    def _knows(self, path: str) -> bool:
-        """True if a client may name a path."""
+    def _may_name(self, path: str) -> bool:
         if path in self._upstream:
             return True
         real = _real(path)
@@ -143,22 +143,22 @@ class ClientReach:
         allowed = self._hosts | self._upstream_hosts
         return sorted(host for host in hosts if not {host, host.rpartition(":")[0]} & allowed)
 
-    def tell(self, feeds: Iterable[tuple[str, Loads]]) -> None:
-        """Log which changefeeds go on with what no client may name."""
-        found = {}
+    def warn_of(self, feeds: Iterable[tuple[str, Loads]]) -> None:
+        """Log a warning about existing changefeeds that name what clients may no longer name."""
+        violations = {}
         for feed, loads in feeds:
             names, hosts = _named(loads)
-            files = {f"{where} {path}" for where, path in names if not self._knows(path)}
-            found[feed] = sorted(files | {f"tokens to {host}" for host in self._strange(hosts)})
-        if named := [f"{feed} ({', '.join(strange)})" for feed, strange in found.items() if strange]:
+            files = {f"{where} {path}" for where, path in names if not self._may_name(path)}
+            violations[feed] = sorted(files | {f"tokens to {host}" for host in self._strange(hosts)})
+        if named := [f"{feed} ({', '.join(strange)})" for feed, strange in violations.items() if strange]:
             LOG.warning(
-                "these changefeeds go on, and name what clients may not name now (--allow-path, token-hosts): %s",
+                "these changefeeds continue, but name what clients may no longer name (--allow-path, token-hosts): %s",
                 "; ".join(named),
             )
 
 
 def _real(path: str) -> Path | None:
-    """The place that a path leads to; None for one that no file can have."""
+    """Return the resolved path; None if no file can have it."""
     try:
         return Path(path).resolve()
     except (OSError, ValueError, RuntimeError):  # a NUL byte; links in a circle
@@ -166,7 +166,7 @@ def _real(path: str) -> Path | None:
 
 
 def _named(loads: Loads) -> tuple[set[LocalName], frozenset[str]]:
-    """Local paths that a configuration names, as far as it can be read, and the hosts that get tokens."""
+    """Return the local paths that a configuration names, as far as it can be read, and the hosts that get tokens."""
     names: set[LocalName] = set()
     with reporting_names(names.add), suppress(TidegateError):
         return names, _hosts(loads())
@@ -179,7 +179,7 @@ def _hosts(config: FeedConfig) -> frozenset[str]:
 
 
 def _upstream(uri: str) -> tuple[set[str], frozenset[str]]:
-    """Paths of the server's own source, and hosts that get its tokens."""
+    """Return the paths of the server's own source, and the hosts that get its tokens."""
     entry, names = SOURCES.get(scheme_of(uri).partition("+")[0]), set[str]()
     if entry is not None:
         with reporting_names(lambda name: names.add(name.path)), suppress(TidegateError):
@@ -188,21 +188,21 @@ def _upstream(uri: str) -> tuple[set[str], frozenset[str]]:
 
 
 ANSWER_S: Final = 5.0
-"""Timeout for the database of a changefeed that is removed."""
+"""Timeout for the database of a changefeed that is being removed."""
 
 
 def move_checkpoint(config: FeedConfig, ts: int) -> None:
-    """Put the checkpoint of a changefeed at `ts`. UpdateRefused where its sink or its source does not allow it."""
+    """Set the checkpoint of a changefeed. Raises UpdateRefused if its sink or its source does not allow it."""
     source, sink = entries_of(config)
     if sink.keeps_progress or isinstance(config.sink, SqlOptions):
         raise UpdateRefused(
-            f"{config.sink_uri} itself keeps how far it is, with its rows, so its checkpoint cannot be overwritten; "
-            "make a changefeed into another place"
+            f"{config.sink_uri} stores the checkpoint with its rows, so it cannot be overwritten; create a changefeed "
+            "with another sink"
         )
     if is_landed(source, sink):
         raise UpdateRefused(
-            f"what {config.source_uri} has brought is forgotten behind the checkpoint, so that cannot be overwritten; "
-            "make a changefeed that reads it anew"
+            f"changes of {config.source_uri} below the checkpoint are no longer stored, so it cannot be overwritten; "
+            "create a changefeed that reads the source anew"
         )
     checkpoints = checkpoints_of(config)
     with checkpoints.held():
@@ -212,7 +212,7 @@ def move_checkpoint(config: FeedConfig, ts: int) -> None:
 
 
 def forget_in_database(config: FeedConfig) -> None:
-    """Remove what a database holds of a changefeed into it. SinkError where it does not answer, or refuses."""
+    """Remove the progress of a changefeed from its database. Raises SinkError if that does not answer, or refuses."""
     from tidegate.sink.sql.progress import forget
 
     if not isinstance(config.sink, SqlOptions):
@@ -224,28 +224,30 @@ def forget_in_database(config: FeedConfig) -> None:
         session.close()
 
 
-def forget_checkpoint(place: str, name: str) -> None:
-    """Remove what a state directory holds of a changefeed. EnvironmentFault where that is refused."""
+def forget_checkpoint(state_dir: str, name: str) -> None:
+    """Remove the state of a changefeed from a directory or store. Raises EnvironmentFault if that fails."""
     try:
-        if "://" in place:
-            found = [entry["path"] for entry in listed(place)]
-            delete(place, [path for path in found if path.startswith((f"{name}.", f"{name}/"))])
+        if "://" in state_dir:
+            paths = [entry["path"] for entry in listed(state_dir)]
+            delete(state_dir, [path for path in paths if path.startswith((f"{name}.", f"{name}/"))])
             return
-        for path in Path(place).glob(f"{name}.*"):
+        for path in Path(state_dir).glob(f"{name}.*"):
             path.unlink()
-        shutil.rmtree(Path(place, name), ignore_errors=True)
+        shutil.rmtree(Path(state_dir, name), ignore_errors=True)
     except STORE_ERRORS as error:
-        raise EnvironmentFault(f"the checkpoint of {name} in {place} is not removed: {first_line(error)}") from error
+        raise EnvironmentFault(
+            f"the checkpoint of {name} in {state_dir} could not be removed: {first_line(error)}"
+        ) from error
 
 
 class TableIneligible(InputError):
-    """Tables without a handle key are in the filter, and nobody said what to do with them."""
+    """Tables without a handle key match the filter, and the request does not say how to treat them."""
 
     code = "CDC:ErrTableIneligible"
 
 
 def verified(config: FeedConfig) -> Verified:
-    """Return the tables of a changefeed at its start. StartBelowHistory where its log no longer goes back so far."""
+    """Return the tables of a changefeed at its start ts. Raises StartBelowHistory if its log begins later."""
     if not isinstance(config.source, TidbSource):
         return Verified()
     from tidegate.config.registry import entries_of
@@ -257,24 +259,24 @@ def verified(config: FeedConfig) -> Verified:
     except HistoryLost as error:
         raise StartBelowHistory(str(error)) from error
     matches = config.table_filter().matches
-    found = Tables(matches, force=True).replicated(snapshot)
+    tables = Tables(matches, force=True).replicated(snapshot)
     keyed = Tables(matches, keeps=entries_of(config)[1].keeps_keyless)
     eligible: list[TableRef] = []
     ineligible: list[TableRef] = []
-    for each in found:
+    for each in tables:
         table = TableRef(*name_of(each), each.stored.id, len(each.stored.physical_ids) > 1)
         (eligible if keyed.eligible(each) else ineligible).append(table)
     return Verified(tuple(sorted(eligible, key=_name)), tuple(sorted(ineligible, key=_name)))
 
 
 def check_eligible(config: FeedConfig, tables: Verified, *, ignore: bool) -> None:
-    """Raise TableIneligible where tables cannot be told row by row, are not forced, and are not to be passed over."""
+    """Raise TableIneligible for tables without a handle key that are neither forced nor ignored."""
     forced = isinstance(config.source, TidbSource) and config.source.force_replicate
     if tables.ineligible and not forced and not ignore:
         names = ", ".join(f"{table.database_name}.{table.table_name}" for table in tables.ineligible)
         raise TableIneligible(
             f"tables without a primary key or a unique key of NOT NULL columns: {names}; "
-            "ignore-ineligible-table passes over them, force-replicate takes them all the same"
+            "ignore-ineligible-table skips them, force-replicate replicates them anyway"
         )
 
 
@@ -284,40 +286,40 @@ def _name(table: TableRef) -> tuple[str, str]:
 
 FEEDS: Final = "feeds/"
 STOP_S: Final = 10.0
-"""Longest time that a request waits for a run to end; the run ends after it, too."""
+"""Longest time that a request waits for a run to end; the run may end later."""
 KEEP_S: Final = 30.0
 """Interval at which an advancing checkpoint is written into the record; the sink's own is authoritative."""
 SAMPLE_S: Final = 5.0
 SAMPLES: Final = 720
 STATES: Final = {"pending": "normal", "stopped": "normal"}
-"""States of a run that are none of the changefeed: it has not begun yet, or ends because its server does."""
+"""States of a run that a changefeed's record does not take over: not begun yet, or ended with its server."""
 VERSION: Final = version("tidegate")
 
 
 class Unfinished(TidegateError):
-    """A changefeed that is removed has not ended yet."""
+    """The run of a removed changefeed has not ended yet."""
 
     code = "CDC:ErrChangeFeedDeletionUnfinished"
 
 
 @dataclass(slots=True)
 class ServedFeed:
-    """A changefeed of the owner: its record, the version of that in the store, and its run."""
+    """A changefeed of the owner: its record, the record's version in the store, and its run."""
 
     record: FeedRecord
     version: Any
     run: RunningFeed | None = None
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     rows: int = 0
-    """Row changes and DDLs of its run, when one of them was written last."""
+    """Row changes and DDLs of the run, as of its last write."""
     failures: int = 0
     noted_s: float = 0.0
     lock: threading.RLock = field(default_factory=threading.RLock)
-    """Held while its record is replaced: a store that is slow for one changefeed holds up no other."""
+    """Held while the record is replaced; one per changefeed, so that a slow store does not block the others."""
 
 
 class Changefeeds:
-    """All changefeeds of a store. Any thread may call; `owns` says whether this server may act."""
+    """The changefeeds of a store. Thread-safe; `owns` returns whether this server may act."""
 
     def __init__(
         self,
@@ -336,7 +338,9 @@ class Changefeeds:
         self._epoch = 0
         self._lock = threading.Lock()
         self.operation_log = OperationLog(documents)
-        self.watch = Metrics(self._shown, facts, self._made)
+        self.watch = Metrics(
+            self._shown, facts, lambda feed: SHOWN.get(f"{state_place(config.state_dir(feed.namespace))}/{feed.name}")
+        )
         self.lost = threading.Event()
         """Set when another owner was seen to have written."""
 
@@ -348,10 +352,11 @@ class Changefeeds:
         return self._feeds is not None and self._owns()
 
     def take_over(self, epoch: int) -> None:
-        """Become the owner: write every record anew, start what should run.
+        """Become the owner: rewrite every record, and start what should run.
 
-        Raises StoreAway, Changed, NotOwner, EnvironmentFault; some runs may have begun, which `step_down` ends."""
-        check_kept(self._documents, self._config.data_dir)
+        Raises StoreAway, Changed, NotOwner, EnvironmentFault; runs that have started by then are ended by
+        `step_down`."""
+        check_version(self._documents, self._config.data_dir)
         self._epoch = epoch
         self.lost.clear()
         feeds: dict[FeedId, ServedFeed] = {}
@@ -362,7 +367,7 @@ class Changefeeds:
             try:
                 record = msgspec.json.decode(document.body, type=FeedRecord)
             except msgspec.DecodeError as error:
-                LOG.error("%s is no record of a changefeed and is left alone: %s", name, error)  # noqa: TRY400
+                LOG.error("%s is not a changefeed record and is ignored: %s", name, error)  # noqa: TRY400
                 continue
             if record.state == "removed":  # whoever removed it died before it was forgotten
                 self._forget(record)
@@ -372,13 +377,13 @@ class Changefeeds:
             reach("server/took-record")
         self.operation_log.take_over()
         self._feeds = feeds
-        self._reach.tell((str(one), partial(self.config_of, feed.record)) for one, feed in feeds.items())
+        self._reach.warn_of((str(feed_id), partial(self.config_of, feed.record)) for feed_id, feed in feeds.items())
         for feed in list(feeds.values()):
             if feed.record.state in RUNS:
                 self._start(feed)
 
     def step_down(self, wait_s: float = STOP_S) -> None:
-        """End all runs, and act no longer; records stay as they are, for the next owner."""
+        """End all runs and stop acting as the owner; records stay as they are, for the next owner."""
         feeds, self._feeds = self._feeds or {}, None
         runs = [feed.run for feed in feeds.values() if feed.run is not None]
         for run in runs:
@@ -396,8 +401,7 @@ class Changefeeds:
             progress = view.progress
             rows, behind = (progress.rows, progress.behind) if progress else (0, 0)
             rate = progress.rows_per_s if progress and view.running else 0.0
-            taken_ms = time.time_ns() // 1_000_000
-            feed.samples.append(Sample(taken_ms, view.checkpoint_ts, view.resolved_ts, rows, rate, behind, view.state))
+            feed.samples.append(Sample(wall_ms(), view.checkpoint_ts, view.resolved_ts, rows, rate, behind, view.state))
             self.watch.sampled(view)
             if time.monotonic() - feed.noted_s >= KEEP_S:
                 self._note(feed)
@@ -407,7 +411,7 @@ class Changefeeds:
             raise NotOwner("this server does not own the changefeeds")
         return self._feeds
 
-    # What may be asked and done
+    # Operations
 
     def listed(self) -> list[FeedView]:
         """Return all changefeeds, by namespace and name."""
@@ -421,15 +425,15 @@ class Changefeeds:
         return self._view(self._feed(feed))
 
     def operations(self) -> list[FeedOperation]:
-        """Return what people did, the newest first."""
+        """Return the operation log, newest first."""
         return self.operation_log.listed()
 
     def verify(self, new: NewFeed) -> Verified:
-        """Return the tables that such a changefeed would carry. Raises what is wrong with it."""
+        """Return the tables that a new changefeed would replicate. Raises the error of an invalid request."""
         return verified(self._reach.admitted(partial(self.config_of, self._record(new))))
 
     def create(self, new: NewFeed, who: str) -> FeedView:
-        """Make a changefeed and start it. Raises what is wrong with it, or with its sink."""
+        """Create a changefeed and start it. Raises the error of an invalid request, or of its sink."""
         with self.operation_log.noting("create", new.id, who, mask_uri(new.sink_uri)):
             if new.id in self._owned():
                 raise ChangefeedExists(f"changefeed already exists, {new.id.name}")
@@ -438,7 +442,7 @@ class Changefeeds:
             ignore = bool((new.config or {}).get("ignore-ineligible-table", False))
             check_eligible(config, verified(config), ignore=ignore)
             probe(config)
-            record = msgspec.structs.replace(record, state="normal").told(Moment(now(), "created", "", who))
+            record = msgspec.structs.replace(record, state="normal").with_moment(Moment(now(), "created", "", who))
             with self._lock:
                 if new.id in self._owned():
                     raise ChangefeedExists(f"changefeed already exists, {new.id.name}")
@@ -450,7 +454,8 @@ class Changefeeds:
             return self._view(feed)
 
     def update(self, feed_id: FeedId, change: FeedChange, who: str) -> FeedView:
-        """Change a changefeed that is stopped or failed. UpdateRefused for others, and where nothing would change."""
+        """Change a changefeed that is stopped or failed. Raises UpdateRefused in other states, and if nothing
+        changes."""
         with self.operation_log.noting("update", feed_id, who):
             feed = self._feed(feed_id)
             with feed.lock:
@@ -460,23 +465,23 @@ class Changefeeds:
                         f"can only update changefeed config when it is stopped or failed, and {feed_id.name} is "
                         f"{before.state or 'normal'}: pause it first"
                     )
-                wanted = msgspec.structs.replace(
+                updated = msgspec.structs.replace(
                     before,
                     sink_uri=change.sink_uri or before.sink_uri,
                     source_uri=change.source_uri or before.source_uri,
                     target_ts=before.target_ts if change.target_ts is None else change.target_ts,
                     config=before.config if change.config is None else dict(change.config),
                 )
-                if wanted == before:
+                if updated == before:
                     raise UpdateRefused("changefeed config is the same with the old one, do nothing")
-                if wanted.target_ts and wanted.target_ts <= wanted.start_ts:
-                    raise TargetBelowStart(f"target-ts {wanted.target_ts} is not above start-ts {wanted.start_ts}")
-                self._reach.admitted(partial(self.config_of, wanted), partial(self.config_of, before))
-                self._replace(feed, wanted.told(Moment(now(), "updated", "", who)))
+                if updated.target_ts and updated.target_ts <= updated.start_ts:
+                    raise TargetBelowStart(f"target-ts {updated.target_ts} is not above start-ts {updated.start_ts}")
+                self._reach.admitted(partial(self.config_of, updated), partial(self.config_of, before))
+                self._replace(feed, updated.with_moment(Moment(now(), "updated", "", who)))
             return self._view(feed)
 
     def pause(self, feed_id: FeedId, who: str) -> FeedView:
-        """Stop a changefeed that runs; its checkpoint stays. One that does not run stays as it is."""
+        """Stop a changefeed; its checkpoint is kept. Does nothing if it does not run."""
         with self.operation_log.noting("pause", feed_id, who):
             feed = self._feed(feed_id)
             with feed.lock:
@@ -489,7 +494,7 @@ class Changefeeds:
             return self._view(feed)
 
     def resume(self, feed_id: FeedId, who: str, overwrite_checkpoint_ts: int = 0) -> FeedView:
-        """Start a changefeed again that does not run, at another checkpoint if one is given; others go on."""
+        """Start a stopped changefeed again, from another checkpoint if one is passed. Does nothing if it runs."""
         with self.operation_log.noting("resume", feed_id, who, str(overwrite_checkpoint_ts or "")):
             feed = self._feed(feed_id)
             if feed.record.state in RUNS:
@@ -498,7 +503,7 @@ class Changefeeds:
                 raise UpdateRefused(f"the last run of {feed_id.name} has not ended yet; try again in some seconds")
             with feed.lock:
                 if overwrite_checkpoint_ts:
-                    if overwrite_checkpoint_ts > _now_ts():
+                    if overwrite_checkpoint_ts > compose(wall_ms()):
                         raise ApiParamInvalid("invalid checkpoint-ts: it lies in the future")
                     move_checkpoint(self.config_of(feed.record), overwrite_checkpoint_ts)
                     moved = msgspec.structs.replace(
@@ -512,7 +517,7 @@ class Changefeeds:
             return self._view(feed)
 
     def remove(self, feed_id: FeedId, who: str) -> FeedView | None:
-        """End a changefeed and forget it with its checkpoint; what its sink holds stays. None if there is none."""
+        """End a changefeed and remove its record and checkpoint; what its sink holds stays. None if there is none."""
         with self.operation_log.noting("remove", feed_id, who):
             feed = self._owned().get(feed_id)
             if feed is None:
@@ -531,7 +536,7 @@ class Changefeeds:
             return view
 
     def config_of(self, record: FeedRecord) -> FeedConfig:
-        """Return what a record's changefeed is. Raises what is wrong with its words."""
+        """Return the configuration of a record. Raises the error of an invalid one."""
         return load(
             document_of(record.config),
             source_uri=record.source_uri,
@@ -542,19 +547,16 @@ class Changefeeds:
             state_dir=self._config.state_dir(record.id.namespace),
         )
 
-    def _made(self, feed: FeedId) -> ShownNumbers | None:
-        return SHOWN.get(f"{state_place(self._config.state_dir(feed.namespace))}/{feed.name}")
-
     # Records
 
     def _record(self, new: NewFeed) -> FeedRecord:
-        """The record of a changefeed that is wanted. Raises what is wrong with its timestamps and addresses."""
+        """Return the record of a new changefeed. Raises the error of invalid timestamps and addresses."""
         if not new.sink_uri:
             raise UriInvalid("sink_uri is empty, can't not create a changefeed without sink_uri")
         source = new.source_uri or str((new.config or {}).get("source", {}).get("uri", "") or self._config.source_uri)
         if not source:
-            raise UriInvalid("source-uri is missing: give one, or start the server with --source-uri")
-        now_ts = _now_ts()
+            raise UriInvalid("source-uri is missing: name one, or start the server with --source-uri")
+        now_ts = compose(wall_ms())
         if new.start_ts > now_ts:
             raise ApiParamInvalid(f"invalid start_ts {new.start_ts}, larger than current tso {now_ts}")
         entry = SOURCES.get(scheme_of(source))
@@ -576,10 +578,10 @@ class Changefeeds:
         )
 
     def _feed(self, feed: FeedId) -> ServedFeed:
-        found = self._owned().get(feed)
-        if found is None:
+        served = self._owned().get(feed)
+        if served is None:
             raise ChangefeedMissing(f"changefeed not exists, {feed.name}")
-        return found
+        return served
 
     def _view(self, feed: ServedFeed) -> FeedView:
         run, samples = feed.run, tuple(feed.samples)
@@ -588,7 +590,7 @@ class Changefeeds:
         return FeedView(feed.record, run.progress, running=run.alive(), samples=samples, failures=feed.failures)
 
     def _written(self, record: FeedRecord, before: Any) -> Any:
-        """Write a record; return its version. NotOwner where another owner has written it."""
+        """Write a record and return its version. Raises NotOwner if another owner has written it."""
         if not self._owns():
             raise NotOwner("this server no longer owns the changefeeds")
         try:
@@ -602,14 +604,14 @@ class Changefeeds:
         feed.record = record
 
     def _enter(self, feed: ServedFeed, state: str, error: FeedError | None, who: str = "", **changes: int) -> None:
-        """Put a changefeed into a state. An error may quote an address with its password, which is not kept."""
+        """Put a changefeed into a state. Passwords in addresses that the error quotes are masked."""
         error = error and msgspec.structs.replace(error, message=mask_text(error.message))
         record = msgspec.structs.replace(feed.record, state=state, error=error, **changes, **_reached(self._view(feed)))
         text = "" if error is None else f"{error.code}: {error.message}"
-        self._replace(feed, record.told(Moment(now(), state, text, who)))
+        self._replace(feed, record.with_moment(Moment(now(), state, text, who)))
 
     def _note(self, feed: ServedFeed) -> None:
-        """Note how far a changefeed is, if it got on."""
+        """Record the progress of a changefeed, if it advanced."""
         feed.noted_s = time.monotonic()
         with feed.lock:
             record = msgspec.structs.replace(feed.record, **_reached(self._view(feed)))
@@ -618,14 +620,14 @@ class Changefeeds:
             try:
                 self._replace(feed, record)
             except (NotOwner, StoreAway) as error:
-                LOG.warning("the checkpoint of %s is not noted: %s", feed.record.id, error)
+                LOG.warning("the checkpoint of %s could not be recorded: %s", feed.record.id, error)
 
     def _forget(self, record: FeedRecord) -> None:
-        """Remove what is kept of a changefeed; what a database keeps that does not answer stays there."""
+        """Remove what is stored about a changefeed; what an unreachable database stores about it stays there."""
         try:
             forget_in_database(self.config_of(record))
         except TidegateError as error:
-            LOG.warning("what %s has noted in its target stays there: %s", record.id, error)
+            LOG.warning("the progress of %s stays in its target: %s", record.id, error)
         forget_checkpoint(self._config.state_dir(record.id.namespace), record.id.name)
         reach("server/forgot-checkpoint")
         self._documents.remove(record.id.document)
@@ -633,44 +635,46 @@ class Changefeeds:
     # Runs
 
     def _start(self, feed: ServedFeed) -> None:
-        """Begin a run; what cannot begin has failed."""
+        """Start a run; if it cannot start, the changefeed has failed."""
         with feed.lock:
             try:
                 config = self.config_of(feed.record)
             except TidegateError as error:
                 self._enter(feed, "failed", FeedError.of(error, since=now()))
                 return
-            told, ended = partial(self._told, feed), partial(self._ended, feed)
-            feed.run = RunningFeed(feed.record.id, config, self._spark, self._owns, told=told, ended=ended)
+            on_report, on_exit = partial(self._on_report, feed), partial(self._on_exit, feed)
+            feed.run = RunningFeed(
+                feed.record.id, config, self._spark, self._owns, on_report=on_report, on_exit=on_exit
+            )
             feed.run.start()
 
-    def _told(self, feed: ServedFeed, run: RunningFeed, progress: Progress) -> None:
+    def _on_report(self, feed: ServedFeed, run: RunningFeed, progress: Progress) -> None:
         """Handle a report of a run: a new state or error is written into the record."""
         if feed.run is not run or feed.record.state not in RUNS:
             return
         state = STATES.get(progress.state, progress.state)
         error = progress.error
-        done = progress.rows + progress.ddls
-        if done < feed.rows:  # a run that began anew
+        total = progress.rows + progress.ddls
+        if total < feed.rows:  # a run that began anew
             feed.rows = 0
-        if done > feed.rows:
-            self.watch.wrote(feed.record.id, done - feed.rows)
-            feed.rows = done
+        if total > feed.rows:
+            self.watch.wrote(feed.record.id, total - feed.rows)
+            feed.rows = total
             with feed.lock:
                 synced = progress.checkpoint_ts or feed.record.last_synced_ts
                 feed.record = msgspec.structs.replace(feed.record, last_synced_ts=synced)
-        known = feed.record.error
-        same = error is known or (error is not None and known is not None and error.code == known.code)
+        recorded = feed.record.error
+        same = error is recorded or (error is not None and recorded is not None and error.code == recorded.code)
         if state in RUNS and not (same and state == feed.record.state):
             self._settle(feed, state, error)
 
-    def _ended(self, feed: ServedFeed, run: RunningFeed, outcome: RunEnd) -> None:
+    def _on_exit(self, feed: ServedFeed, run: RunningFeed, outcome: RunEnd) -> None:
         """Handle the end of a run. A stop that no user requested leaves the record for the next owner."""
         if feed.run is run and feed.record.state in RUNS and outcome.state in {"failed", "finished"}:
             self._settle(feed, outcome.state, outcome.error)
 
     def _settle(self, feed: ServedFeed, state: str, error: FeedError | None) -> None:
-        """Write what a run says of itself, unless somebody has decided otherwise meanwhile."""
+        """Write the state that a run reports, unless a user has changed it meanwhile."""
         with feed.lock:
             if feed.record.state not in RUNS:
                 return
@@ -678,13 +682,13 @@ class Changefeeds:
             try:
                 self._enter(feed, state, error)
             except (NotOwner, StoreAway) as away:
-                LOG.warning("the state %s of %s is not kept: %s", state, feed.record.id, away)
+                LOG.warning("the state %s of %s could not be recorded: %s", state, feed.record.id, away)
                 if isinstance(away, StoreAway):  # shown all the same; the next change writes it
                     feed.record = msgspec.structs.replace(feed.record, state=state, error=error)
 
 
 def probe(config: FeedConfig) -> None:
-    """Meet the sink of a new changefeed once. Raises what its address, its account or a rule gets wrong."""
+    """Open the sink of a new changefeed once. Raises the error of its address, its account or its rules."""
     sink = feed_of(config).sink
     with sink.held():
         try:
@@ -699,7 +703,3 @@ def _body(record: FeedRecord) -> bytes:
 
 def _reached(view: FeedView) -> Mapping[str, Any]:
     return {"checkpoint_ts": view.checkpoint_ts, "resolved_ts": view.resolved_ts}
-
-
-def _now_ts() -> int:
-    return compose(time.time_ns() // 1_000_000)

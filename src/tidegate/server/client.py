@@ -86,26 +86,28 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 def credentials(user: str, password: str, ca: str, cert: str, key: str) -> Credentials:
-    """Return the first that are there: those given, those of the environment, those of the file."""
-    kept = _kept()
+    """Return the credentials of the options, else of the environment, else of the file."""
+    stored = _stored_credentials()
     env = {name: os.environ.get(f"{'' if name.startswith('ticdc') else 'TICDC_'}{name}".upper(), "")
            for name in Credentials.__struct_fields__}  # fmt: skip
     if not user:
         user, password = (
-            (env["ticdc_user"], env["ticdc_password"]) if env["ticdc_user"] else (kept.ticdc_user, kept.ticdc_password)
+            (env["ticdc_user"], env["ticdc_password"])
+            if env["ticdc_user"]
+            else (stored.ticdc_user, stored.ticdc_password)
         )
     elif not password:
         password = click.prompt("Enter password", hide_input=True, err=True)
     return Credentials(
         user,
         password,
-        ca or env["ca_path"] or kept.ca_path,
-        cert or env["cert_path"] or kept.cert_path,
-        key or env["key_path"] or kept.key_path,
+        ca or env["ca_path"] or stored.ca_path,
+        cert or env["cert_path"] or stored.cert_path,
+        key or env["key_path"] or stored.key_path,
     )
 
 
-def _kept() -> Credentials:
+def _stored_credentials() -> Credentials:
     file = _FILE.expanduser()
     try:
         return msgspec.convert(tomllib.loads(file.read_text("utf-8")), Credentials)
@@ -116,30 +118,30 @@ def _kept() -> Credentials:
 
 
 class ApiClient:
-    """Asks a server. Raises ServerRefused for what it refuses, EnvironmentFault where none answers."""
+    """A client of a server. Raises ServerRefused for an error answer, EnvironmentFault if no server answers."""
 
-    def __init__(self, server: str, given: Credentials, token: str = "") -> None:
+    def __init__(self, server: str, login: Credentials, token: str = "") -> None:
         self._server = server.rstrip("/")
         if not re.match(r"https?://[^/]", self._server):
             raise ConfigError(f"--server {server}: expected http://HOST:PORT or https://HOST:PORT")
         self._headers = {"X-client-version": "tidegate"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
-        elif given.ticdc_user:
-            pair = f"{given.ticdc_user}:{given.ticdc_password}".encode()
+        elif login.ticdc_user:
+            pair = f"{login.ticdc_user}:{login.ticdc_password}".encode()
             self._headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
         self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=_tls(given))
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=_tls(login))
         )
         self._checked = False
 
     def ask(self, method: str, path: str, body: object = None, **query: object) -> Any:
-        """Return the answer to a request below /api/v2."""
+        """Send a request below /api/v2 and return its answer."""
         if not self._checked:
             self._checked = True
             _check(self.ask("GET", "/status"), self._server)
-        words = urlencode({name: value for name, value in query.items() if value not in {"", None}})
-        url = f"{self._server}/api/v2{path}{'?' if words else ''}{words}"
+        parameters = urlencode({name: value for name, value in query.items() if value not in {"", None}})
+        url = f"{self._server}/api/v2{path}{'?' if parameters else ''}{parameters}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(url, data, self._headers, method=method)  # noqa: S310  http or https alone
         try:
@@ -149,20 +151,24 @@ class ApiClient:
             raise _refused(error) from error
         except (OSError, HTTPException, ValueError) as error:
             why = getattr(error, "reason", error)
-            raise EnvironmentFault(f"no server answers at {self._server}: {why}; another one: --server") from error
+            raise EnvironmentFault(
+                f"no server answers at {self._server}: {why}; use --server for another one"
+            ) from error
         try:
             return json.loads(text)
         except ValueError as error:
-            raise EnvironmentFault(f"what answers at {self._server} is no server of changefeeds") from error
+            raise EnvironmentFault(
+                f"the answer of {self._server} is not that of a changefeed server; check --server"
+            ) from error
 
 
-def _tls(given: Credentials) -> ssl.SSLContext:
+def _tls(login: Credentials) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=given.ca_path or None)
-        if given.cert_path:
-            context.load_cert_chain(given.cert_path, given.key_path or None)
+        context = ssl.create_default_context(cafile=login.ca_path or None)
+        if login.cert_path:
+            context.load_cert_chain(login.cert_path, login.key_path or None)
     except OSError as error:
-        raise ConfigError(f"the certificates of this client: {error}") from error
+        raise ConfigError(f"cannot load the certificates of --ca, --cert and --key: {error}") from error
     return context
 
 
@@ -170,8 +176,8 @@ def _refused(answer: urllib.error.HTTPError) -> ServerRefused | EnvironmentFault
     with answer:
         text = answer.read().decode("utf-8", "replace")
     try:
-        found = json.loads(text)
-        message, code = str(found["error_msg"]), str(found["error_code"])
+        body = json.loads(text)
+        message, code = str(body["error_msg"]), str(body["error_code"])
     except (ValueError, TypeError, KeyError):
         return EnvironmentFault(f"{answer.code} {' '.join(text.split())[:200]}")
     return ServerRefused(message.removeprefix(f"[{code}]"), code)
@@ -179,9 +185,9 @@ def _refused(answer: urllib.error.HTTPError) -> ServerRefused | EnvironmentFault
 
 def _check(status: Any, server: str) -> None:
     version = str(status.get("version", "")) if isinstance(status, dict) else ""
-    found = _VERSION.match(version)
-    if found is None or tuple(map(int, found.groups())) < OLDEST:
-        raise EnvironmentFault(f"{server} is of version {version!r}; this command line is for v6.2.0 and newer")
+    match = _VERSION.match(version)
+    if match is None or tuple(map(int, match.groups())) < OLDEST:
+        raise EnvironmentFault(f"unsupported version {version!r} of {server}: this client needs v6.2.0 or newer")
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -189,16 +195,16 @@ _KEY: Final = "tidegate.connection"
 
 
 class Aborted(InputError):
-    """A question was answered with no."""
+    """The user answered a question with no."""
 
     code = "CDC:ErrCliAborted"
 
 
 class CliGroup(click.Group):
-    """A group whose errors read as TiCDC's."""
+    """A group that prints errors as TiCDC does."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. Errors end it with 1, those of its words too."""
+        """Run a command; errors end it with exit status 1, usage errors too."""
         try:
             return super().invoke(ctx)
         except TidegateError as error:
@@ -209,16 +215,16 @@ class CliGroup(click.Group):
 
 
 def connects(command: Command) -> Command:
-    """Add the options of a connection to a command; its client is `connected()`."""
+    """Add the connection options to a command; `connected()` returns its client."""
     for words, about in reversed(
         (
             (("--server",), f"The server's address.  [default: {SERVER}]"),
-            (("--user",), "Who asks; the password is asked for, if none is given."),
+            (("--user",), "The user; without --password the password is prompted for."),
             (("--password",), "The user's password."),
-            (("--token-file",), "A file with a bearer token, in place of a user."),
-            (("--ca",), "The authority of the server's certificate (PEM)."),
-            (("--cert",), "This client's certificate (PEM)."),
-            (("--key",), "Its key (PEM)."),
+            (("--token-file",), "A file that holds a bearer token, instead of a user."),
+            (("--ca",), "The CA certificate of the server (PEM)."),
+            (("--cert",), "The client's certificate (PEM)."),
+            (("--key",), "The key of the client's certificate (PEM)."),
             (("--log-level",), ""),
             (("--pd",), ""),
         )
@@ -234,42 +240,42 @@ def _note(ctx: click.Context, option: click.Parameter, value: str | None) -> Non
 
 
 def connected() -> ApiClient:
-    """Return a client of the server that the options name."""
-    given: dict[str, str] = click.get_current_context().meta.get(_KEY, {})
-    if "pd" in given:
-        raise ConfigError("--pd: changefeeds are asked of their server; name it with --server")
-    file = given.get("token_file", "")
+    """Return a client for the connection options of the current command."""
+    options: dict[str, str] = click.get_current_context().meta.get(_KEY, {})
+    if "pd" in options:
+        raise ConfigError("--pd is not supported: name the changefeeds' server with --server")
+    file = options.get("token_file", "")
     try:
         token = Path(file).read_text("utf-8").strip() if file else ""
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--token-file {file}: {error}") from error
-    server = given.get("server", SERVER)
-    login = credentials(*(given.get(name, "") for name in ("user", "password", "ca", "cert", "key")))
+    server = options.get("server", SERVER)
+    login = credentials(*(options.get(name, "") for name in ("user", "password", "ca", "cert", "key")))
     return ApiClient(server, login, token if token or login.ticdc_user else found_token(server))
 
 
 def show(value: object) -> None:
-    """Print JSON for people."""
+    """Print a value as indented JSON."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def confirm(text: str) -> None:
-    """Ask a question. Aborted for any answer but y."""
+    """Ask a question. Raises Aborted for any answer but y."""
     click.echo(f"{text} [Y/N]")
     if sys.stdin is None or sys.stdin.readline().strip() not in {"y", "Y"}:
         raise Aborted("aborted: nothing was changed")
 
 
 def now_ts(client: ApiClient) -> int:
-    """Return the timestamp of this moment as the server has it."""
-    found = client.ask("POST", "/tso", {})
-    return compose(int(found["timestamp"]), int(found["logic_time"]))
+    """Return the current timestamp of the server."""
+    answer = client.ask("POST", "/tso", {})
+    return compose(int(answer["timestamp"]), int(answer["logic_time"]))
 
 
 @click.group("cli", cls=CliGroup)
 @connects
 def cli() -> None:
-    """Look after the changefeeds of a server, as with TiCDC's `cdc cli`."""
+    """Manage the changefeeds of a server, as TiCDC's `cdc cli` does."""
 
 
 @cli.group()
@@ -281,26 +287,26 @@ def capture() -> None:
 @connects
 def list_captures() -> None:
     """List the servers, and which of them owns the changefeeds."""
-    found = connected().ask("GET", "/captures")["items"]
-    show([{name.replace("_", "-"): value for name, value in item.items()} for item in found])
+    items = connected().ask("GET", "/captures")["items"]
+    show([{name.replace("_", "-"): value for name, value in item.items()} for item in items])
 
 
 @cli.group()
 def tso() -> None:
-    """Ask for timestamps."""
+    """Query timestamps."""
 
 
 @tso.command()
 @connects
 def query() -> None:
-    """Print the timestamp of this moment."""
+    """Print the current timestamp."""
     click.echo(now_ts(connected()))
 
 
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes a shell complete the words of tidegate: source it from the shell's own file."""
+    """Print the completion script of tidegate for a shell, to be sourced from the shell's startup file."""
     kind = get_completion_class(shell)
     assert kind is not None, shell
     root = click.get_current_context().find_root().command
@@ -316,10 +322,10 @@ def request_flags(command: Command) -> Command:
     """Add the flags of `request_body` to a command."""
     file = click.Path(dir_okay=False, path_type=Path)
     for option in (
-        click.option("--sink-uri", default="", help="Where to write; @FILE and env:NAME keep it out of sight."),
-        click.option("--source-uri", default="", help="Where to read.  [default: the server's own upstream]"),
+        click.option("--sink-uri", default="", help="The sink's address, @FILE or env:NAME."),
+        click.option("--source-uri", default="", help="The source's address.  [default: the server's own upstream]"),
         click.option("--config", type=file, help="A changefeed file."),
-        click.option("--target-ts", type=int, default=0, help="Where it ends.  [default: never]"),
+        click.option("--target-ts", type=int, default=0, help="The timestamp to end at.  [default: none]"),
         click.option("--schema-registry", default="", help="Address of a schema registry."),
         *(click.option(name, hidden=True, expose_value=False) for name in _IDLE),
     ):
@@ -330,8 +336,8 @@ def request_flags(command: Command) -> Command:
 def request_body(
     *, sink_uri: str, source_uri: str, config: Path | None, target_ts: int, schema_registry: str
 ) -> tuple[dict[str, Any], str]:
-    """Return the body of a request, as far as flags and file say it, and the name that the file has. ConfigError for a
-    file that cannot be read, or has other keys."""
+    """Return the request body that flags and file describe, and the changefeed id in the file. Raises ConfigError for a
+    file that cannot be read, or has unknown keys."""
     tree = dict(read_document(config).tree)
     name, sink, source = str(tree.pop("changefeed-id", "")), str(tree.pop("sink-uri", "")), dict(tree.pop("source", {}))
     upstream = str(source.pop("uri", ""))
@@ -339,7 +345,7 @@ def request_body(
     if schema_registry:
         tree["sink"] = {**tree.get("sink", {}), "schema-registry": schema_registry}
     replica_config = spelled(tree)
-    parse(replica_config)  # a duration that is none, told before the server is asked
+    parse(replica_config)  # reports an invalid duration before the server is called
     body = {
         "sink_uri": resolve_uri(sink_uri or sink, "sink-uri"),
         "source_uri": resolve_uri(source_uri or upstream, "source-uri"),
@@ -350,16 +356,16 @@ def request_body(
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration with the values of another one in place of its own; lists are replaced whole."""
+    """Return `below` with the values of `above` in place of its own; lists are replaced whole."""
     merged = dict(below)
     for name, value in above.items():
-        known = merged.get(name)
-        merged[name] = laid_over(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+        current = merged.get(name)
+        merged[name] = laid_over(current, value) if isinstance(current, dict) and isinstance(value, dict) else value
     return merged
 
 
 OLD_MS: Final = 86_400_000
-"""A start that lies longer ago is asked about."""
+"""Age from which a start ts needs confirmation."""
 MISSING: Final = "CDC:ErrChangeFeedNotExists"
 
 
@@ -376,39 +382,39 @@ class CheckpointTsAhead(InputError):
 
 
 def names(command: Command) -> Command:
-    """Add the options that name a changefeed, which is required."""
+    """Add the options that identify a changefeed; the id is required."""
     name = click.option("-c", "--changefeed-id", "name", required=True, help="The changefeed's name.")
     return connects(name(spaced(command)))
 
 
 def spaced(command: Command) -> Command:
-    """Add the option of a namespace."""
+    """Add the namespace option."""
     words = ("-n", "--namespace", "-k", "--keyspace", "namespace")
     return click.option(*words, default="default", show_default=True, help="The changefeed's namespace.")(command)
 
 
 def as_json(command: Command) -> Command:
     """Add the option that prints the answer alone."""
-    return click.option("--json", "as_json", is_flag=True, help="Print the changefeed as JSON, and no words.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print only the changefeed, as JSON.")(command)
 
 
 def unasked(command: Command) -> Command:
-    """Add the option that answers questions beforehand."""
+    """Add the option that skips questions."""
     return click.option("--no-confirm", is_flag=True, help="Ask no questions.")(command)
 
 
 @cli.group()
 def changefeed() -> None:
-    """Make, look at, change and end changefeeds."""
+    """Create, show, change and remove changefeeds."""
 
 
 @changefeed.command()
 @click.option("-c", "--changefeed-id", "name", default="", help="Its name.  [default: a new UUID]")
 @spaced
 @request_flags
-@click.option("--start-ts", type=int, default=0, help="Where it begins.  [default: now]")
+@click.option("--start-ts", type=int, default=0, help="The timestamp to start at.  [default: now]")
 @click.option("--disable-gc-check", is_flag=True, help="Do not check the GC safe point.")
-@click.option("-v", "--verbose", is_flag=True, help="Tell the tables that it carries.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the tables that it replicates.")
 @unasked
 @as_json
 @connects
@@ -421,10 +427,10 @@ def create(
     verbose: bool,
     no_confirm: bool,
     as_json: bool,
-    **given: Any,
+    **flags: Any,
 ) -> None:
-    """Make a changefeed and start it."""
-    body, own_name = request_body(**given)
+    """Create a changefeed and start it."""
+    body, own_name = request_body(**flags)
     client = connected()
     body |= {"namespace": namespace, "start_ts": start_ts, "changefeed_id": name or own_name}
     config = body["replica_config"]
@@ -441,26 +447,26 @@ def create(
     click.echo(f"Create changefeed successfully!\nID: {info['id']}\nInfo: {_line(info)}")
     if verbose:
         for kind in ("ineligible", "eligible"):
-            found = [_table(table) for table in tables.get(f"{kind}_tables", [])]
-            click.echo(f"{kind.capitalize()}TablesCount: {len(found)}")
-            click.echo(f"{kind.capitalize()}Tables: [{', '.join(found)}]")
+            listed = [_table(table) for table in tables.get(f"{kind}_tables", [])]
+            click.echo(f"{kind.capitalize()}TablesCount: {len(listed)}")
+            click.echo(f"{kind.capitalize()}Tables: [{', '.join(listed)}]")
 
 
 @changefeed.command()
 @names
 @request_flags
 @unasked
-def update(name: str, namespace: str, *, no_confirm: bool, **given: Any) -> None:
-    """Change a changefeed that is paused: a file is laid over what it has."""
-    body, _ = request_body(**given)
+def update(name: str, namespace: str, *, no_confirm: bool, **flags: Any) -> None:
+    """Change a paused changefeed; a file's values replace its own."""
+    body, _ = request_body(**flags)
     client = connected()
     path = _path(name)
     before = client.ask("GET", path, namespace=namespace)
     config = laid_over(before["config"], body["replica_config"])
-    wanted = {"config": config}
-    wanted |= {key: body[key] for key in ("sink_uri", "source_uri", "target_ts") if body.get(key)}
-    known = {key: before.get(key, before.get("tidegate", {}).get(key)) for key in wanted}
-    changes = list(_differences(known, wanted, ()))
+    requested = {"config": config}
+    requested |= {key: body[key] for key in ("sink_uri", "source_uri", "target_ts") if body.get(key)}
+    current = {key: before.get(key, before.get("tidegate", {}).get(key)) for key in requested}
+    changes = list(_differences(current, requested, ()))
     if not changes:
         click.echo("changefeed config is the same with the old one, do nothing")
         return
@@ -469,19 +475,19 @@ def update(name: str, namespace: str, *, no_confirm: bool, **given: Any) -> None
         click.echo(change)
     if not no_confirm:
         confirm("Could you agree to apply changes above to changefeed")
-    sent = {**{key: value for key, value in wanted.items() if key != "config"}, "replica_config": config}
-    info = client.ask("PUT", path, sent, namespace=namespace)
+    request = {**{key: value for key, value in requested.items() if key != "config"}, "replica_config": config}
+    info = client.ask("PUT", path, request, namespace=namespace)
     click.echo(f"Update changefeed config successfully! \nID: {info['id']}\nInfo: {_line(info)}")
 
 
 @changefeed.command("list")
 @spaced
-@click.option("-a", "--all", "every", is_flag=True, help="List those that are finished, too.")
+@click.option("-a", "--all", "every", is_flag=True, help="Include finished changefeeds.")
 @connects
 def list_(namespace: str, *, every: bool) -> None:
     """List changefeeds."""
-    found = connected().ask("GET", "/changefeeds", state="all" if every else "", namespace=namespace)
-    show([_summary(item) for item in found["items"]])
+    answer = connected().ask("GET", "/changefeeds", state="all" if every else "", namespace=namespace)
+    show([_summary(item) for item in answer["items"]])
 
 
 def _summary(item: dict[str, Any]) -> dict[str, Any]:
@@ -496,16 +502,16 @@ def _summary(item: dict[str, Any]) -> dict[str, Any]:
 
 @changefeed.command("query")
 @names
-@click.option("-s", "--simple", is_flag=True, help="Show it as `list` of the API does.")
+@click.option("-s", "--simple", is_flag=True, help="Show only the fields of `list`.")
 def query_changefeed(name: str, namespace: str, *, simple: bool) -> None:
     """Show a changefeed."""
     client = connected()
     if simple:
         items = client.ask("GET", "/changefeeds", state="all", namespace=namespace)["items"]
-        found = next((item for item in items if item["id"] == name), None)
-        if found is None:
+        match = next((item for item in items if item["id"] == name), None)
+        if match is None:
             raise ServerRefused(f"changefeed not exists, {name}", MISSING)
-        show(found)
+        show(match)
         return
     info = client.ask("GET", _path(name), namespace=namespace)
     info["checkpoint_tso"] = info.pop("checkpoint_ts")
@@ -520,7 +526,7 @@ _QUERY: Final = ("upstream_id", "namespace", "id", "sink_uri", "config", "create
 
 
 def _local(time_text: str) -> str:
-    """A time of RFC 3339 as TiCDC shows one: local, to the millisecond."""
+    """Return an RFC 3339 time as TiCDC shows it: local, to the millisecond."""
     from datetime import datetime
 
     return f"{datetime.fromisoformat(time_text).astimezone():%Y-%m-%d %H:%M:%S.%f}"[:-3]
@@ -529,17 +535,17 @@ def _local(time_text: str) -> str:
 @changefeed.command()
 @names
 def pause(name: str, namespace: str) -> None:
-    """Stop a changefeed; its checkpoint stays."""
+    """Stop a changefeed; its checkpoint is kept."""
     connected().ask("POST", f"{_path(name)}/pause", namespace=namespace)
 
 
 @changefeed.command()
 @names
-@click.option("--overwrite-checkpoint-ts", "checkpoint", metavar="now|TSO", default="", help="Go on from there.")
+@click.option("--overwrite-checkpoint-ts", "checkpoint", metavar="now|TSO", default="", help="Resume from it.")
 @click.option("--upstream-pd", hidden=True, expose_value=False)
 @unasked
 def resume(name: str, namespace: str, checkpoint: str, *, no_confirm: bool) -> None:
-    """Let a changefeed go on that was paused, has failed or is finished."""
+    """Resume a changefeed that is paused, failed or finished."""
     client = connected()
     path = _path(name)
     now = now_ts(client)
@@ -564,7 +570,7 @@ def _checkpoint(text: str, now: int) -> int:
 @changefeed.command()
 @names
 def remove(name: str, namespace: str) -> None:
-    """End a changefeed and forget how far it was; what its sink holds stays."""
+    """Remove a changefeed and its checkpoint; what its sink holds stays."""
     client = connected()
     try:
         info = client.ask("GET", _path(name), namespace=namespace)
@@ -578,16 +584,16 @@ def remove(name: str, namespace: str) -> None:
     except ServerRefused as error:
         click.echo(f"Changefeed remove failed.\nID: {name}\nError: [{error.code}]{error}")
         raise
-    told = f"CheckpointTs: {info['checkpoint_ts']}\nSinkURI: {info['sink_uri']}"
-    click.echo(f"Changefeed remove successfully.\nID: {name}\n{told}")
+    details = f"CheckpointTs: {info['checkpoint_ts']}\nSinkURI: {info['sink_uri']}"
+    click.echo(f"Changefeed remove successfully.\nID: {name}\n{details}")
 
 
 @changefeed.command()
 @names
 @click.option("-I", "--interval", type=click.IntRange(min=1), default=10, show_default=True, help="Seconds.")
-@click.option("--times", type=click.IntRange(min=1), help="End after so many lines.")
+@click.option("--times", type=click.IntRange(min=1), help="Exit after this many lines.")
 def statistics(name: str, namespace: str, interval: int, times: int | None) -> None:
-    """Print again and again how far a changefeed is behind."""
+    """Print repeatedly how far a changefeed is behind."""
     client = connected()
     printed = 0
     while True:
@@ -625,18 +631,18 @@ def _ask_old(what: str, ts: int, now: int) -> None:
 def _ask_ineligible(tables: list[dict[str, Any]], config: dict[str, Any], *, no_confirm: bool) -> None:
     if not tables or config.get("ignore_ineligible_table"):
         return
-    found = ", ".join(map(_table, tables))
+    listed = ", ".join(map(_table, tables))
     if config.get("force_replicate"):
-        click.echo(f"[WARN] force to replicate some ineligible tables, {found}")
+        click.echo(f"[WARN] force to replicate some ineligible tables, {listed}")
         return
-    click.echo(f"[WARN] some tables are not eligible to replicate, {found}")
+    click.echo(f"[WARN] some tables are not eligible to replicate, {listed}")
     if not no_confirm:
         confirm("Could you agree to ignore those tables, and continue to replicate")
     config["ignore_ineligible_table"] = True
 
 
 def _differences(before: Any, after: Any, path: tuple[str, ...]) -> Iterator[str]:
-    """One line for each value that differs."""
+    """Yield a line for each value that differs."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in {**before, **after}:
             yield from _differences(before.get(name), after.get(name), (*path, name))

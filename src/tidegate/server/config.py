@@ -42,8 +42,8 @@ TTL_MIN_S: Final = 2
 
 
 class Security(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
-    """TLS and who may ask. With certificate and key the port speaks TLS; with `mtls`, to clients of the authority in
-    `ca_path` alone, and of the names in `cert_allowed_cn`."""
+    """TLS and authentication. With certificate and key the port speaks TLS; with `mtls` it accepts only clients whose
+    certificate is signed by the authority in `ca_path`, with a name in `cert_allowed_cn`."""
 
     ca_path: str = ""
     cert_path: str = ""
@@ -53,34 +53,35 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid
     client_user_required: bool = False
     client_allowed_user: tuple[str, ...] = ()
     users_file: str = ""
-    """A line a user: name, colon, hash; made by `tidegate server user`."""
+    """File with a line per user: name, colon, hash; written by `tidegate server user`."""
     token_file: str = ""
-    """The bearer token of programs."""
+    """File with the bearer token of programs."""
     auth: Literal["token", "none"] = "token"
     """Credential that a server without users requires of writes: the token in its data directory, or none."""
     token_hosts: tuple[str, ...] = ()
-    """HOST or HOST:PORT to which changefeeds of clients may send tokens of files and of the environment."""
+    """HOST or HOST:PORT to which changefeeds of clients may send tokens from files and the environment."""
 
     @property
     def authenticates(self) -> bool:
-        """True if a client has to say who it is."""
+        """True if clients have to authenticate."""
         return bool(self.users_file or self.token_file or self.mtls)
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
-    """One server."""
+    """The configuration of a server."""
 
     addr: str = f"127.0.0.1:{PORT}"
     advertise_addr: str = ""
-    """Address for other servers and clients; empty: `addr`."""
+    """Address for other servers and clients; default: `addr`."""
     data_dir: str = ""
     allow_path: tuple[str, ...] = ()
-    """Below which clients may name files; empty: the data directory, and the one in which the server was started."""
+    """Directories in which clients may name files; default: the data directory, and the one in which the server
+    started."""
     source_uri: str = ""
     cluster_id: str = "default"
     gc_ttl: int = 86_400
     capture_session_ttl: int = 10
-    """Seconds after which another server takes over from one that is silent."""
+    """Seconds without a sign of life after which another server takes over."""
     callback_modules: tuple[str, ...] = ()
     """Functions that changefeeds may call (`callback://`): MODULE/NAME, or MODULE for all that are defined in it."""
     tz: str = "System"
@@ -106,12 +107,12 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", fo
         return "https" if self.security.cert_path else "http"
 
     def state_dir(self, namespace: str) -> str:
-        """Return where checkpoints are kept of a namespace's changefeeds whose sinks keep none."""
+        """Return the directory for checkpoints of a namespace's changefeeds whose sinks keep none."""
         return f"{self.data_dir.rstrip('/')}/state/{namespace}"
 
 
 def server_config(path: Path | None, **flags: Any) -> ServerConfig:
-    """Return what a file says, with the flags that are not None in its place. Raises ConfigError."""
+    """Return the configuration of a file, overridden by the flags that are not None. Raises ConfigError."""
     try:
         tree = {} if path is None else tomllib.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -135,21 +136,19 @@ def _checked(config: ServerConfig) -> ServerConfig:
     if not config.data_dir:
         raise ConfigError("data-dir is missing: a directory, or s3://BUCKET/PREFIX for servers of several machines")
     if bool(security.cert_path) != bool(security.key_path):
-        raise ConfigError("security.cert-path and security.key-path belong together")
+        raise ConfigError("security.cert-path and security.key-path must be set together")
     if security.mtls and not (security.ca_path and security.cert_path):
         raise ConfigError("security.mtls needs ca-path, cert-path and key-path")
     if security.auth == "none" and security.authenticates:
-        raise ConfigError(
-            "security.auth is none, and users-file, token-file or mtls ask who it is: leave one of both out"
-        )
+        raise ConfigError("security.auth = none contradicts users-file, token-file and mtls: remove one or the other")
     if security.client_user_required and not (security.users_file and security.client_allowed_user):
         raise ConfigError("security.client-user-required needs users-file and client-allowed-user")
     if reaches_others(host.strip("[]")) and not security.authenticates:
         raise ConfigError(
-            f"other machines reach {host or 'every address'}: name a users-file, a token-file, or mtls under [security]"
+            f"other machines reach {host or 'every address'}: set users-file, token-file or mtls under [security]"
         )
     if config.advertise_addr.startswith(("0.0.0.0", "[::]")):  # noqa: S104  refused
-        raise ConfigError(f"advertise-addr {config.advertise_addr}: nobody reaches a server there")
+        raise ConfigError(f"advertise-addr {config.advertise_addr}: clients cannot connect to that address")
     for callable_ in config.callback_modules:
         module, slash, function = callable_.partition("/")
         if not all(map(str.isidentifier, (*module.split("."), *([function] if slash else [])))):
@@ -181,25 +180,20 @@ class _Note(msgspec.Struct, frozen=True):
 
 
 def write_token(config: ServerConfig, documents: Documents) -> str:
-    """Return the token of a server, made if there is none yet; "" where it asks for users, or for nothing."""
+    """Return the server's token, created if there is none; "" if it authenticates users, or needs no token."""
     if config.security.authenticates or config.security.auth == "none":
         return ""
     word = secrets.token_urlsafe(32)
     if "://" not in config.data_dir:
-        return _kept(Path(config.data_dir), word)
+        file = Path(config.data_dir, NAME)
+        if not file.exists():
+            with suppress(FileExistsError):
+                write_whole(file, f"{word}\n", new=True)
+        return read_token(file, "the server's token")
     with suppress(Changed):
         documents.write(NAME, word.encode())
-    found = documents.read(NAME)
-    return word if found is None else found.body.decode()
-
-
-def _kept(home: Path, word: str) -> str:
-    """The word in the file of a directory, which is there whole or not at all."""
-    file = home / NAME
-    if not file.exists():
-        with suppress(FileExistsError):
-            write_whole(file, f"{word}\n", new=True)
-    return read_token(file, "the server's token")
+    document = documents.read(NAME)
+    return word if document is None else document.body.decode()
 
 
 @contextmanager
@@ -213,12 +207,12 @@ def announced(port: int, token: str) -> Iterator[None]:
     try:
         yield
     finally:
-        if (found := _read(note)) and found.pid == os.getpid():
+        if (current := _read(note)) and current.pid == os.getpid():
             note.unlink(missing_ok=True)
 
 
 def found_token(server: str) -> str:
-    """Return the token of the user's own server at an address of this machine; "" where none is known."""
+    """Return the token of the user's own server at an address of this machine; "" if none is known."""
     parts = urlsplit(server)
     with suppress(ValueError, KeyError, OSError, EnvironmentFault):
         if not reaches_others(parts.hostname or "") and (note := _read(_note(parts.port or PORTS[parts.scheme]))):

@@ -23,7 +23,6 @@ The files (tidegate/server/page) are read once, when the server starts; there ar
 
 import base64
 import hashlib
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,7 +38,7 @@ from tidegate.engine.change import DeadLetter, Place
 from tidegate.lakes.lake import Lake, moment_ts
 from tidegate.model.errors import ConfigError, DecodeError
 from tidegate.server.answers import details, overview_line, safe, shown_state
-from tidegate.server.api import Name, Namespace, ServerPlace
+from tidegate.server.api import Name, Namespace, ServerIdentity
 from tidegate.server.history import (
     FeedHistory,
     ShownDdl,
@@ -49,7 +48,7 @@ from tidegate.server.history import (
     skip_letter,
     unpark_table,
 )
-from tidegate.server.record import NAMESPACE, ApiParamInvalid, FeedView, parse_id
+from tidegate.server.record import NAMESPACE, ApiParamInvalid, FeedView, parse_id, wall_ms
 from tidegate.server.routes import (
     JSON,
     EmptyAnswer,
@@ -66,17 +65,17 @@ from tidegate.source.kafka_replay import Bytes, base64_text
 
 ONE: Final = "/changefeeds/{changefeed_id}"
 LETTER_BYTES: Final = 16_384
-"""A longer message is shown cut; `tidegate dlq show` shows all of it."""
+"""Longer messages are truncated; `tidegate dlq show` prints them whole."""
 Most = Annotated[int, Query(ge=1, le=500)]
 Ts = Annotated[str, Query(description="a TSO, a time, or latest", max_length=64)]
 TableWord = Annotated[str, Query(max_length=1024)]
 
 
 class DashboardRoutes:
-    """Routes over the changefeeds of a server, for the page."""
+    """Routes for the page, over the changefeeds of a server."""
 
-    def __init__(self, place: ServerPlace) -> None:
-        self._place, self._feeds = place, place.server.changefeeds
+    def __init__(self, identity: ServerIdentity) -> None:
+        self._identity, self._feeds = identity, identity.server.changefeeds
 
     def router(self) -> APIRouter:
         """Return the routes."""
@@ -98,34 +97,34 @@ class DashboardRoutes:
         )
 
     def overview(self, request: Request) -> Response:
-        """Show every changefeed in a line, and the server that owns them."""
-        now_ms = _now_ms()
+        """Show a line for every changefeed, and the server that owns them."""
+        now_ms = wall_ms()
         items = [overview_line(view, now_ms) for view in self._feeds.listed()]
-        return shown({**self._told(request, now_ms), "items": items})
+        return shown({**self._header(request, now_ms), "items": items})
 
     def operations(self) -> Response:
-        """Show what people did, the newest first."""
+        """Show the operation log, newest first."""
         return shown({"items": self._feeds.operations()})
 
     def one(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Show all that is known of a changefeed now."""
-        view, now_ms = self._view(changefeed_id, namespace), _now_ms()
+        """Show everything known about a changefeed now."""
+        view, now_ms = self._view(changefeed_id, namespace), wall_ms()
         feed = str(view.id)
-        done = [one for one in self._feeds.operations() if str(one.feed) == feed]
-        return shown({**self._told(request, now_ms), **details(view, now_ms), "operations": done})
+        operations = [operation for operation in self._feeds.operations() if str(operation.feed) == feed]
+        return shown({**self._header(request, now_ms), **details(view, now_ms), "operations": operations})
 
     def ddls(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Most = 100) -> Response:
-        """Show DDLs and how far each is."""
+        """Show DDLs and the state of each."""
         view = self._view(changefeed_id, namespace)
-        found = self._history(view).ddls(limit)
-        return shown({"items": [{**msgspec.structs.asdict(ddl), "state": ddl_state(ddl, view)} for ddl in found]})
+        ddls = self._history(view).ddls(limit)
+        return shown({"items": [{**msgspec.structs.asdict(ddl), "state": ddl_state(ddl, view)} for ddl in ddls]})
 
     def schema(
         self, changefeed_id: Name, namespace: Namespace = NAMESPACE, table: TableWord = "", ts: Ts = "latest"
     ) -> Response:
-        """Show the names of the tables at a moment, or the definition of one."""
+        """Show the names of the tables as of a timestamp, or the definition of one."""
         history = self._history(self._view(changefeed_id, namespace))
-        with _asked():
+        with _parameter_errors():
             moment = moment_ts(ts) or 0
             return shown(history.definition(table, moment) if table else {"tables": history.tables(moment)})
 
@@ -137,62 +136,61 @@ class DashboardRoutes:
         after: Ts = "0",
         limit: Most = 50,
     ) -> Response:
-        """Show the newest row changes above a ts, oldest first."""
+        """Show the newest row changes above a timestamp, oldest first."""
         history = self._history(self._view(changefeed_id, namespace))
-        with _asked():
+        with _parameter_errors():
             return shown({"items": history.tail(table, moment_ts(after) or 0, limit)})
 
     def snapshots(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Most = 50) -> Response:
-        """Show the newest published states of a lake as far as they changed tables, the newest first; none of another
-        sink."""
+        """Show the newest snapshots of a lake that changed tables, newest first; none for another sink."""
         config = self._feeds.config_of(self._view(changefeed_id, namespace).record)
         if not entries_of(config)[1].keeps_progress:
             return shown({"kept": False, "items": []})
-        moved = reversed(Lake(home_of(config)).moves(limit))
+        snapshots = reversed(Lake(home_of(config)).moves(limit))
         items = [
             {
-                "number": one.number,
-                "checkpoint_ts": one.checkpoint_ts,
-                "published": one.published.isoformat(timespec="milliseconds"),
-                "tables": one.tables,
-                "changed": one.changed[:20],
-                "changed_count": len(one.changed),
-                "gone": one.gone[:20],
+                "number": snapshot.number,
+                "checkpoint_ts": snapshot.checkpoint_ts,
+                "published": snapshot.published.isoformat(timespec="milliseconds"),
+                "tables": snapshot.tables,
+                "changed": snapshot.changed[:20],
+                "changed_count": len(snapshot.changed),
+                "gone": snapshot.gone[:20],
             }
-            for one in moved
+            for snapshot in snapshots
         ]
         return shown({"kept": True, "items": items})
 
     def letters(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Most = 50) -> Response:
-        """Show messages that could not be read or were refused, those that hold the changefeed up first."""
-        found = letters_of(self._feeds, parse_id(changefeed_id, namespace), limit)
-        return shown({"total": found.total, "items": [_letter(letter, state) for letter, state in found.shown]})
+        """Show messages that could not be read or were refused; those that block the changefeed come first."""
+        letters = letters_of(self._feeds, parse_id(changefeed_id, namespace), limit)
+        return shown({"total": letters.total, "items": [_letter(letter, state) for letter, state in letters.shown]})
 
     def skip(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Let a changefeed that stands pass a message, once it is resumed."""
+        """Skip a message that blocks a changefeed, once it is resumed."""
         body = read_body(body_of(request), LetterBody)
-        with _asked():
-            skip_letter(self._feeds, parse_id(changefeed_id, namespace), _place(body), who(request))
+        with _parameter_errors():
+            skip_letter(self._feeds, parse_id(changefeed_id, namespace), _position(body), who(request))
         return shown({})
 
     def replay(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Land a message after all, with other bytes or options."""
+        """Replay a message, with other bytes or options."""
         body = read_body(body_of(request), LetterBody)
         instead = Bytes(_bytes(body.key_b64), _bytes(body.value_b64), body.options)
         feed = parse_id(changefeed_id, namespace)
-        with _asked():
-            done = replay_letter(self._feeds, feed, _place(body), instead, who(request))
-        return shown({"waits_for_resume": done.resolution is not None, "rows": done.rows, "ddls": done.ddls})
+        with _parameter_errors():
+            result = replay_letter(self._feeds, feed, _position(body), instead, who(request))
+        return shown({"waits_for_resume": result.resolution is not None, "rows": result.rows, "ddls": result.ddls})
 
     def unpark(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Let a parked table of a lake go on, now or when the changefeed runs next."""
+        """Resume a parked table of a lake, now or when the changefeed runs next."""
         body = read_body(body_of(request), TableBody)
-        with _asked():
+        with _parameter_errors():
             tables = unpark_table(self._feeds, parse_id(changefeed_id, namespace), body.table, who(request))
         return shown({"tables": tables})
 
-    def _told(self, request: Request, now_ms: int) -> dict[str, Any]:
-        server = {"id": self._place.server.id, "addr": self._place.addr, "version": self._place.version}
+    def _header(self, request: Request, now_ms: int) -> dict[str, Any]:
+        server = {"id": self._identity.server.id, "addr": self._identity.addr, "version": self._identity.version}
         return {"now_ms": now_ms, "server": server, "who": who(request)}
 
     def _view(self, name: str, namespace: str) -> FeedView:
@@ -203,7 +201,7 @@ class DashboardRoutes:
 
 
 def ddl_state(ddl: ShownDdl, view: FeedView) -> str:
-    """Return how far a DDL is on its way from the upstream into the sink."""
+    """Return the state of a DDL on its way from the upstream to the sink."""
     progress = view.progress
     if ddl.error:
         return "refused"
@@ -218,25 +216,21 @@ def ddl_state(ddl: ShownDdl, view: FeedView) -> str:
 
 
 def shown(value: Any) -> Response:
-    """Return an answer that nobody keeps."""
+    """Return a JSON answer that is not cached."""
     body = msgspec.json.encode(safe(msgspec.to_builtins(value)))
     return Response(body, headers={"Cache-Control": "no-store"}, media_type=JSON)
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 @contextmanager
-def _asked() -> Iterator[None]:
-    """Take words and bytes that do not fit for a wrong parameter, not for a wrong configuration or message."""
+def _parameter_errors() -> Iterator[None]:
+    """Report errors of configurations and messages as those of a parameter."""
     try:
         yield
     except (ConfigError, DecodeError) as error:
         raise ApiParamInvalid(str(error)) from error
 
 
-def _place(body: LetterBody) -> Place:
+def _position(body: LetterBody) -> Place:
     return Place(body.topic, body.partition, body.offset)
 
 
@@ -244,11 +238,11 @@ def _bytes(text: str | None) -> bytes | None:
     try:
         return None if text is None else base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise ApiParamInvalid(f"the bytes are no base64: {error}") from error
+        raise ApiParamInvalid(f"the bytes are not base64: {error}") from error
 
 
 def _letter(letter: DeadLetter, state: str) -> dict[str, Any]:
-    """A letter; `..._size` is that of the whole key or value."""
+    """Return a dead letter for JSON; `..._size` is the size of the whole key or value."""
     key, value = letter.raw_key, letter.raw_value
     return {
         "state": state,
@@ -295,12 +289,12 @@ class Asset(NamedTuple):
 
 def assets() -> dict[str, Asset]:
     """Return the files of the page by their names."""
-    found = {}
+    assets_by_name = {}
     for path in sorted(HOME.iterdir()):
         if path.suffix in KINDS:
             body = path.read_bytes()
-            found[path.name] = Asset(body, KINDS[path.suffix], f'"{hashlib.sha256(body).hexdigest()[:32]}"')
-    return found
+            assets_by_name[path.name] = Asset(body, KINDS[path.suffix], f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+    return assets_by_name
 
 
 class PageRoutes:
@@ -310,7 +304,7 @@ class PageRoutes:
         self._assets = assets()
 
     def router(self) -> APIRouter:
-        """Return the routes, which are no part of the API."""
+        """Return the routes; they are not part of the API's schema."""
         router = APIRouter(redirect_slashes=False, include_in_schema=False)
         router.add_api_route("/", self.index, methods=["GET", "HEAD"], response_model=None)
         router.add_api_route("/page/{name}", self.file, methods=["GET", "HEAD"], response_model=None)
@@ -321,7 +315,7 @@ class PageRoutes:
         return await self.file(request, "index.html")
 
     async def file(self, request: Request, name: str) -> Response:
-        """Return one of its files, or nothing but that it has not changed."""
+        """Return a file of the page, or 304 if the client has it already."""
         asset = self._assets.get(name)
         if asset is None:
             return await on_unknown_path()

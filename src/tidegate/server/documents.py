@@ -36,7 +36,7 @@ from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE
 
 FILE: Final = "server.db"
 VERSION: Final = "version.json"
-"""The document that says of which version all documents are."""
+"""Name of the document that states the version of all documents."""
 BUSY_S: Final = 10.0
 _TABLE: Final = (
     "create table if not exists documents (name text primary key, version integer not null, body blob not null)"
@@ -51,32 +51,32 @@ class StoreAway(EnvironmentFault):
 
 
 class Documents(Protocol):
-    """A store of documents. Every method raises StoreAway where the store does not answer."""
+    """A store of named documents. Every method raises StoreAway if the store does not answer."""
 
     def names(self, prefix: str) -> list[str]:
         """Return the names that begin with `prefix`, sorted."""
 
     def read(self, name: str) -> Versioned | None:
-        """Return a document; None where there is none."""
+        """Return a document, or None."""
 
     def write(self, name: str, body: bytes, version: Any = None) -> Any:
-        """Put a document in place of that `version`, or make it; return its version. Raises Changed."""
+        """Replace the document of that `version`, or create it; return its new version. Raises Changed."""
 
     def remove(self, name: str) -> None:
-        """Remove a document, if it is there."""
+        """Remove a document, if it exists."""
 
 
 class SqliteDocuments:
-    """Documents in a file of a directory."""
+    """Documents in an SQLite file of a directory."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         self._file = directory / FILE
         self._file.touch(PRIVATE_FILE)
         self._lock = threading.Lock()
-        with _answering(), closing(self._connect()) as made:
-            made.execute("pragma journal_mode=wal")
-            made.execute(_TABLE)
+        with _answering(), closing(self._connect()) as connection:
+            connection.execute("pragma journal_mode=wal")
+            connection.execute(_TABLE)
         self._sql = self._connect()
 
     def _connect(self) -> sqlite3.Connection:
@@ -92,13 +92,13 @@ class SqliteDocuments:
 
     def write(self, name: str, body: bytes, version: Any = None) -> Any:
         if version is None:
-            made = "insert into documents values (?, 1, ?) on conflict do nothing returning version"
-            rows = self._do(made, name, body)
+            insert = "insert into documents values (?, 1, ?) on conflict do nothing returning version"
+            rows = self._do(insert, name, body)
         else:
-            replaced = (
+            update = (
                 "update documents set body = ?, version = version + 1 where name = ? and version = ? returning version"
             )
-            rows = self._do(replaced, body, name, version)
+            rows = self._do(update, body, name, version)
         if not rows:
             raise Changed(f"{self._file}: {name} was written by another server")
         return rows[0][0]
@@ -120,7 +120,7 @@ def _answering() -> Iterator[None]:
 
 
 class StoreDocuments:
-    """Documents as objects below an address."""
+    """Documents as objects below a store's address."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -129,8 +129,8 @@ class StoreDocuments:
     def names(self, prefix: str) -> list[str]:
         with self._answering():
             # A store lists by whole parts of a path.
-            found = [entry["path"] for entry in listed(self._uri, prefix.rpartition("/")[0] or None)]
-        return sorted(name for name in found if name.startswith(prefix))
+            paths = [entry["path"] for entry in listed(self._uri, prefix.rpartition("/")[0] or None)]
+        return sorted(name for name in paths if name.startswith(prefix))
 
     def read(self, name: str) -> Versioned | None:
         with self._answering():
@@ -152,21 +152,21 @@ class StoreDocuments:
             raise StoreAway(f"the server's store {self._uri}: {first_line(error)}") from error
 
 
-def check_kept(documents: Documents, place: str) -> None:
-    """Note the version of a server's state, if nobody has. Raises StateTooNew, StoreAway."""
-    found = documents.read(VERSION)
-    if found is not None:
-        decode_state(StateKind.SERVER, found.body, _Marked, f"{place} ({VERSION})")
+def check_version(documents: Documents, location: str) -> None:
+    """Check the version of a server's state, or write it where there is none. Raises StateTooNew, StoreAway."""
+    document = documents.read(VERSION)
+    if document is not None:
+        decode_state(StateKind.SERVER, document.body, _Marked, f"{location} ({VERSION})")
         return
     with suppress(Changed):
         documents.write(VERSION, encode_state(StateKind.SERVER, _Marked()))
 
 
 class _Marked(msgspec.Struct):
-    """A document that holds a version and nothing else."""
+    """A document with no fields but its version."""
 
 
-def documents_in(place: str) -> Documents:
+def documents_in(location: str) -> Documents:
     """Return the documents of a directory or of an object store's prefix. Raises StoreAway, and SinkRefused for a store
     that lets two writers win."""
-    return StoreDocuments(place) if "://" in place else SqliteDocuments(Path(place))
+    return StoreDocuments(location) if "://" in location else SqliteDocuments(Path(location))

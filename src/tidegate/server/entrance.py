@@ -85,14 +85,14 @@ WAITING: Final = 8
 
 
 def hashed(password: str) -> str:
-    """Return what the file holds of a password, under a new salt."""
+    """Return the hash of a password as the users file stores it, under a new salt."""
     salt = secrets.token_bytes(16)
     return f"scrypt${_N}${_R}${_P}${_text(salt)}${_text(_scrypt(password, salt, _N, _R, _P))}"
 
 
 def with_user(lines: str, name: str, password: str) -> str:
-    """Return the text of a users file with one user's line added or replaced. ConfigError for a name or a password that
-    cannot be sent."""
+    """Return the text of a users file with one user's line added or replaced. Raises ConfigError for a name or password
+    that cannot be sent."""
     if not name or ":" in name or not name.isprintable() or name != name.strip() or not password:
         raise ConfigError("a user's name needs printable characters without ':', and a password that is not empty")
     kept = [line for line in lines.splitlines() if line.partition(":")[0] != name]
@@ -100,76 +100,76 @@ def with_user(lines: str, name: str, password: str) -> str:
 
 
 def read_users(file: Path) -> dict[str, str]:
-    """Return the hashes of a users file by their names. ConfigError for one that cannot be read."""
+    """Return the hashes of a users file by user name. Raises ConfigError if it cannot be read."""
     try:
         lines = file.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"users-file {file}: {error}") from error
     users = dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
-    for name, kept in users.items():
-        if _parts(kept) is None:
+    for name, stored in users.items():
+        if _parts(stored) is None:
             raise ConfigError(f"users-file {file}: the line of {name!r} is not NAME:scrypt$N$R$P$SALT$HASH")
     return users
 
 
 class LoginsBusy(EnvironmentFault):
-    """So many passwords are being checked that one more would keep requests of others waiting."""
+    """Too many passwords are being checked."""
 
     code = "CDC:ErrServerIsNotReady"
     retry = Retry.LATER
 
 
 class Users:
-    """The users of a file, as it is now."""
+    """The users of a file, which is read again when it changes."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._seen = file, file.stat().st_mtime_ns if file.exists() else 0
         self._users = read_users(file)
-        self._key, self._known = secrets.token_bytes(32), set[bytes]()
+        self._key, self._verified = secrets.token_bytes(32), set[bytes]()
         self._nobody = hashed(secrets.token_hex())
         self._busy, self._waiting = threading.Lock(), threading.BoundedSemaphore(WAITING)
 
     def check(self, name: str, password: str) -> bool:
-        """Return True if the user has that password. LoginsBusy while too many others are being checked."""
-        with suppress(OSError, ConfigError):  # where the file is being replaced, its users of before are asked
+        """Return True if the user has that password. Raises LoginsBusy if too many checks are waiting."""
+        with suppress(OSError, ConfigError):  # while the file is being replaced, its previous users apply
             seen = self._file.stat().st_mtime_ns
             if seen != self._seen:
                 self._users, self._seen = read_users(self._file), seen
-        kept = self._users.get(name)
-        mark = hmac.digest(self._key, f"{name}\0{password}\0{kept}".encode(), "sha256")
-        if kept is not None and mark in self._known:
+        stored = self._users.get(name)
+        mark = hmac.digest(self._key, f"{name}\0{password}\0{stored}".encode(), "sha256")
+        if stored is not None and mark in self._verified:
             return True
         if not self._waiting.acquire(blocking=False):
             raise LoginsBusy("too many passwords are being checked; try again in a second")
         try:
             with self._busy:
-                right = _matches(password, kept or self._nobody) and kept is not None
+                matches = _matches(password, stored or self._nobody) and stored is not None
         finally:
             self._waiting.release()
-        if right:
-            if len(self._known) >= _KNOWN_MAX:
-                self._known.clear()
-            self._known.add(mark)
-        return right
+        if matches:
+            if len(self._verified) >= _KNOWN_MAX:
+                self._verified.clear()
+            self._verified.add(mark)
+        return matches
 
 
-def _matches(password: str, kept: str) -> bool:
-    parts = _parts(kept)
+def _matches(password: str, stored: str) -> bool:
+    parts = _parts(stored)
     assert parts is not None, "read_users let it in"
     n, r, p, salt, right = parts
     return hmac.compare_digest(_scrypt(password, salt, n, r, p), right)
 
 
-def _parts(kept: str) -> tuple[int, int, int, bytes, bytes] | None:
-    """N, R, P, salt and hash; None for another text, and for numbers that would take the machine's memory."""
-    words = kept.strip().split("$")
+def _parts(stored: str) -> tuple[int, int, int, bytes, bytes] | None:
+    """Return N, R, P, salt and hash; None for other text, and for numbers that would exhaust the memory."""
+    words = stored.strip().split("$")
     try:
         kind, n, r, p, salt, right = words
-        found = int(n), int(r), int(p), base64.b64decode(salt, validate=True), base64.b64decode(right, validate=True)
+        numbers = int(n), int(r), int(p), base64.b64decode(salt, validate=True), base64.b64decode(right, validate=True)
     except ValueError:
         return None
-    fits = 1 < found[0] <= 1 << 20 and 0 < 128 * found[0] * found[1] <= _MEMORY and 0 < found[2] <= 16
-    return found if kind == "scrypt" and fits and found[3] and found[4] else None
+    fits = 1 < numbers[0] <= 1 << 20 and 0 < 128 * numbers[0] * numbers[1] <= _MEMORY and 0 < numbers[2] <= 16
+    return numbers if kind == "scrypt" and fits and numbers[3] and numbers[4] else None
 
 
 def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
@@ -184,14 +184,14 @@ ANONYMOUS: Final = "anonymous"
 BEARER: Final = "bearer"
 READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 WRITES_BY_QUESTION: Final = frozenset({"/api/v2/tso", "/api/v2/verify_table", "/api/v2/get_all_tables"})
-"""Paths whose POST changes nothing; a source that the client names is opened for those alone who may write."""
+"""Paths whose POST changes nothing; naming a source in it requires the right to write."""
 OPEN: Final = frozenset({"/healthz", "/livez", "/readyz"})
-"""Paths that anybody may ask."""
+"""Paths that need no authentication."""
 
 
 class Ask(NamedTuple):
-    """What admission looks at. `headers` are by lower-case names; `peer_cn` is of the client's certificate; with
-    `body_writes` the body asks for what takes the right to write."""
+    """What admission knows of a request. `headers`: by lower-case name. `peer_cn`: the name in the client's
+    certificate. `body_writes`: the body requests something that requires the right to write."""
 
     method: str
     path: str
@@ -205,7 +205,7 @@ class Ask(NamedTuple):
 
 
 class Admission:
-    """The rules of one server. Raises ConfigError for files that cannot be read."""
+    """The access rules of a server. Raises ConfigError for files that cannot be read."""
 
     def __init__(self, config: ServerConfig, write_token: str = "") -> None:
         self._write_token, self._data_dir = write_token, config.data_dir
@@ -215,26 +215,26 @@ class Admission:
         self._token = read_token(Path(security.token_file), "token-file") if security.token_file else ""
 
     def takes_time(self, ask: Ask) -> bool:
-        """Return True if a password may have to be hashed."""
+        """Return True if admission may hash a password."""
         return self._users is not None and "authorization" in ask.headers
 
     def admit(self, ask: Ask) -> str:
-        """Return who sends a request. RequestForbidden, CredentialMissing or Unauthorized for one that may not."""
+        """Return the user who sends a request. Raises RequestForbidden, CredentialMissing or Unauthorized."""
         if ask.path in OPEN:
             return ANONYMOUS
-        self._check_place(ask)
+        self._check_origin(ask)
         if not self._security.authenticates:
             return self._holder(ask) if self._write_token and ask.writes else ANONYMOUS
         who, by_password = self._who(ask)
         required = self._security.client_user_required and ask.writes
         if required and not (by_password and who in self._security.client_allowed_user):
-            raise Unauthorized(f"{who} may read alone: not in client-allowed-user, or without a password")
+            raise Unauthorized(f"{who} may only read: not in client-allowed-user, or without a password")
         return who
 
-    def _check_place(self, ask: Ask) -> None:
+    def _check_origin(self, ask: Ask) -> None:
         host = ask.headers.get("host", "")
         if not self._security.authenticates and reaches_others(_name(host)):
-            raise RequestForbidden(f"without users this server answers to names of its own machine only, not to {host}")
+            raise RequestForbidden(f"a server without users answers only to names of its own machine, not to {host}")
         if not ask.writes and ask.method in READS:
             return
         site, origin = ask.headers.get("sec-fetch-site", "none"), ask.headers.get("origin", "")
@@ -243,49 +243,49 @@ class Admission:
             raise RequestForbidden("a page of another server sent this request")
 
     def _holder(self, ask: Ask) -> str:
-        """The name sent with the server's token of a write; the token proves no name."""
-        kind, _, given = ask.headers.get("authorization", "").partition(" ")
-        name, word = _login(given.strip()) if kind.lower() == "basic" else ("", given.strip())
-        if kind.lower() not in {"basic", "bearer"} or not word:
+        """Return the user name sent with the server's token; the token does not prove it."""
+        kind, _, credentials = ask.headers.get("authorization", "").partition(" ")
+        name, token = _login(credentials.strip()) if kind.lower() == "basic" else ("", credentials.strip())
+        if kind.lower() not in {"basic", "bearer"} or not token:
             raise WriteTokenMissing(
                 f"writes need this server's token, the word in {self._data_dir}/token: as bearer token (tidegate cli "
                 "--token-file), as the password of any user (TICDC_USER, TICDC_PASSWORD), or by the page's address as "
                 "the server printed it"
             )
-        if not hmac.compare_digest(word.encode(), self._write_token.encode()):
+        if not hmac.compare_digest(token.encode(), self._write_token.encode()):
             raise WriteTokenWrong(f"this is not the token of this server, which is the word in {self._data_dir}/token")
         return name or ANONYMOUS
 
     def _who(self, ask: Ask) -> tuple[str, bool]:
-        """The sender's name, and whether a password proves it."""
+        """Return the sender's name, and whether a password proves it."""
         certified, allowed = ask.peer_cn if self._security.mtls else "", self._security.cert_allowed_cn
         if self._security.mtls and (not certified or (allowed and certified not in allowed)):
             raise Unauthorized(f"the name {certified!r} of the client's certificate is not in cert-allowed-cn")
-        kind, _, given = ask.headers.get("authorization", "").partition(" ")
+        kind, _, credentials = ask.headers.get("authorization", "").partition(" ")
         match kind.lower():
             case "basic" if self._users is not None:
-                return self._user(self._users, given.strip()), True
+                return self._user(self._users, credentials.strip()), True
             case "bearer" if self._token:
-                if not hmac.compare_digest(given.strip().encode(), self._token.encode()):
+                if not hmac.compare_digest(credentials.strip().encode(), self._token.encode()):
                     raise Unauthorized("this is not the bearer token of this server")
                 return BEARER, False
             case "" if certified:
                 return certified, False
             case "":
-                raise CredentialMissing("this server wants to know who asks: a user and a password, or a bearer token")
-        raise Unauthorized(f"this server does not take credentials of the kind {kind[:20]!r}")
+                raise CredentialMissing("this server requires authentication: a user and a password, or a bearer token")
+        raise Unauthorized(f"this server does not accept credentials of the kind {kind[:20]!r}")
 
     @staticmethod
-    def _user(users: Users, given: str) -> str:
-        name, password = _login(given)
+    def _user(users: Users, credentials: str) -> str:
+        name, password = _login(credentials)
         if not users.check(name, password):
             raise Unauthorized("unknown user or wrong password")
         return name
 
 
-def _login(given: str) -> tuple[str, str]:
+def _login(credentials: str) -> tuple[str, str]:
     try:
-        name, _, password = base64.b64decode(given, validate=True).decode().partition(":")
+        name, _, password = base64.b64decode(credentials, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError) as error:
         raise Unauthorized("the credentials are not base64 of USER:PASSWORD") from error
     return name, password
@@ -308,16 +308,16 @@ _RETURNED: Final = ("content-type", "www-authenticate", "cache-control")
 
 
 class Forwarder:
-    """Asks the owner in a client's place."""
+    """Forwards requests to the owner."""
 
     def __init__(self, config: ServerConfig, own_id: str) -> None:
         self._config, self._id = config, own_id
 
     def ask(self, address: str, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Response:
-        """Return the answer of the server at `address` (HOST:PORT). ForwardFailed where there is none."""
+        """Return the answer of the server at `address` (HOST:PORT). Raises ForwardFailed if there is none."""
         times = headers.get(TIMES.lower(), "0")
         if not all_digits(times) or int(times) >= TIMES_MAX:
-            raise ForwardFailed(f"the request was forwarded {times[:20]} times; who owns changes, ask again")
+            raise ForwardFailed(f"the request was forwarded {times[:20]} times: the owner is changing, try again")
         sent = {name: headers[name] for name in _SENT if name in headers}
         sent |= {FROM: self._id, TIMES: str(int(times) + 1)}
         client = HttpClient(address, None, self._tls(), within_s=ANSWER_S, most_bytes=ANSWER_BYTES)
@@ -343,27 +343,27 @@ BODY_BYTES: Final = 1 << 20
 BODY_S: Final = 30.0
 SEND_S: Final = 60.0
 WRITES: Final = 16
-"""Writes at a time; one may wait for a sink that does not answer, and reads are to find threads all the same."""
+"""Most writes at a time; they may wait for a sink, and must leave threads for reads."""
 ASIDE: Final = 32
-"""Passwords and forwarded requests at a time."""
+"""Most passwords and forwarded requests at a time."""
 GUARDS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
-"""Headers of every answer: no page frames it, no browser guesses its type or keeps it."""
+"""Headers of every answer: no framing, no content sniffing, no caching."""
 WORD: Final = 300
-"""Most characters that the log shows of a word that any client may choose."""
+"""Most characters logged of a text that any client may choose."""
 API: Final = "/api/"
 OWN_ANSWERS: Final = frozenset(
     {"/api/v2/status", "/api/v2/health", "/api/v2/captures", "/api/v2/log", "/api/v2/log/redact", "/api/v2/tso"}
 )
-"""Paths of the API that each server answers for itself."""
+"""Paths of the API that each server answers itself."""
 
 
 class Entrance:
-    """The application with its guards, as ASGI."""
+    """The application behind its checks, as ASGI."""
 
     def __init__(self, app: ASGIApp, server: Server) -> None:
         self._app, self._server = app, server
@@ -411,13 +411,13 @@ class Entrance:
                 await self._app(scope, receive, send)
 
     async def _admitted(self, ask: Ask) -> str:
-        """The name of the sender; a password is hashed in a thread."""
+        """Return the sender's name; a password is hashed in a thread."""
         if not self._admission.takes_time(ask):
             return self._admission.admit(ask)
         return await to_thread.run_sync(self._admission.admit, ask, limiter=self._aside)
 
     async def _early(self, request: Request, scope: Scope) -> Response | None:
-        """The answer that needs no application of this server."""
+        """Return the answer if it does not need this server's application."""
         path, server = scope["path"], self._server
         if not path.startswith(API):
             return None
@@ -436,11 +436,11 @@ class Entrance:
 
 
 async def _body(request: Request) -> bytes:
-    """The whole body. RequestTooLarge, RequestTooSlow."""
+    """Return the whole body. Raises RequestTooLarge, RequestTooSlow."""
     try:
         return await asyncio.wait_for(_bounded(request), BODY_S)
     except TimeoutError as error:
-        raise RequestTooSlow(f"the body did not come within {BODY_S:.0f} s") from error
+        raise RequestTooSlow(f"the body did not arrive within {BODY_S:.0f} s") from error
 
 
 async def _bounded(request: Request) -> bytes:
@@ -455,15 +455,15 @@ async def _bounded(request: Request) -> bytes:
 
 
 def _again(request: Request, body: bytes) -> Receive:
-    """Receives a body that has been read, and then what follows it."""
+    """Return a `receive` that yields a body that has been read, then what follows it."""
     request.scope["state"]["body"] = body
-    told = False
+    replayed = False
 
     async def receive() -> Message:
-        nonlocal told
-        if told:
+        nonlocal replayed
+        if replayed:
             return await request.receive()
-        told = True
+        replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receive

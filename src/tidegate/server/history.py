@@ -56,11 +56,11 @@ from tidegate.source.tidb_ddl import JOBS, Timeline
 from tidegate.source.tidb_log import KvLog, name_of
 
 CELL_CHARS: Final = 200
-"""A longer value is cut: a look is no export."""
+"""Longest value shown; a longer one is truncated."""
 UNIQUE: Final = ("KEY", "UNIQUE KEY")
 TAIL_FILES: Final = 16
 TAIL_BYTES: Final = 32 << 20
-"""Most bytes that are read for a tail, apart from one file."""
+"""Most bytes read for a tail; at least one file is read whole."""
 
 
 class JobStep(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class JobStep(msgspec.Struct, frozen=True):
 
 
 class ShownDdl(msgspec.Struct, frozen=True, kw_only=True):
-    """A DDL; `commit_ts` 0 of one that is not done upstream, `steps` where the source tells them."""
+    """A DDL. `commit_ts` is 0 if it is not done upstream; `steps` are empty if the source does not report them."""
 
     commit_ts: int
     schema: str
@@ -94,7 +94,7 @@ class ShownColumn(msgspec.Struct, frozen=True):
 
 
 class ShownTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A table's definition; `as_of_ts` is the moment that it is told for, `since_ts` that of its last DDL."""
+    """A table's definition as of `as_of_ts`; `since_ts` is the timestamp of its last DDL."""
 
     table: str
     as_of_ts: int
@@ -106,7 +106,7 @@ class ShownTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A change: the row's values, and of a change the old values that differ."""
+    """A row change: the row's values, and the old values that an UPDATE changed."""
 
     commit_ts: int
     table: str
@@ -116,23 +116,23 @@ class ShownRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedHistory(Protocol):
-    """DDLs, definitions and rows of a changefeed's past."""
+    """The DDLs, definitions and rows of a changefeed."""
 
     def ddls(self, most: int) -> list[ShownDdl]:
-        """Return the newest DDLs, the newest first."""
+        """Return the newest DDLs, newest first."""
 
     def tables(self, ts: int) -> tuple[str, ...]:
         """Return the names of the tables at `ts`; 0 is now."""
 
     def definition(self, table: str, ts: int) -> ShownTable:
-        """Return a table's definition at `ts`; 0 is now. ConfigError where there is none."""
+        """Return a table's definition at `ts`; 0 is now. Raises ConfigError if there is none."""
 
     def tail(self, table: str, after: int, most: int) -> list[ShownRow]:
-        """Return the newest rows above `after`, oldest first, of one table or of all."""
+        """Return the newest rows above `after` of one table or of all, oldest first."""
 
 
 def history_of(config: FeedConfig) -> FeedHistory:
-    """Return the past of a changefeed."""
+    """Return the history of a changefeed."""
     steps = online_of(config)
     if is_landed(*entries_of(config)):
         return LandedHistory(config, Changelog(changelog_uri(home_of(config))), steps)
@@ -140,7 +140,7 @@ def history_of(config: FeedConfig) -> FeedHistory:
 
 
 def online_of(config: FeedConfig) -> Callable[[], "list[ShownDdl]"]:
-    """Return what tells the online DDLs of a source that knows their states; nothing of others."""
+    """Return a function that lists the online DDLs of a source that reports their states; an empty list for others."""
     if not isinstance(config.source, TidbSource):
         return list
     log = log_of(config, entries_of(config)[1])[0]
@@ -148,14 +148,14 @@ def online_of(config: FeedConfig) -> Callable[[], "list[ShownDdl]"]:
 
 
 def online_ddls(log: KvLog) -> list[ShownDdl]:
-    """Return every DDL job that a change log shows, with its states, by when it was last written."""
-    found: dict[int, ShownDdl] = {}
+    """Return the DDL jobs of a change log with their states, ordered by when each was last written."""
+    ddls: dict[int, ShownDdl] = {}
     parts = log.parts(0)
     for row in log.rows(log.begin().ts, parts[-1].high, (JOBS,)) if parts else ():
         if not row.value:
             continue
         job = decode_job_row(row.key, row.value)
-        before = found.pop(job.id, None)
+        before = ddls.pop(job.id, None)
         steps = before.steps if before else ()
         done = before.commit_ts if before else 0
         if job.state == JobState.RUNNING:
@@ -166,23 +166,23 @@ def online_ddls(log: KvLog) -> list[ShownDdl]:
             steps = (*steps, JobStep(state, row.commit_ts))
         if job.state == JobState.DONE and not done:
             done = row.commit_ts
-        found[job.id] = ShownDdl(
+        ddls[job.id] = ShownDdl(
             commit_ts=done, schema=job.schema_name, table=job.table_name, query=job.query, steps=steps
         )
-    return list(found.values())
+    return list(ddls.values())
 
 
 def _joined(ddls: Iterable[ShownDdl], online: Sequence[ShownDdl], most: int) -> list[ShownDdl]:
-    """DDLs with their states, those that still run upstream first, then the newest first."""
-    steps = {one.commit_ts: one.steps for one in online}
-    running = [one for one in online if not one.commit_ts and one.steps[-1].state not in {"cancelled", "rollback done"}]
-    known = [msgspec.structs.replace(one, steps=steps.get(one.commit_ts, ())) for one in ddls]
-    return [*running, *sorted(known, key=lambda one: -one.commit_ts)][:most]
+    """Return DDLs with their states: those that still run upstream first, then the newest first."""
+    steps = {ddl.commit_ts: ddl.steps for ddl in online}
+    running = [ddl for ddl in online if not ddl.commit_ts and ddl.steps[-1].state not in {"cancelled", "rollback done"}]
+    known = [msgspec.structs.replace(ddl, steps=steps.get(ddl.commit_ts, ())) for ddl in ddls]
+    return [*running, *sorted(known, key=lambda ddl: -ddl.commit_ts)][:most]
 
 
 @dataclass(slots=True)
 class LandedHistory:
-    """The past of a changefeed whose changes land."""
+    """The history of a changefeed whose changes land in a changelog."""
 
     config: FeedConfig
     changelog: Changelog
@@ -190,49 +190,49 @@ class LandedHistory:
 
     def ddls(self, most: int) -> list[ShownDdl]:
         self.changelog.refresh()
-        found = (
+        ddls = (
             ShownDdl(
-                commit_ts=one.ddl.commit_ts or 0,
-                schema=one.ddl.schema,
-                table=one.ddl.table,
-                query=one.ddl.query,
-                left_out=one.left_out,
+                commit_ts=event.ddl.commit_ts or 0,
+                schema=event.ddl.schema,
+                table=event.ddl.table,
+                query=event.ddl.query,
+                left_out=event.left_out,
             )
-            for one in self.changelog.ddls(0, MAX_TS)
+            for event in self.changelog.ddls(0, MAX_TS)
         )
-        return _joined(found, self.online(), most)
+        return _joined(ddls, self.online(), most)
 
     def tables(self, ts: int) -> tuple[str, ...]:
         """Return the names of the tables at `ts`; 0 is now."""
         return tuple(sorted(str(table.name) for table in self._state(ts)[1].values()))
 
     def definition(self, table: str, ts: int) -> ShownTable:
-        """Return a table's definition at `ts`; 0 is now. ConfigError where there is none."""
+        """Return a table's definition at `ts`; 0 is now. Raises ConfigError if there is none."""
         as_of, tables = self._state(ts)
-        for found in tables.values():
-            if lowered(str(found.name)) == table_key(table):
-                return _shown_table(found, as_of)
+        for info in tables.values():
+            if lowered(str(info.name)) == table_key(table):
+                return _shown_table(info, as_of)
         raise ConfigError(f"no table {table} at ts {as_of}")
 
     def tail(self, table: str, after: int, most: int) -> list[ShownRow]:
         self.changelog.refresh()
-        files = [one for one in self.changelog.files() if one.part == "rows"]
-        newest = sorted(files, key=lambda one: -(one.max_ts or 0))[:TAIL_FILES]
-        sizes = accumulate(one.size_bytes for one in newest)
-        within = [one for one, size in zip(newest, sizes, strict=True) if size <= TAIL_BYTES] or newest[:1]
-        low = max(after, min((one.min_ts or 1 for one in within), default=1) - 1)
+        files = [file for file in self.changelog.files() if file.part == "rows"]
+        newest = sorted(files, key=lambda file: -(file.max_ts or 0))[:TAIL_FILES]
+        sizes = accumulate(file.size_bytes for file in newest)
+        within = [file for file, size in zip(newest, sizes, strict=True) if size <= TAIL_BYTES] or newest[:1]
+        low = max(after, min((file.min_ts or 1 for file in within), default=1) - 1)
         whole = self.changelog.slice(low, MAX_TS)
         groups = [one for one in whole.groups if not table or lowered(str(one.name)) == table_key(table)]
         groups.sort(key=lambda one: -one.max_ts)
-        for at, rows in enumerate(accumulate(group.rows for group in groups)):
+        for index, rows in enumerate(accumulate(group.rows for group in groups)):
             if rows >= most:
-                low = max(low, min(one.min_ts for one in groups[: at + 1]) - 1)
+                low = max(low, min(group.min_ts for group in groups[: index + 1]) - 1)
                 break
-        names = {one.name.key: one.name for one in groups}
+        names = {group.name.key: group.name for group in groups}
         return _newest(whole.in_order(list(names.values()), low, MAX_TS), after, most)
 
     def _state(self, ts: int) -> tuple[int, Any]:
-        """The moment that is known at or before `ts`, and the definitions there."""
+        """Return the last known timestamp at or before `ts`, and the definitions then."""
         if entries_of(self.config)[1].keeps_progress:
             snapshot = Lake(home_of(self.config), ts or LATEST).snapshot
             return snapshot.checkpoint.ts, snapshot.state.tables
@@ -241,7 +241,7 @@ class LandedHistory:
             raise ConfigError("the changefeed has no checkpoint yet")
         if ts and ts < saved.position.checkpoint.ts:
             raise ConfigError(
-                f"definitions are kept as of the checkpoint {saved.position.checkpoint.ts} alone; a lake keeps those "
+                f"definitions are kept only as of the checkpoint {saved.position.checkpoint.ts}; a lake keeps those "
                 "of each snapshot"
             )
         return saved.position.checkpoint.ts, saved.position.state.tables
@@ -249,7 +249,7 @@ class LandedHistory:
 
 @dataclass(slots=True)
 class LogHistory:
-    """The past of a changefeed that reads a change log as it is."""
+    """The history of a changefeed that reads a change log directly."""
 
     config: FeedConfig
     online: Callable[[], list[ShownDdl]]
@@ -262,7 +262,7 @@ class LogHistory:
         return tuple(sorted(str(name_of(version)) for version in self._at(ts)[1]))
 
     def definition(self, table: str, ts: int) -> ShownTable:
-        """Return a table's definition at `ts`; 0 is now. ConfigError where there is none."""
+        """Return a table's definition at `ts`; 0 is now. Raises ConfigError if there is none."""
         as_of, versions = self._at(ts)
         for version in versions:
             if lowered(str(name_of(version))) == table_key(table):
@@ -277,13 +277,13 @@ class LogHistory:
         if not parts:
             return []
         high = parts[-1].high
-        physical = {one for found in self._at(0)[1] for one in found.stored.physical_ids}
+        physical = {table_id for each in self._at(0)[1] for table_id in each.stored.physical_ids}
         at = max(after, log.begin().ts)
         rows = size = 0
         for count, part in enumerate(reversed(parts)):  # down to where parts hold enough rows for a tail
-            mine = [one for one in part.stored if one.table_id in physical]
-            rows += sum(one.rows for one in mine)
-            size += sum(one.size_bytes for one in mine)
+            replicated = [stored for stored in part.stored if stored.table_id in physical]
+            rows += sum(stored.rows for stored in replicated)
+            size += sum(stored.size_bytes for stored in replicated)
             if rows >= most or size >= TAIL_BYTES or count >= TAIL_FILES or part is parts[0]:
                 at = max(at, part.low)
                 break
@@ -312,7 +312,7 @@ class LogHistory:
         return Timeline(log, rules, force=force, keeps=keeps, events=EventFilter(), ticdc_texts=ticdc_texts)
 
     def _at(self, ts: int) -> tuple[int, Sequence[TableVersion]]:
-        """The moment that is told, and the tables there."""
+        """Return the timestamp of the definitions, and the tables then."""
         parts = log_of(self.config, entries_of(self.config)[1])[0].parts(0)
         if not parts:
             return 0, ()
@@ -334,9 +334,11 @@ class LogHistory:
             except TidegateError as error:  # the changefeed ends there
                 yield ShownDdl(commit_ts=ts, schema="", table="", query="", error=f"{error.code}: {error}")
                 return
-            for one in events:
-                ddl = one.ddl
-                yield ShownDdl(commit_ts=ts, schema=ddl.schema, table=ddl.table, query=ddl.query, left_out=one.left_out)
+            for event in events:
+                ddl = event.ddl
+                yield ShownDdl(
+                    commit_ts=ts, schema=ddl.schema, table=ddl.table, query=ddl.query, left_out=event.left_out
+                )
 
 
 def _shown_table(table: TableInfo, as_of: int) -> ShownTable:
@@ -369,38 +371,38 @@ def _shown_table(table: TableInfo, as_of: int) -> ShownTable:
 
 
 def _newest(chunks: Iterable[Chunk], after: int, most: int) -> list[ShownRow]:
-    found: deque[ShownRow] = deque(maxlen=most)
+    rows: deque[ShownRow] = deque(maxlen=most)
     for chunk in chunks:
-        found.extend(row for row in _rows(chunk, most) if row.commit_ts > after)
-    return list(found)
+        rows.extend(row for row in _rows(chunk, most) if row.commit_ts > after)
+    return list(rows)
 
 
 def _rows(chunk: Chunk, most: int) -> list[ShownRow]:
-    """The last rows of a chunk, in commit order."""
+    """Return the last rows of a chunk, in commit order."""
     floor = len(chunk) - most
-    found: list[tuple[int, ShownRow]] = []
+    numbered: list[tuple[int, ShownRow]] = []
     for part in chunk.parts:
         batch = part.batch
         ops = np.array(batch.op.to_pylist(), dtype=str)
         befores, afters = np.cumsum(ops != "I") - 1, np.cumsum(ops != "D") - 1
-        names = [one.name for one in batch.fields]
+        names = [field.name for field in batch.fields]
         table = f"{batch.schema}.{batch.table}"
-        for at in range(int(np.searchsorted(part.numbers, floor)), batch.rows):
-            op = str(ops[at])
-            before = {} if op == "I" else _image(names, batch.before, int(befores[at]))
-            after = before if op == "D" else _image(names, batch.after, int(afters[at]))
+        for index in range(int(np.searchsorted(part.numbers, floor)), batch.rows):
+            op = str(ops[index])
+            before = {} if op == "I" else _image(names, batch.before, int(befores[index]))
+            after = before if op == "D" else _image(names, batch.after, int(afters[index]))
             old = {name: value for name, value in before.items() if op == "U" and after.get(name) != value}
-            row = ShownRow(commit_ts=batch.commit_ts[at].as_py(), table=table, op=op, values=after, old=old)
-            found.append((int(part.numbers[at]), row))
-    return [row for _, row in sorted(found, key=lambda pair: pair[0])]
+            row = ShownRow(commit_ts=batch.commit_ts[index].as_py(), table=table, op=op, values=after, old=old)
+            numbered.append((int(part.numbers[index]), row))
+    return [row for _, row in sorted(numbered, key=lambda pair: pair[0])]
 
 
-def _image(names: Sequence[str], image: Any, at: int) -> dict[str, str | None]:
-    return {name: _cell(column[at].as_py()) for name, column in zip(names, image.columns, strict=True)}
+def _image(names: Sequence[str], image: Any, index: int) -> dict[str, str | None]:
+    return {name: _cell(column[index].as_py()) for name, column in zip(names, image.columns, strict=True)}
 
 
 def _cell(value: object) -> str | None:
-    """A value as a short text without secrets of addresses."""
+    """Return a value as short text; secrets in addresses are masked."""
     if value is None:
         return None
     text = mask_text(f"0x{value.hex()}" if isinstance(value, bytes) else str(value))
@@ -408,14 +410,14 @@ def _cell(value: object) -> str | None:
 
 
 class Letters(NamedTuple):
-    """The newest letters of a changefeed, and how many there are."""
+    """The newest dead letters of a changefeed, and the number of all."""
 
     total: int
     shown: list[tuple[DeadLetter, State]]
 
 
 def letters_of(feeds: Changefeeds, feed: FeedId, most: int) -> Letters:
-    """Return the letters of a changefeed: those that hold it up first, then the newest. None of a source without
+    """Return the dead letters of a changefeed: those that block it first, then the newest. Empty for a source without
     messages."""
     view = feeds.get(feed)
     config = feeds.config_of(view.record)
@@ -424,34 +426,34 @@ def letters_of(feeds: Changefeeds, feed: FeedId, most: int) -> Letters:
     changelog = Changelog(changelog_uri(home_of(config)))
     if not changelog.refresh():
         return Letters(0, [])
-    found = listed(changelog, view.checkpoint_ts)
-    waiting = [pair for pair in found if pair[1] != "dead"]
-    dead = [pair for pair in found if pair[1] == "dead"]
-    return Letters(len(found), [*waiting, *reversed(dead)][:most])
+    letters = listed(changelog, view.checkpoint_ts)
+    waiting = [pair for pair in letters if pair[1] != "dead"]
+    dead = [pair for pair in letters if pair[1] == "dead"]
+    return Letters(len(letters), [*waiting, *reversed(dead)][:most])
 
 
-def skip_letter(feeds: Changefeeds, feed: FeedId, place: Place, who: str) -> None:
-    """Let a changefeed that stands pass a message. Raises ConfigError for a place where it does not stand."""
-    with feeds.operation_log.noting("skip", feed, who, str(place)):
+def skip_letter(feeds: Changefeeds, feed: FeedId, position: Place, who: str) -> None:
+    """Skip the message that blocks a changefeed. Raises ConfigError for any other message."""
+    with feeds.operation_log.noting("skip", feed, who, str(position)):
         view = _resting(feeds, feed)
-        skip(home_of(feeds.config_of(view.record)), place, checkpoint_ts=view.checkpoint_ts)
+        skip(home_of(feeds.config_of(view.record)), position, checkpoint_ts=view.checkpoint_ts)
 
 
-def replay_letter(feeds: Changefeeds, feed: FeedId, place: Place, instead: Bytes, who: str) -> Replayed:
-    """Land a message after all, with other bytes or options. Raises what `replay` does."""
-    with feeds.operation_log.noting("replay", feed, who, str(place)):
+def replay_letter(feeds: Changefeeds, feed: FeedId, position: Place, instead: Bytes, who: str) -> Replayed:
+    """Replay a message, with other bytes or options. Raises what `replay` does."""
+    with feeds.operation_log.noting("replay", feed, who, str(position)):
         view = _resting(feeds, feed)
         home = home_of(feeds.config_of(view.record))
-        return replay(home, place, instead, checkpoint_ts=view.checkpoint_ts)
+        return replay(home, position, instead, checkpoint_ts=view.checkpoint_ts)
 
 
 def unpark_table(feeds: Changefeeds, feed: FeedId, table: str, who: str) -> tuple[str, ...]:
-    """Let a parked table of a lake go on; return the tables that come with it. ConfigError for one that is not
+    """Resume a parked table of a lake; return the tables that are resumed with it. Raises ConfigError if it is not
     parked."""
     with feeds.operation_log.noting("unpark", feed, who, table):
         config = feeds.config_of(feeds.get(feed).record)
         if not entries_of(config)[1].keeps_progress:
-            raise ConfigError(f"{feed.name} writes into no lake: nothing is parked there")
+            raise ConfigError(f"{feed.name} does not write into a lake: nothing is parked there")
         options = DeltaOptions(root=home_of(config), feed="")
         return tuple(name for group in ask(options, latest(options), (table,)) for name in group.names)
 
@@ -459,5 +461,5 @@ def unpark_table(feeds: Changefeeds, feed: FeedId, table: str, who: str) -> tupl
 def _resting(feeds: Changefeeds, feed: FeedId) -> FeedView:
     view = feeds.get(feed)
     if view.running:
-        raise UpdateRefused(f"{feed.name} runs: pause it before a message is skipped or replayed")
+        raise UpdateRefused(f"{feed.name} is running: pause it before a message is skipped or replayed")
     return view

@@ -13,7 +13,6 @@ No label is a table's name; an error's message is cut.  What changefeeds into me
 Source: TiCDC, metrics.go of its packages; state numbers of `ticdc_owner_status`.
 """
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -32,7 +31,7 @@ from prometheus_client.registry import Collector
 from tidegate.config.uri import mask_text, scheme_of
 from tidegate.engine.progress import Progress
 from tidegate.model.tso import physical_ms
-from tidegate.server.record import FeedId, FeedView
+from tidegate.server.record import FeedId, FeedView, wall_ms
 from tidegate.sink.metrics_page import families
 from tidegate.sink.metrics_tally import ShownNumbers
 
@@ -54,7 +53,7 @@ Value = Callable[[FeedView, int], float | None]
 
 
 class Gauge(NamedTuple):
-    """A number of each changefeed; None: it has none now."""
+    """A number per changefeed; `value` returns None while it has none."""
 
     name: str
     about: str
@@ -76,66 +75,70 @@ def _lagging(value: Value) -> Value:
 
 
 def _of_run(value: Callable[[Progress], float]) -> Value:
-    """A number of the run's last report."""
+    """Return a value of the run's last report."""
     return lambda view, _: float(value(view.progress)) if view.progress else None
 
 
 def _when(ts: Callable[[FeedView], int]) -> Value:
-    """A timestamp in ms, while the changefeed should advance."""
+    """Return a timestamp in ms, while the changefeed should advance."""
     return _lagging(lambda view, _: physical_ms(ts(view)))
 
 
 def _behind(ts: Callable[[FeedView], int]) -> Value:
-    """Lag of a timestamp in s, while the changefeed should advance."""
+    """Return the lag of a timestamp in s, while the changefeed should advance."""
     return _lagging(lambda view, now_ms: _lag_s(ts(view), now_ms))
 
 
 GAUGES: Final = (
     Gauge("ticdc_owner_status", "0 normal, 2 failed, 3 stopped, 4 finished, 6 warning", lambda v, _: STATES[v.state]),
-    Gauge("ticdc_owner_checkpoint_ts", "What is in the sink, ms", _when(lambda view: view.checkpoint_ts)),
+    Gauge(
+        "ticdc_owner_checkpoint_ts", "Everything up to it is in the sink, ms", _when(lambda view: view.checkpoint_ts)
+    ),
     Gauge("ticdc_owner_checkpoint_ts_lag", "Now less the checkpoint, s", _behind(lambda view: view.checkpoint_ts)),
-    Gauge("ticdc_owner_resolved_ts", "What has been read and ordered, ms", _when(lambda view: view.resolved_ts)),
+    Gauge("ticdc_owner_resolved_ts", "Everything up to it has been read, ms", _when(lambda view: view.resolved_ts)),
     Gauge("ticdc_owner_resolved_ts_lag", "Now less the resolved ts, s", _behind(lambda view: view.resolved_ts)),
     Gauge("ticdc_scheduler_table_count", "Tables with rows in this run", _of_run(lambda run: len(run.tables))),
-    Gauge("ticdc_scheduler_slow_table_checkpoint_ts", "Where the slowest table is, ms", _lagging(_slowest)),
-    Gauge("ticdc_mounter_total_rows_count", "Row changes that were read", _of_run(lambda run: run.rows_landed)),
-    Gauge("tidegate_changefeed_running", "1 while a run of it is alive in this server", lambda v, _: v.running),
+    Gauge("ticdc_scheduler_slow_table_checkpoint_ts", "Checkpoint of the slowest table, ms", _lagging(_slowest)),
+    Gauge("ticdc_mounter_total_rows_count", "Row changes read", _of_run(lambda run: run.rows_landed)),
+    Gauge("tidegate_changefeed_running", "1 while it runs on this server", lambda v, _: v.running),
     Gauge("tidegate_changefeed_rows_per_second", "Rows a second, mean of 10 s", _of_run(lambda run: run.rows_per_s)),
-    Gauge("tidegate_changefeed_behind_messages", "Messages that have not landed", _of_run(lambda run: run.behind)),
-    Gauge("tidegate_changefeed_parked_tables", "Tables that stand still", _of_run(lambda run: len(run.parked))),
-    Gauge("tidegate_changefeed_left_out_tables", "Tables not carried", _of_run(lambda run: len(run.left_out))),
-    Gauge("tidegate_changefeed_ddl_running", "1 while a DDL is done", _of_run(lambda run: run.ddl is not None)),
+    Gauge("tidegate_changefeed_behind_messages", "Messages that have not landed yet", _of_run(lambda run: run.behind)),
+    Gauge("tidegate_changefeed_parked_tables", "Tables that are parked", _of_run(lambda run: len(run.parked))),
+    Gauge(
+        "tidegate_changefeed_left_out_tables", "Tables that are not replicated", _of_run(lambda run: len(run.left_out))
+    ),
+    Gauge("tidegate_changefeed_ddl_running", "1 while a DDL is applied", _of_run(lambda run: run.ddl is not None)),
 )
 UNTYPED: Final = (
-    Gauge("ticdc_sink_dml_event_count", "Row changes that the sink has", _of_run(lambda run: run.rows)),
-    Gauge("ticdc_sink_table_sink_total_rows_count", "Row changes that the sink has", _of_run(lambda run: run.rows)),
-    Gauge("ticdc_sink_ddl_exec_count", "DDLs that were done", _of_run(lambda run: run.ddls)),
+    Gauge("ticdc_sink_dml_event_count", "Row changes written to the sink", _of_run(lambda run: run.rows)),
+    Gauge("ticdc_sink_table_sink_total_rows_count", "Row changes written to the sink", _of_run(lambda run: run.rows)),
+    Gauge("ticdc_sink_ddl_exec_count", "DDLs applied", _of_run(lambda run: run.ddls)),
 )
-"""TiCDC's counters by their bare names."""
+"""TiCDC's counters, whose names lack `_total`."""
 COUNTERS: Final = (
-    Gauge("tidegate_changefeed_messages_read", "Messages that were read", _of_run(lambda run: run.messages)),
-    Gauge(
-        "tidegate_changefeed_messages_written", "Messages that were written", _of_run(lambda run: run.messages_written)
-    ),
-    Gauge("tidegate_changefeed_dead_letters", "Messages that nobody could read", _of_run(lambda run: run.dead_letters)),
-    Gauge("tidegate_changefeed_rows_left_out", "Rows taken out by filters", _of_run(lambda run: run.rows_left_out)),
-    Gauge("tidegate_changefeed_ddls_left_out", "DDLs taken out by filters", _of_run(lambda run: run.ddls_left_out)),
+    Gauge("tidegate_changefeed_messages_read", "Messages read", _of_run(lambda run: run.messages)),
+    Gauge("tidegate_changefeed_messages_written", "Messages written", _of_run(lambda run: run.messages_written)),
+    Gauge("tidegate_changefeed_dead_letters", "Messages that could not be read", _of_run(lambda run: run.dead_letters)),
+    Gauge("tidegate_changefeed_rows_left_out", "Rows left out by filters", _of_run(lambda run: run.rows_left_out)),
+    Gauge("tidegate_changefeed_ddls_left_out", "DDLs left out by filters", _of_run(lambda run: run.ddls_left_out)),
     Gauge("tidegate_changefeed_corrupt_rows", "Rows whose checksum contradicts them", _of_run(lambda run: run.corrupt)),
-    Gauge("tidegate_changefeed_rounds", "Rounds that were published", _of_run(lambda run: run.watermarks)),
+    Gauge("tidegate_changefeed_rounds", "Rounds published", _of_run(lambda run: run.watermarks)),
 )
 
 
 class Metrics(Collector):
-    """The metrics of one server. `views` gives its changefeeds, nothing where it does not own; `facts` numbers of the
-    server itself by name, `made` those that a changefeed makes of rows."""
+    """The metrics of a server.
+
+    `views` returns its changefeeds, none on a server that is not the owner; `facts` returns numbers of the server
+    itself by name, `made` those that a changefeed computes from rows."""
 
     def __init__(
         self,
         views: Callable[[], Iterable[FeedView]],
         facts: Callable[[], Mapping[str, float]],
-        made: Callable[[FeedId], ShownNumbers | None] = lambda _: None,
+        computed: Callable[[FeedId], ShownNumbers | None] = lambda _: None,
     ) -> None:
-        self._views, self._facts, self._made = views, facts, made
+        self._views, self._facts, self._computed = views, facts, computed
         self._registry = registry = CollectorRegistry(auto_describe=False)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=registry)
@@ -149,24 +152,24 @@ class Metrics(Collector):
         registry.register(self)
 
     def text(self) -> bytes:
-        """Return all of them in Prometheus's text format."""
+        """Return all metrics in Prometheus's text format."""
         return generate_latest(self._registry)
 
     def sampled(self, view: FeedView) -> None:
-        """Observe a changefeed's lags; called every few seconds."""
+        """Observe the lags of a changefeed; called every few seconds."""
         if view.state not in LAGGING:
             return
-        now_ms = _now_ms()
+        now_ms = wall_ms()
         self._checkpoint_lag.labels(*_labels(view.id)).observe(_lag_s(view.checkpoint_ts, now_ms))
         self._resolved_lag.labels(*_labels(view.id)).observe(_lag_s(view.resolved_ts, now_ms))
 
     def wrote(self, feed: FeedId, rows: int) -> None:
-        """Count the rows of a round."""
+        """Observe the rows of a round."""
         self._batch.labels(*_labels(feed), "row").observe(rows)
 
     def collect(self) -> Iterator[Metric]:
         """Read the changefeeds."""
-        now_ms, views = _now_ms(), list(self._views())
+        now_ms, views = wall_ms(), list(self._views())
         for name, value in self._facts().items():
             yield GaugeMetricFamily(name, "Of the server", value)
         yield GaugeMetricFamily("ticdc_owner_current_pd_ts", "The clock that lags are measured with, ms", now_ms)
@@ -180,8 +183,8 @@ class Metrics(Collector):
                         family.add_metric(_labels(view.id), float(shown))
                 yield family
         yield from _labelled(views)
-        made = [(view.id, snapshot) for view in views if (snapshot := self._made(view.id)) is not None]
-        yield from families([(dict(zip(F, _labels(each), strict=True)), one) for each, one in made])
+        computed = [(view.id, snapshot) for view in views if (snapshot := self._computed(view.id)) is not None]
+        yield from families([(dict(zip(F, _labels(each), strict=True)), one) for each, one in computed])
 
 
 def _labelled(views: "list[FeedView]") -> Iterator[Metric]:
@@ -189,7 +192,7 @@ def _labelled(views: "list[FeedView]") -> Iterator[Metric]:
         "ticdc_owner_changefeed_error_info", "1 while it lasts", labels=(*F, "state", "error_time", "code", "message")
     )
     sinks = GaugeMetricFamily("ticdc_owner_changefeed_downstream_info", "1", labels=(*F, "downstream_type"))
-    failures = UntypedMetricFamily("ticdc_processor_exit_with_error_count", "Errors that it met", labels=F)
+    failures = UntypedMetricFamily("ticdc_processor_exit_with_error_count", "Errors", labels=F)
     path_rows = CounterMetricFamily(
         "tidegate_changefeed_road_rows",
         "Rows by path, and the reason where it is a slow one",
@@ -210,12 +213,12 @@ def _labelled(views: "list[FeedView]") -> Iterator[Metric]:
             path_rows.add_metric([*labels, path, reason], rows)
         for part in progress.partitions if progress and view.running else ():
             if part.resolved_ts is not None:
-                lags.add_metric([*labels, part.topic, str(part.partition)], _lag_s(part.resolved_ts, _now_ms()))
+                lags.add_metric([*labels, part.topic, str(part.partition)], _lag_s(part.resolved_ts, wall_ms()))
     yield from (errors, sinks, failures, path_rows, lags)
 
 
 def _rows_by_path(progress: Progress | None) -> Iterator[tuple[str, str, int]]:
-    """Path, reason ("" for the fast one) and rows; tables are in no label."""
+    """Yield path, reason ("" for the fast one) and rows."""
     if progress is None:
         return
     slow = Counter[str]()
@@ -227,7 +230,3 @@ def _rows_by_path(progress: Progress | None) -> Iterator[tuple[str, str, int]]:
 
 def _labels(feed: FeedId) -> list[str]:
     return [feed.namespace, feed.name]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

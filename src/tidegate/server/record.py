@@ -27,6 +27,7 @@ Source: TiCDC, pkg/errors/cdc_errors.go.
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -44,25 +45,25 @@ from tidegate.server.documents import Documents, StoreAway
 
 
 class ApiParamInvalid(InputError):
-    """A parameter or body of a request is wrong."""
+    """A parameter or the body of a request is invalid."""
 
     code = "CDC:ErrAPIInvalidParam"
 
 
 class ChangefeedMissing(InputError):
-    """There is no changefeed of that name."""
+    """There is no changefeed with that name."""
 
     code = "CDC:ErrChangeFeedNotExists"
 
 
 class ChangefeedExists(InputError):
-    """A changefeed of that name is there, whatever its state."""
+    """A changefeed with that name exists, whatever its state."""
 
     code = "CDC:ErrChangeFeedAlreadyExists"
 
 
 class UpdateRefused(InputError):
-    """The changefeed is not in a state in which that can be done, or nothing would change."""
+    """The changefeed's state does not allow the operation, or nothing would change."""
 
     code = "CDC:ErrChangefeedUpdateRefused"
 
@@ -74,28 +75,33 @@ class TargetBelowStart(InputError):
 
 
 class StartBelowHistory(InputError):
-    """The source no longer has what lies above the start ts."""
+    """The source no longer has the changes above the start ts."""
 
     code = "CDC:ErrStartTsBeforeGC"
 
 
 class ServerNotReady(EnvironmentFault):
-    """The server has not joined yet, or is about to stop."""
+    """The server has not joined yet, or is stopping."""
 
     code = "CDC:ErrServerIsNotReady"
     retry = Retry.LATER
 
 
 class NotOwner(EnvironmentFault):
-    """Another server owns the changefeeds. A run of this one has nothing to wait for."""
+    """Another server owns the changefeeds; a run on this one must end."""
 
     code = "CDC:ErrNotOwner"
 
 
 class FeedCrashed(EnvironmentFault):
-    """A changefeed ended by an error that is none of ours: a defect."""
+    """An unexpected error, a bug, ended a changefeed."""
 
     code = "CDC:ErrChangefeedUnretryable"
+
+
+def wall_ms() -> int:
+    """Return the wall clock in ms of Unix time."""
+    return time.time_ns() // 1_000_000
 
 
 NAMESPACE: Final = "default"
@@ -119,17 +125,17 @@ class FeedId(msgspec.Struct, frozen=True, order=True):
 
 
 def parse_id(name: str, namespace: str = NAMESPACE) -> FeedId:
-    """Return the id of a changefeed. ApiParamInvalid for words that cannot be one."""
-    for given, what in ((name, "changefeed_id"), (namespace, "namespace")):
+    """Return the id of a changefeed. Raises ApiParamInvalid for an invalid name or namespace."""
+    for text, what in ((name, "changefeed_id"), (namespace, "namespace")):
         try:
-            feed_id(given, "", "")
+            feed_id(text, "", "")
         except ChangefeedIdInvalid as error:
-            raise ApiParamInvalid(f"invalid {what}: {given}") from error
+            raise ApiParamInvalid(f"invalid {what}: {text}") from error
     return FeedId(namespace, name)
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """Something that happened to a changefeed: a state, an error, a DDL, what somebody did."""
+    """Something that happened to a changefeed: a state, an error, a DDL, a user's operation."""
 
     time: str
     kind: str
@@ -138,7 +144,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class FeedOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """Entry of the operation log: who did what to a changefeed."""
+    """An entry of the operation log: who did what to a changefeed."""
 
     time: str
     operation: str
@@ -150,7 +156,7 @@ class FeedOperation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A changefeed as it is kept. `epoch` is that of the owner who wrote it."""
+    """The stored record of a changefeed. `epoch` is that of the owner who wrote it."""
 
     id: FeedId
     sink_uri: str
@@ -167,10 +173,10 @@ class FeedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_synced_ts: int = 0
     epoch: int = 0
     moments: tuple[Moment, ...] = ()
-    """The newest things that happened, oldest first."""
+    """The newest events, oldest first."""
 
-    def told(self, moment: Moment) -> "FeedRecord":
-        """Return the record with one more moment."""
+    def with_moment(self, moment: Moment) -> "FeedRecord":
+        """Return the record with one more event."""
         return msgspec.structs.replace(self, moments=(*self.moments, moment)[-MOMENTS_MAX:])
 
     def __repr__(self) -> str:
@@ -179,8 +185,8 @@ class FeedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class NewFeed:
-    """A changefeed that is wanted; `source_uri` empty: the server's own upstream. `start_ts` 0: now, where the source
-    can begin at a ts. `target_ts` 0: no end."""
+    """A request for a changefeed. `source_uri` empty: the server's own upstream. `start_ts` 0: now, if the source can
+    start at a timestamp. `target_ts` 0: no end."""
 
     id: FeedId
     sink_uri: str
@@ -202,7 +208,7 @@ class FeedChange:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A changefeed at a time, in ms of Unix time; `rows` since its run began."""
+    """A changefeed at a time, in ms of Unix time; `rows` since its run started."""
 
     time_ms: int
     checkpoint_ts: int
@@ -222,7 +228,7 @@ class FeedView:
     running: bool = False
     samples: tuple[Sample, ...] = ()
     failures: int = 0
-    """Errors that it met since this server owns it."""
+    """Errors since this server owns the changefeed."""
 
     @property
     def id(self) -> FeedId:
@@ -234,7 +240,7 @@ class FeedView:
 
     @property
     def error(self) -> FeedError | None:
-        """What is waited out, or what ended it."""
+        """The error that is being retried, or that ended the changefeed."""
         return self.record.error
 
     @property
@@ -250,7 +256,7 @@ class FeedView:
 
 
 class TableRef(msgspec.Struct, frozen=True):
-    """A table as `verify_table` tells it."""
+    """A table in the answer of `verify_table`."""
 
     database_name: str
     table_name: str
@@ -259,14 +265,14 @@ class TableRef(msgspec.Struct, frozen=True):
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """Which tables a changefeed would carry, and which cannot be replicated: those without a handle key."""
+    """The tables that a changefeed would replicate, and those that it cannot for lack of a handle key."""
 
     eligible: tuple[TableRef, ...] = ()
     ineligible: tuple[TableRef, ...] = ()
 
 
 class Capture(msgspec.Struct, frozen=True):
-    """A server."""
+    """A server, as the API lists it."""
 
     id: str
     is_owner: bool
@@ -280,43 +286,43 @@ MOST: Final = 100
 
 
 class OperationLog:
-    """The operations of a store; the owner alone writes them."""
+    """The operation log of a store; only the owner writes it."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
-        self._done: deque[FeedOperation] = deque(maxlen=MOST)
+        self._entries: deque[FeedOperation] = deque(maxlen=MOST)
         self._version: Any = None
         self._lock = threading.Lock()
 
     def take_over(self) -> None:
-        """Read what other owners noted. StoreAway."""
-        found = self._documents.read(NAME)
-        self._done.clear()
+        """Read the entries of earlier owners. Raises StoreAway."""
+        document = self._documents.read(NAME)
+        self._entries.clear()
         self._version = None
-        if found is not None:
-            self._done.extend(msgspec.json.decode(found.body, type=list[FeedOperation]))
-            self._version = found.version
+        if document is not None:
+            self._entries.extend(msgspec.json.decode(document.body, type=list[FeedOperation]))
+            self._version = document.version
 
     def listed(self) -> list[FeedOperation]:
-        """Return them, the newest first."""
-        return list(reversed(self._done))
+        """Return the entries, newest first."""
+        return list(reversed(self._entries))
 
     @contextmanager
     def noting(self, operation: str, feed: FeedId, who: str, details: str = "") -> Iterator[None]:
-        """Note an operation when the block has ended, and how."""
-        done = FeedOperation(time=now(), operation=operation, feed=feed, who=who, details=details)
+        """Record an operation and its result when the block has ended."""
+        entry = FeedOperation(time=now(), operation=operation, feed=feed, who=who, details=details)
         try:
             yield
         except TidegateError as error:
-            self._note(msgspec.structs.replace(done, result="failed", error=mask_text(str(error))))
+            self._note(msgspec.structs.replace(entry, result="failed", error=mask_text(str(error))))
             raise
-        self._note(done)
+        self._note(entry)
 
-    def _note(self, done: FeedOperation) -> None:
-        LOG.info("%s %s by %s: %s %s", done.operation, done.feed, done.who or "anonymous", done.result, done.error)
+    def _note(self, entry: FeedOperation) -> None:
+        LOG.info("%s %s by %s: %s %s", entry.operation, entry.feed, entry.who or "anonymous", entry.result, entry.error)
         with self._lock:
-            self._done.append(done)
+            self._entries.append(entry)
             try:
-                self._version = self._documents.write(NAME, msgspec.json.encode(list(self._done)), self._version)
+                self._version = self._documents.write(NAME, msgspec.json.encode(list(self._entries)), self._version)
             except (Changed, StoreAway) as error:
-                LOG.warning("operation %s of %s is not kept: %s", done.operation, done.feed, error)
+                LOG.warning("operation %s of %s could not be recorded: %s", entry.operation, entry.feed, error)

@@ -34,15 +34,15 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "sink.dispatchers[].target-schema": ("target-schema",),
     "sink.dispatchers[].target-table": ("target-table",),
 }
-"""Names in JSON that are not the file's with "_": the one that is shown, and others that are read; none for keys that
-the API has beside `replica_config`, or under another one's name."""
+"""Names in JSON that are not the file's with "_": the one that is shown, then others that are read; none for keys that
+the API has outside `replica_config`, or under another name."""
 _SHOWN: Final = (
     *("case-sensitive", "changefeed-error-stuck-duration", "filter.rules", "sink.date-separator", "sink.safe-mode"),
     *("sink.enable-partition-separator", "sink.only-output-updated-columns"),
 )
-"""Options of ours whose default TiCDC's API shows, too."""
+"""Tidegate's own options whose default is shown."""
 _NULL: Final = frozenset({"sink.delete-only-output-handle-key-columns", "sink.content-compatible"})
-"""Keys that are shown as null where they are not set."""
+"""Keys that are shown as null if they are not set."""
 _ZERO_IS_DEFAULT: Final = frozenset({"memory-quota"})
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
 _NS_MAX: Final = (1 << 63) - 1
@@ -62,7 +62,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """An object; of `many`, a list of them. `fields` are by their names in JSON, with "_" for every "-"."""
+    """An object, or a list of them if `many`. `fields` are by their names in JSON, with "_" for every "-"."""
 
     toml: str
     json: str
@@ -77,17 +77,17 @@ def _table() -> Section:
         names = _NAMES.get(path, (_snake(name),))
         if not names:
             continue
-        place = root
+        parent = root
         for each in sections:
             bare = each.removesuffix("[]")
-            found = place.fields.setdefault(_snake(bare), Section(bare, _snake(bare), each != bare))
-            assert isinstance(found, Section), path
-            place = found
+            child = parent.fields.setdefault(_snake(bare), Section(bare, _snake(bare), each != bare))
+            assert isinstance(child, Section), path
+            parent = child
         default = key.shown
         if path in _SHOWN:
             default = key.default if key.kind in {"text", "duration"} else msgspec.json.decode(key.default)
         leaf = Leaf(path, name, names[0], key.kind, default, path in _NULL)
-        place.fields.update(dict.fromkeys(map(_snake, names), leaf))
+        parent.fields.update(dict.fromkeys(map(_snake, names), leaf))
     return root
 
 
@@ -98,10 +98,10 @@ def _snake(name: str) -> str:
 # From JSON to the file.
 
 
-def parse(given: object) -> dict[str, Any]:
-    """Return the tree of a changefeed file that `replica_config` asks for. ApiParamInvalid for a value of another type
-    than its key has."""
-    return {} if given is None else _parse_section(TABLE, given, "replica_config")
+def parse(value: object) -> dict[str, Any]:
+    """Return a `replica_config` as the tree of a changefeed file. Raises ApiParamInvalid for a value of the wrong
+    type."""
+    return {} if value is None else _parse_section(TABLE, value, "replica_config")
 
 
 def _parse_section(section: Section, given: object, where: str) -> dict[str, Any]:
@@ -109,28 +109,28 @@ def _parse_section(section: Section, given: object, where: str) -> dict[str, Any
         raise ApiParamInvalid(f"{where}: expected an object")
     tree: dict[str, Any] = {}
     for name, value in given.items():
-        found = section.fields.get(_snake(str(name)))
-        if found is None or value is None:
+        entry = section.fields.get(_snake(str(name)))
+        if entry is None or value is None:
             continue
-        read = _parse(found, value, f"{where}.{name}")
+        read = _parse(entry, value, f"{where}.{name}")
         if read is not None and read not in ({}, []):
-            tree[found.toml] = read
+            tree[entry.toml] = read
     return tree
 
 
-def _parse(found: Leaf | Section, value: object, where: str) -> Any:
-    """A value of the file; None for one that says what holds anyway."""
-    if isinstance(found, Leaf):
-        read = KINDS[found.kind](value)
+def _parse(entry: Leaf | Section, value: object, where: str) -> Any:
+    """Return a value of the file; None for the default."""
+    if isinstance(entry, Leaf):
+        read = KINDS[entry.kind](value)
         if read is None:
-            raise ApiParamInvalid(f"{where}: expected {_EXPECTED[found.kind]}")
-        absent = read == found.default or (read == 0 and found.path in _ZERO_IS_DEFAULT)
+            raise ApiParamInvalid(f"{where}: expected {_EXPECTED[entry.kind]}")
+        absent = read == entry.default or (read == 0 and entry.path in _ZERO_IS_DEFAULT)
         return None if absent else read
-    if not found.many:
-        return _parse_section(found, value, where)
+    if not entry.many:
+        return _parse_section(entry, value, where)
     if not isinstance(value, list):
         raise ApiParamInvalid(f"{where}: expected a list of objects")
-    return [_parse_section(found, item, f"{where}[{at}]") for at, item in enumerate(value)]
+    return [_parse_section(entry, item, f"{where}[{index}]") for index, item in enumerate(value)]
 
 
 def _only(kind: type) -> Callable[[object], object]:
@@ -150,7 +150,7 @@ def _number(value: object) -> object:
 
 
 def _duration(value: object) -> str | None:
-    """A Go duration of nanoseconds or of a Go duration."""
+    """Return a Go duration, from nanoseconds or from a Go duration."""
     ns = value if type(value) is int else duration_ns(value) if isinstance(value, str) else None
     return None if ns is None or not 0 <= ns <= _NS_MAX else duration_text(ns)
 
@@ -166,7 +166,7 @@ KINDS: Final[Mapping[str, Callable[[object], Any]]] = {
     "numbers": _list_of(_number),
     "param": lambda value: _int(value) if type(value) is int else value if isinstance(value, bool | str) else None,
 }
-"""By the kind of a value: what it is in the file, None where it is of another kind."""
+"""Converts a value to that of the file, by kind; None for a value of another kind."""
 _EXPECTED: Final = {
     "bool": "true or false",
     "int": "a whole number of 64 bits",
@@ -186,43 +186,43 @@ TABLE: Final = _table()
 
 
 def spelled(tree: Mapping[str, Any], section: Section = TABLE) -> dict[str, Any]:
-    """Return what the tree of a changefeed file says, secrets and all, in the words of JSON."""
-    said: dict[str, Any] = {}
-    for found in section.fields.values():
-        value = tree.get(found.toml)
-        if isinstance(found, Section) and value is not None:
-            value = [spelled(item, found) for item in value] if found.many else spelled(value, found)
-        elif isinstance(found, Leaf) and found.kind == "duration" and isinstance(value, str):
+    """Return the tree of a changefeed file with JSON's names, secrets included."""
+    values: dict[str, Any] = {}
+    for entry in section.fields.values():
+        value = tree.get(entry.toml)
+        if isinstance(entry, Section) and value is not None:
+            value = [spelled(item, entry) for item in value] if entry.many else spelled(value, entry)
+        elif isinstance(entry, Leaf) and entry.kind == "duration" and isinstance(value, str):
             ns = duration_ns(value)
             value = value if ns is None else ns
         if value is not None:
-            said[found.json] = value
-    return said
+            values[entry.json] = value
+    return values
 
 
 def render(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `replica_config` of the tree of a changefeed file, with TiCDC's defaults and without a secret."""
+    """Return the tree of a changefeed file as a `replica_config`, with TiCDC's defaults and secrets masked."""
     return _render_section(TABLE, masked(tree))
 
 
 def _render_section(section: Section, tree: Mapping[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {}
-    for found in section.fields.values():
-        value = tree.get(found.toml)
-        if isinstance(found, Leaf):
-            value = found.default if value is None else value
-            value = duration_ns(value) if found.kind == "duration" and isinstance(value, str) else value
-        elif found.many:
-            value = None if value is None else [spelled(item, found) for item in value]
+    for entry in section.fields.values():
+        value = tree.get(entry.toml)
+        if isinstance(entry, Leaf):
+            value = entry.default if value is None else value
+            value = duration_ns(value) if entry.kind == "duration" and isinstance(value, str) else value
+        elif entry.many:
+            value = None if value is None else [spelled(item, entry) for item in value]
         else:
-            value = _render_section(found, value or {}) or None
-        if value is not None or (isinstance(found, Leaf) and found.always):
-            shown[found.json] = value
+            value = _render_section(entry, value or {}) or None
+        if value is not None or (isinstance(entry, Leaf) and entry.always):
+            shown[entry.json] = value
     return shown
 
 
 def masked(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tree with xxxxx for each text that is a secret or part of one."""
+    """Return a tree with xxxxx for each text that is or contains a secret."""
     return {name: _masked(name, value) for name, value in tree.items()}
 
 
@@ -237,13 +237,13 @@ def _masked(name: str, value: Any) -> Any:
     return value
 
 
-def unmasked(tree: Mapping[str, Any], kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tree with the kept text of each secret that came back as it is shown."""
-    found: dict[str, Any] = {}
+def unmasked(tree: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tree with the stored text for each secret that is masked."""
+    result: dict[str, Any] = {}
     for name, value in tree.items():
-        before = kept.get(name)
+        before = stored.get(name)
         if isinstance(value, dict):
-            found[name] = unmasked(value, before if isinstance(before, dict) else {})
+            result[name] = unmasked(value, before if isinstance(before, dict) else {})
         else:
-            found[name] = before if before is not None and value == _masked(name, before) else value
-    return found
+            result[name] = before if before is not None and value == _masked(name, before) else value
+    return result

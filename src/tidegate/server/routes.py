@@ -46,7 +46,7 @@ BAD_REQUEST: Final = frozenset(
         "CDC:ErrSchedulerRequestFailed",
     }
 )
-"""Codes of 400."""
+"""Codes answered with 400."""
 SERVER_FAULT: Final = frozenset(
     {
         "CDC:ErrChangeFeedAlreadyExists",
@@ -77,7 +77,7 @@ SERVER_FAULT: Final = frozenset(
         "CDC:ErrInternalServerError",
     }
 )
-"""Codes of TiCDC that are 500, also where the caller is wrong."""
+"""TiCDC's codes answered with 500, even if the caller is wrong."""
 _OTHERS: Final = {
     "CDC:ErrCredentialNotFound": 401,
     "CDC:ErrUnauthorized": 401,
@@ -102,27 +102,27 @@ class Unauthorized(InputError):
 
 
 class WriteTokenMissing(CredentialMissing):
-    """A write does not bring the token of a server without users."""
+    """A write to a server without users lacks the server's token."""
 
 
 class WriteTokenWrong(Unauthorized):
-    """A write brings another word than the token of a server without users."""
+    """A write to a server without users has another token than the server's."""
 
 
 class RequestForbidden(InputError):
-    """The request comes from a page of another server, or for a name that is not this one's."""
+    """The request comes from another server's page, or for a host name that is not this server's."""
 
     code = "CDC:ErrRequestForbidden"
 
 
 class RequestTooSlow(InputError):
-    """The body of a request did not come in time."""
+    """The body of a request did not arrive in time."""
 
     code = "CDC:ErrRequestTimeout"
 
 
 class RequestTooLarge(InputError):
-    """The body of a request is beyond the limit."""
+    """The body of a request exceeds the limit."""
 
     code = "CDC:ErrRequestTooLarge"
 
@@ -134,13 +134,13 @@ class ClusterUnhealthy(EnvironmentFault):
 
 
 class CaptureMissing(InputError):
-    """There is no server of that id."""
+    """There is no server with that id."""
 
     code = "CDC:ErrCaptureNotExist"
 
 
 class DrainRefused(InputError):
-    """Changefeeds are not moved from server to server: one owns all."""
+    """Changefeeds are not moved between servers: one owns them all."""
 
     code = "CDC:ErrSchedulerRequestFailed"
 
@@ -162,14 +162,14 @@ def status_of(error: TidegateError) -> int:
     code = error.code
     if code in _OTHERS:
         return _OTHERS[code]
-    if code in BAD_REQUEST or any(known in str(error) for known in BAD_REQUEST):
+    if code in BAD_REQUEST or any(listed in str(error) for listed in BAD_REQUEST):
         return 400
-    theirs = isinstance(error, InputError) and not isinstance(error, EnvironmentFault) and code not in SERVER_FAULT
-    return 400 if theirs else 500
+    of_caller = isinstance(error, InputError) and not isinstance(error, EnvironmentFault) and code not in SERVER_FAULT
+    return 400 if of_caller else 500
 
 
 def fault(error: TidegateError) -> Response:
-    """Return an error as an answer."""
+    """Return the answer for an error."""
     status = status_of(error)
     by_token = isinstance(error, WriteTokenMissing | WriteTokenWrong)  # then a browser asks for no user and password
     challenge = 'Bearer realm="tidegate"' if by_token else 'Basic realm="tidegate", charset="UTF-8"'
@@ -183,17 +183,17 @@ def _answer(code: str, text: str, status: int, headers: dict[str, str] | None = 
     return Response(shown, status, headers, JSON)
 
 
-# How FastAPI tells errors.
+# Exception handlers of FastAPI.
 
 
 async def on_error(_: Request, error: Exception) -> Response:
-    """Answer an error of ours."""
+    """Answer an error of Tidegate."""
     assert isinstance(error, TidegateError)
     return fault(error)
 
 
 async def on_wrong_parameter(_: Request, error: Exception) -> Response:
-    """Answer a parameter of another type."""
+    """Answer a parameter of the wrong type."""
     return fault(ApiParamInvalid(" ".join(str(error).split())))
 
 
@@ -203,12 +203,12 @@ async def on_unknown_path(*_: object) -> Response:
 
 
 async def on_defect(_: Request, error: Exception) -> Response:
-    """Answer a defect of ours; the log has its trace."""
+    """Answer an unexpected error; its traceback is in the log."""
     return _answer("CDC:ErrInternalServerError", f"{type(error).__name__}: a defect of Tidegate; see the log", 500)
 
 
 def not_ready(*, stopping: bool) -> Response:
-    """Answer before the server has joined, and while it stops."""
+    """Answer 503: the server has not joined yet, or is stopping."""
     return fault(ServerNotReady("the server is stopping" if stopping else "the server has not joined yet"))
 
 
@@ -218,18 +218,18 @@ BodyOf = TypeVar("BodyOf", bound="SentBody")
 
 
 class SentBody(BaseModel):
-    """A body that is sent to us."""
+    """The body of a request."""
 
     model_config = ConfigDict(strict=True, extra="ignore")
 
     @model_validator(mode="before")
     @classmethod
-    def _without_null(cls, found: object) -> object:
-        return {name: value for name, value in found.items() if value is not None} if isinstance(found, dict) else found
+    def _without_null(cls, body: object) -> object:
+        return {name: value for name, value in body.items() if value is not None} if isinstance(body, dict) else body
 
 
 class UpstreamWords(SentBody):
-    """TiCDC's words for another upstream. They have no effect here: `source_uri` says it."""
+    """TiCDC's fields for another upstream. They have no effect: `source_uri` names the source."""
 
     pd_addrs: list[str] = []
     ca_path: str = ""
@@ -239,47 +239,47 @@ class UpstreamWords(SentBody):
 
 
 class CreateBody(UpstreamWords):
-    """A changefeed that is wanted."""
+    """A request to create a changefeed."""
 
     namespace: str = ""
     changefeed_id: str = ""
     start_ts: Tso = 0
     target_ts: Tso = 0
     sink_uri: str = ""
-    source_uri: str = Field("", description="Where to read, instead of the server's own upstream. Not TiCDC's.")
+    source_uri: str = Field("", description="The source, instead of the server's own upstream. Not in TiCDC's API.")
     replica_config: ReplicaConfig = {}
 
 
 class UpdateBody(UpstreamWords):
-    """What is to be another way; what is absent stays, `replica_config` is replaced whole."""
+    """Changes to a changefeed; absent fields stay as they are, `replica_config` is replaced whole."""
 
     target_ts: Tso = 0
     sink_uri: str = ""
-    source_uri: str = Field("", description="Where to read from now on. Not TiCDC's.")
+    source_uri: str = Field("", description="The new source. Not in TiCDC's API.")
     replica_config: ReplicaConfig | None = None
 
 
 class ResumeBody(UpstreamWords):
-    """Where a changefeed goes on; 0: where it was."""
+    """The timestamp from which a changefeed is resumed; 0: its checkpoint."""
 
     overwrite_checkpoint_ts: Tso = 0
 
 
 class LogBody(SentBody):
-    """How much is logged."""
+    """The log level to set."""
 
     log_level: str = "info"
 
 
 class LockBody(UpstreamWords):
-    """A region whose locks are to be resolved."""
+    """A region whose locks to resolve."""
 
     region_id: Tso = 0
     ts: Tso = 0
 
 
 class LetterBody(SentBody):
-    """Which message, and what to read in its place; a key or value that is absent stays."""
+    """A message, and what to read in its place; an absent key or value stays as it is."""
 
     topic: str
     partition: int
@@ -296,7 +296,7 @@ class TableBody(SentBody):
 
 
 def read_body(body: bytes, kind: type[BodyOf], *, required: bool = True) -> BodyOf:
-    """Return the body of a request. ApiParamInvalid for one that is empty, no JSON, or of other types."""
+    """Return the body of a request. Raises ApiParamInvalid if it is empty, not JSON, or of the wrong types."""
     if not body.strip():
         if required:
             raise ApiParamInvalid("the body is empty")
@@ -314,24 +314,24 @@ def read_body(body: bytes, kind: type[BodyOf], *, required: bool = True) -> Body
 
 
 class ShownBody(BaseModel):
-    """A body that we send."""
+    """The body of an answer."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow")
 
 
 class FaultBody(ShownBody):
-    """What was wrong."""
+    """An error."""
 
     error_msg: str = Field(description="[CODE]text, with the cause behind it")
     error_code: str
 
 
 class EmptyAnswer(ShownBody):
-    """Nothing but that it is done."""
+    """An empty answer, for success."""
 
 
 class RunningError(ShownBody):
-    """What is waited out, or what ended a changefeed."""
+    """The error that is being retried, or that ended a changefeed."""
 
     time: str
     addr: str
@@ -340,7 +340,7 @@ class RunningError(ShownBody):
 
 
 class ChangeFeedInfo(ShownBody):
-    """A changefeed. `tidegate` is not TiCDC's."""
+    """A changefeed. `tidegate` is not in TiCDC's API."""
 
     id: str
     namespace: str
@@ -357,7 +357,7 @@ class ChangeFeedInfo(ShownBody):
     checkpoint_ts: Tso
     checkpoint_time: str
     task_status: list[dict[str, Any]] | None = None
-    tidegate: dict[str, Any] | None = Field(None, description="What Tidegate knows more; its timestamps are texts")
+    tidegate: dict[str, Any] | None = Field(None, description="Fields that TiCDC does not have; timestamps are text")
 
 
 class ChangefeedItem(ShownBody):
@@ -381,7 +381,7 @@ class ChangefeedList(ShownBody):
 
 
 class ChangefeedStatus(ShownBody):
-    """How far a changefeed is."""
+    """The state and timestamps of a changefeed."""
 
     state: str | None = None
     resolved_ts: Tso
@@ -391,7 +391,7 @@ class ChangefeedStatus(ShownBody):
 
 
 class SyncedStatus(ShownBody):
-    """Whether everything that was written upstream is in the sink."""
+    """Tells whether everything written upstream is in the sink."""
 
     synced: bool
     sink_checkpoint_ts: str
@@ -411,7 +411,7 @@ class VerifiedTable(ShownBody):
 
 
 class VerifiedTables(ShownBody):
-    """Tables that a changefeed would carry, tables that cannot be replicated, and both."""
+    """The tables that a changefeed would replicate, those that it cannot, and both."""
 
     ineligible_tables: list[VerifiedTable] | None = None
     eligible_tables: list[VerifiedTable] | None = None
@@ -419,7 +419,7 @@ class VerifiedTables(ShownBody):
 
 
 class ServerStatus(ShownBody):
-    """A server. `liveness`: 0 it works, 1 it stops."""
+    """A server. `liveness`: 0 alive, 1 stopping."""
 
     version: str
     git_hash: str
@@ -440,14 +440,14 @@ class CaptureItem(ShownBody):
 
 
 class CaptureList(ShownBody):
-    """Servers of the store."""
+    """The servers of the store."""
 
     total: int
     items: list[CaptureItem]
 
 
 class ProcessorItem(ShownBody):
-    """A changefeed that runs, and where."""
+    """A running changefeed, and its server."""
 
     namespace: str
     keyspace: str
@@ -456,32 +456,32 @@ class ProcessorItem(ShownBody):
 
 
 class ProcessorList(ShownBody):
-    """Changefeeds that run."""
+    """The running changefeeds."""
 
     total: int
     items: list[ProcessorItem]
 
 
 class TsoAnswer(ShownBody):
-    """A timestamp in its parts."""
+    """A timestamp: its physical and its logical part."""
 
     timestamp: int
     logic_time: int
 
 
 FAULTS: Final[dict[int | str, dict[str, Any]]] = {
-    400: {"model": FaultBody, "description": "A word of the request is wrong, or what it names is missing"},
-    401: {"model": FaultBody, "description": "The sender is not known, or may only read"},
-    403: {"model": FaultBody, "description": "A page of another server sent it, or it names another host"},
+    400: {"model": FaultBody, "description": "A parameter is invalid, or what it names does not exist"},
+    401: {"model": FaultBody, "description": "The sender is not authenticated, or may only read"},
+    403: {"model": FaultBody, "description": "Another server's page sent the request, or it names another host"},
     404: {"description": "Unknown path or method", "content": {"text/plain": {"schema": {"type": "string"}}}},
-    408: {"model": FaultBody, "description": "The body did not come in time"},
-    413: {"model": FaultBody, "description": "The body is too long"},
-    500: {"model": FaultBody, "description": "Everything else, such as a changefeed of that name that is there"},
-    503: {"model": FaultBody, "description": "The server has not joined yet, or stops"},
+    408: {"model": FaultBody, "description": "The body did not arrive in time"},
+    413: {"model": FaultBody, "description": "The body exceeds the limit"},
+    500: {"model": FaultBody, "description": "Any other error, such as a changefeed that exists already"},
+    503: {"model": FaultBody, "description": "The server has not joined yet, or is stopping"},
 }
 
 REPLICA_CONFIG: Final = "ReplicaConfig"
-"""The name of its schema, which stands once."""
+"""Name of its schema, which is defined once."""
 
 
 class RouteRow(NamedTuple):
@@ -493,10 +493,10 @@ class RouteRow(NamedTuple):
     answer: type[BaseModel] | None = None
     body: type[SentBody] | None = None
     required: bool = True
-    """False: the body may be empty."""
+    """False if the body may be empty."""
     status: int = 200
     text: bool = False
-    """The answer is plain text."""
+    """True if the answer is plain text."""
 
 
 def routed(rows: list[RouteRow], prefix: str = "") -> APIRouter:
@@ -504,14 +504,14 @@ def routed(rows: list[RouteRow], prefix: str = "") -> APIRouter:
     router = APIRouter(prefix=prefix, redirect_slashes=False)
     for row in rows:
         content: dict[str, Any] = {"text/plain" if row.text else "application/json": {"schema": {}}}
-        done: dict[str, Any] = {"model": row.answer} if row.answer else {"content": content}
+        success: dict[str, Any] = {"model": row.answer} if row.answer else {"content": content}
         router.add_api_route(
             row.path,
             row.endpoint,
             methods=[row.method],
             response_model=None,
             status_code=row.status,
-            responses={row.status: {"description": "Done", **done}, **FAULTS},
+            responses={row.status: {"description": "Done", **success}, **FAULTS},
             openapi_extra=None if row.body is None else _body(row.body, required=row.required),
         )
     return router
@@ -530,16 +530,16 @@ def answer(value: object, status: int = 200) -> Response:
 
 
 def indented(value: object, spaces: int) -> Response:
-    """Return a value as JSON for people."""
+    """Return a value as indented JSON."""
     return Response(msgspec.json.format(msgspec.json.encode(value), indent=spaces), media_type=JSON)
 
 
 def body_of(request: Request) -> bytes:
     """Return the body that the entrance has read."""
-    found: bytes = request.scope["state"].get("body", b"")
-    return found
+    body: bytes = request.scope["state"].get("body", b"")
+    return body
 
 
 def who(request: Request) -> str:
-    """Return who sends a request."""
+    """Return the user who sends a request."""
     return str(request.scope["state"]["who"])

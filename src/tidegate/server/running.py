@@ -62,7 +62,7 @@ FAIR: Final = {"spark.scheduler.mode": "FAIR"}
 
 
 class SparkHost:
-    """The session that `open_session` starts."""
+    """Holds the Spark session of a server, which `open_session` starts."""
 
     def __init__(self, open_session: "Callable[[], SparkSession]") -> None:
         self._open = open_session
@@ -72,11 +72,11 @@ class SparkHost:
         """Number of sessions that were started."""
 
     def tasks(self, pool: str) -> SparkTasks:
-        """Return tasks of a pool; no session is started before they run."""
+        """Return tasks of a pool; the session is started when they first run."""
         return SparkTasks(open_session=self.session, pool=pool)
 
     def session(self) -> "SparkSession":
-        """Return the session that runs, or start one."""
+        """Return the running session, or start one."""
         with self._lock:
             if self._spark is None:
                 self._spark = self._open()
@@ -84,7 +84,7 @@ class SparkHost:
             return self._spark
 
     def renew(self) -> None:
-        """Let go of the session, unless somebody else has started another one since it ended."""
+        """Forget the session if it has ended."""
         from tidegate.spark.session import SPARK_FAILURES, forget_session
 
         with self._lock:
@@ -102,17 +102,17 @@ class SparkHost:
 NAME: Final = "owner"
 PARTS: Final = 4
 SAFE: Final = 0.8
-"""The part of its time in which an owner believes in its lease."""
+"""Fraction of the ttl for which an owner trusts its lease."""
 GRACE: Final = 0.1
 
 
 def steady_s() -> float:
-    """Return seconds of a clock that goes on while processes are stopped and machines sleep."""
+    """Return seconds of a clock that includes the time in which processes are stopped and machines sleep."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class LeaseHolder(msgspec.Struct, frozen=True, kw_only=True):
-    """The document. `server` is empty where nobody owns; `renewed` is for people."""
+    """The lease's document. `server` is empty if nobody owns; `renewed` is for people."""
 
     epoch: int
     server: str
@@ -122,7 +122,7 @@ class LeaseHolder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lease:
-    """The lease of one server; `step` is called by one thread, `owns` by any."""
+    """The lease of a server. One thread calls `step`, any thread `owns`."""
 
     def __init__(self, documents: Documents, server: str, address: str, ttl_s: float) -> None:
         self._documents, self._server, self._address, self.ttl_s = documents, server, address, ttl_s
@@ -131,7 +131,7 @@ class Lease:
         self._until_s = 0.0
         self._seen: tuple[Any, float] | None = None
         """The version that others wrote last, and when it was first seen."""
-        self.found: LeaseHolder | None = None
+        self.holder: LeaseHolder | None = None
         self._lock = threading.Lock()
 
     @property
@@ -141,49 +141,49 @@ class Lease:
 
     @property
     def epoch(self) -> int:
-        """The number of the owner that was seen last; 0 before any."""
-        return 0 if self.found is None else self.found.epoch
+        """The epoch of the owner seen last; 0 before any."""
+        return 0 if self.holder is None else self.holder.epoch
 
     def owns(self) -> bool:
         """Return True while this server may act as the owner."""
         return self._mine is not None and steady_s() < self._until_s
 
     def step(self) -> bool:
-        """Renew the lease, or take one that is over; return whether this server owns. A store that is away leaves the
-        lease to run out."""
+        """Renew the lease, or acquire an expired one; return whether this server owns. While the store does not answer,
+        the lease runs out."""
         with self._lock:
             try:
                 if self._mine is not None:
                     self._put(self.epoch, self._mine)
                 else:
-                    self._look()
+                    self._acquire()
             except Changed:
                 self._mine = None
             except StoreAway:
                 pass
         return self.owns()
 
-    def _look(self) -> None:
+    def _acquire(self) -> None:
         """Acquire the lease if nobody holds it, or if it has expired."""
         document = self._documents.read(NAME)
         if document is None:
             self._put(1, None)
             return
-        self.found = found = msgspec.json.decode(document.body, type=LeaseHolder)
+        self.holder = holder = msgspec.json.decode(document.body, type=LeaseHolder)
         if self._seen is None or self._seen[0] != document.version:
             self._seen = document.version, steady_s()
         silent_s = steady_s() - self._seen[1]
-        if not found.server or silent_s > found.ttl_s * (1 + GRACE):
-            self._put(found.epoch + 1, document.version)
+        if not holder.server or silent_s > holder.ttl_s * (1 + GRACE):
+            self._put(holder.epoch + 1, document.version)
 
     def _put(self, epoch: int, version: Any) -> None:
         began_s = steady_s()
         owner = LeaseHolder(epoch=epoch, server=self._server, address=self._address, ttl_s=self.ttl_s, renewed=now())
         self._mine = self._documents.write(NAME, msgspec.json.encode(owner), version)
-        self.found, self._until_s = owner, began_s + SAFE * self.ttl_s
+        self.holder, self._until_s = owner, began_s + SAFE * self.ttl_s
 
     def release(self) -> None:
-        """Give the lease away, if this server has it."""
+        """Give up the lease, if this server holds it."""
         with self._lock:
             if self._mine is None:
                 return
@@ -194,12 +194,12 @@ class Lease:
 
 
 RENEW_S: Final = 1.0
-"""Spark that dies with each job is not started without a pause."""
+"""Pause before Spark is started again, in case it dies with each job."""
 
 
 @dataclass(slots=True)
 class OwnedTasks(Tasks):
-    """Tasks of a server that owns its changefeeds. NotOwner where it no longer does."""
+    """Tasks of a server that owns its changefeeds. Raises NotOwner once it does not."""
 
     tasks: Tasks
     owns: Callable[[], bool]
@@ -231,15 +231,15 @@ class OwnedTasks(Tasks):
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """Outcome of a run: the state, and the error of a failed one."""
+    """The outcome of a run: its state, and the error of a failed one."""
 
     state: str
     error: FeedError | None = None
 
 
 class RunningFeed:
-    """The run of one changefeed. `told` hears its reports, one at a time, `ended` its outcome; both hear which run it
-    is."""
+    """The run of a changefeed. `on_report` is called with the run and each report, one at a time, `on_exit` with the
+    run and its outcome."""
 
     def __init__(
         self,
@@ -248,28 +248,28 @@ class RunningFeed:
         spark: SparkHost,
         owns: Callable[[], bool],
         *,
-        told: Callable[["RunningFeed", Progress], None],
-        ended: Callable[["RunningFeed", RunEnd], None],
+        on_report: Callable[["RunningFeed", Progress], None],
+        on_exit: Callable[["RunningFeed", RunEnd], None],
     ) -> None:
         self.id, self._config, self._spark, self._owns = feed, config, spark, owns
-        self._told, self._ended = told, ended
+        self._on_report, self._on_exit = on_report, on_exit
         self._stop = threading.Event()
-        self._going = False
+        self._is_running = False
         """True once the run has begun to read and write: from then on the engine itself waits out what may pass."""
         self._outcome: RunEnd | None = None
         self.progress: Progress | None = None
         self._thread = threading.Thread(target=self._run, name=str(feed), daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the run."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask for the end: what is in flight is finished, the checkpoint kept."""
+        """Request the end: what is in flight is finished, the checkpoint kept."""
         self._stop.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Return True once it has ended, False after `timeout_s`."""
+        """Wait for the end; return False after `timeout_s`."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         return not self.alive()
@@ -279,55 +279,51 @@ class RunningFeed:
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        try:
-            self._outcome = self._tries()
-        finally:  # also when a defect of ours goes on up: its trace is logged where threads end
-            self._ended(self, self._outcome or _crashed())
-
-    def _tries(self) -> RunEnd:
         outage = Outage(RetryPolicy(quick=0, stuck_s=self._config.stuck_ms / 1000))
         try:
-            return retry(self._once, partial(self._survive, outage))
+            self._outcome = retry(self._once, partial(self._survive, outage))
         except TidegateError as error:
-            return RunEnd("failed", self._shown(error))
+            self._outcome = RunEnd("failed", self._shown(error))
+        finally:  # also when a defect of ours goes on up: its trace is logged where threads end
+            self._on_exit(self, self._outcome or _crashed())
 
     def _once(self) -> RunEnd:
         if self._stop.is_set():
             return RunEnd("stopped")
         try:
             tasks = OwnedTasks(self._spark.tasks(str(self.id)), self._owns)
-            done = Changefeed(self._config).run(
-                tasks=tasks, on_progress=self._hear, stop=self._stop, until=self._config.target_ts
+            outcome = Changefeed(self._config).run(
+                tasks=tasks, on_progress=self._on_progress, stop=self._stop, until=self._config.target_ts
             )
         except NotOwner:
             return RunEnd("stopped")
-        return RunEnd("finished" if done.state == "finished" else "stopped")
+        return RunEnd("finished" if outcome.state == "finished" else "stopped")
 
     def _survive(self, outage: Outage, error: TidegateError) -> None:
-        """Return when it is time for the next try. Raises an error that ends the run."""
+        """Wait until the next try. Raises `error` if it ends the run."""
         if isinstance(error, SparkEnded):
             self._wait(error, 1, RENEW_S)
             self._spark.renew()
             return
-        passes = isinstance(error, Fenced) or (error.retry is Retry.LATER and not self._going)
+        passes = isinstance(error, Fenced) or (error.retry is Retry.LATER and not self._is_running)
         pause_s = outage.pause_s(error, passes=passes)
         self._wait(error, outage.errors, pause_s)
 
     def _shown(self, error: TidegateError) -> FeedError:
-        """The error as the run reported it, with its begin."""
+        """Return the error as the run reported it, with its start."""
         reported = self.progress and self.progress.error
         return reported or FeedError.of(error, since=now())
 
     def _wait(self, error: TidegateError, tries: int, pause_s: float) -> None:
-        """Report a warning, and pause."""
+        """Report a warning, then pause."""
         before = self.progress or Progress("starting")
         since = before.error.since if before.error is not None and tries > 1 else now()
         shown = FeedError.of(error, since=since, tries=tries, next_try_s=pause_s)
         self._report(Progress("starting", "warning", now(), checkpoint_ts=before.checkpoint_ts, error=shown))
         self._stop.wait(pause_s)
 
-    def _hear(self, progress: Progress) -> None:
-        self._going = self._going or progress.phase == "running"
+    def _on_progress(self, progress: Progress) -> None:
+        self._is_running = self._is_running or progress.phase == "running"
         if progress.state == "failed":  # whether it is, is decided here
             self.progress = progress
             return
@@ -335,13 +331,13 @@ class RunningFeed:
 
     def _report(self, progress: Progress) -> None:
         self.progress = progress
-        self._told(self, progress)
+        self._on_report(self, progress)
 
 
 def _crashed() -> RunEnd:
-    """The outcome of a run that a defect of ours has ended."""
+    """Return the outcome of a run that an unexpected error has ended."""
     kind, value, trace = sys.exc_info()
     frames = traceback.extract_tb(trace)
-    place = f" ({frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno})" if frames else ""
-    error = FeedCrashed(f"{'' if kind is None else kind.__name__}: {value}{place}: a defect of Tidegate; see the log")
+    where = f" ({frames[-1].filename.rpartition('/')[2]}, line {frames[-1].lineno})" if frames else ""
+    error = FeedCrashed(f"{'' if kind is None else kind.__name__}: {value}{where}: a defect of Tidegate; see the log")
     return RunEnd("failed", FeedError.of(error, since=now()))

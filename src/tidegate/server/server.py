@@ -23,21 +23,21 @@ from tidegate.model.errors import EnvironmentFault
 from tidegate.objectstore.stores import Changed
 from tidegate.server.changefeeds import SAMPLE_S, STOP_S, Changefeeds
 from tidegate.server.config import ServerConfig, write_token
-from tidegate.server.documents import StoreAway, check_kept, documents_in
-from tidegate.server.record import Capture
+from tidegate.server.documents import StoreAway, check_version, documents_in
+from tidegate.server.record import Capture, wall_ms
 from tidegate.server.running import Lease, SparkHost, steady_s
 
 LOG: Final = logging.getLogger(__name__)
 LOOK_S: Final = 0.2
 RESIGN_TTLS: Final = 2
-"""Time for which a server that has resigned leaves the lease to others, in multiples of its ttl."""
+"""Time for which a server that has resigned leaves the lease to others, as a multiple of the ttl."""
 CAPTURES: Final = "captures/"
 FORGET_TTLS: Final = 3
-"""After so many times its ttl without a word a server is no longer listed."""
+"""A server silent for this many ttls is no longer listed."""
 
 
 class _Joined(msgspec.Struct, frozen=True):
-    """A server in the store; the time is in ms of Unix time."""
+    """A server registered in the store; `seen_ms` is in ms of Unix time."""
 
     id: str
     address: str
@@ -45,7 +45,7 @@ class _Joined(msgspec.Struct, frozen=True):
 
 
 class Server:
-    """One server of the store that `config` names; its changefeeds share `spark`. Raises StateTooNew, StoreAway."""
+    """A server of the store that `config` names; its changefeeds share `spark`. Raises StateTooNew, StoreAway."""
 
     def __init__(self, config: ServerConfig, spark: SparkHost) -> None:
         self.config = config
@@ -55,7 +55,7 @@ class Server:
         self._owned_s = 0.0
         """Seconds as owner; the rate is 1 on the owner."""
         self._documents = documents_in(config.data_dir)
-        check_kept(self._documents, config.data_dir)
+        check_version(self._documents, config.data_dir)
         self.token = write_token(config, self._documents)
         """Token that writes need; "" where users authenticate, or nobody does."""
         self.lease = Lease(self._documents, self.id, config.advertise_addr, float(config.capture_session_ttl))
@@ -65,7 +65,7 @@ class Server:
         )
         self._halt = threading.Event()
         self._resigns = threading.Event()
-        self._rests_s = 0.0
+        self._resigned_until_s = 0.0
         """Until when this server does not want to own, on the steady clock."""
         self.joined = threading.Event()
         """Set once an owner is known, this server or another."""
@@ -75,17 +75,17 @@ class Server:
         ]
 
     def start(self) -> None:
-        """Join the others, and own the changefeeds when it is this server's turn."""
+        """Join the other servers, and own the changefeeds when it is this server's turn."""
         for thread in self._threads:
             thread.start()
 
     @property
     def stopping(self) -> bool:
-        """True from the begin of `stop` on."""
+        """True once `stop` has been called."""
         return self._halt.is_set()
 
     def stop(self) -> None:
-        """End what runs, and let another server own."""
+        """End all runs, and give up ownership."""
         self._halt.set()
         self._threads[1].join(2 * STOP_S)
         self.lease.release()
@@ -93,29 +93,29 @@ class Server:
             self._documents.remove(f"{CAPTURES}{self.id}")
 
     def resign(self) -> None:
-        """Let another server own, if there is one: all runs end first."""
+        """Give up ownership if there is another server; all runs end first."""
         if any(capture.id != self.id for capture in self.captures()):
             self._resigns.set()
 
     def captures(self) -> list[Capture]:
-        """Return the servers that are there, this one first of all. StoreAway."""
-        owner = self.lease.found
-        found = {self.id: self.config.advertise_addr}
-        oldest_ms = _now_ms() - int(self.config.capture_session_ttl * FORGET_TTLS * 1000)
+        """Return the registered servers, this one first. Raises StoreAway."""
+        owner = self.lease.holder
+        addresses = {self.id: self.config.advertise_addr}
+        oldest_ms = wall_ms() - int(self.config.capture_session_ttl * FORGET_TTLS * 1000)
         for name in self._documents.names(CAPTURES):
             document = self._documents.read(name)
-            one = document and msgspec.json.decode(document.body, type=_Joined)
-            if one and one.seen_ms >= oldest_ms:
-                found.setdefault(one.id, one.address)
+            joined = document and msgspec.json.decode(document.body, type=_Joined)
+            if joined and joined.seen_ms >= oldest_ms:
+                addresses.setdefault(joined.id, joined.address)
         cluster, owns = self.config.cluster_id, owner.server if owner else ""
-        return [Capture(server, server == owns, address, cluster) for server, address in found.items()]
+        return [Capture(server, server == owns, address, cluster) for server, address in addresses.items()]
 
     def owner(self) -> Capture | None:
-        """Return the server that owns the changefeeds, as far as it is known."""
-        found = self.lease.found
-        if found is None or not found.server:
+        """Return the owner of the changefeeds, if it is known."""
+        holder = self.lease.holder
+        if holder is None or not holder.server:
             return None
-        return Capture(found.server, is_owner=True, address=found.address, cluster_id=self.config.cluster_id)
+        return Capture(holder.server, is_owner=True, address=holder.address, cluster_id=self.config.cluster_id)
 
     def _facts(self) -> dict[str, float]:
         return {
@@ -128,12 +128,12 @@ class Server:
     def _renew(self) -> None:
         version = None
         while not self._halt.is_set():
-            if steady_s() >= self._rests_s:
+            if steady_s() >= self._resigned_until_s:
                 self.lease.step()
             if self.owner() is not None:
                 self.joined.set()
             with suppress(StoreAway, Changed):
-                body = msgspec.json.encode(_Joined(self.id, self.config.advertise_addr, _now_ms()))
+                body = msgspec.json.encode(_Joined(self.id, self.config.advertise_addr, wall_ms()))
                 version = self._documents.write(f"{CAPTURES}{self.id}", body, version)
             self._halt.wait(self.lease.step_s)
 
@@ -145,7 +145,7 @@ class Server:
                 try:
                     self.changefeeds.take_over(self.lease.epoch)
                 except (Changed, EnvironmentFault) as error:
-                    LOG.warning("the changefeeds are not taken over: %s", error)
+                    LOG.warning("the changefeeds could not be taken over: %s", error)
                     self.changefeeds.step_down()
                 else:
                     LOG.info("this server owns the changefeeds, epoch %d", self.lease.epoch)
@@ -156,7 +156,7 @@ class Server:
                 self.changefeeds.lost.clear()
                 acting = False
             elif self._resigns.is_set():
-                self._rests_s = steady_s() + RESIGN_TTLS * self.lease.ttl_s
+                self._resigned_until_s = steady_s() + RESIGN_TTLS * self.lease.ttl_s
                 self.lease.release()
                 self._resigns.clear()
             elif acting and time.monotonic() - sampled_s >= SAMPLE_S:
@@ -165,7 +165,3 @@ class Server:
             self._owned_s += acting * LOOK_S
             self._halt.wait(LOOK_S)
         self.changefeeds.step_down()
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

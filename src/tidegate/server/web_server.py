@@ -43,8 +43,8 @@ from tidegate.model.errors import ConfigError, EnvironmentFault
 
 LOG: Final = logging.getLogger(__name__)
 CONNECTIONS: Final = 1000
-"""The most connections of a port, where the process may open enough files."""
-SAID_EVERY_S: Final = 1.0
+"""Most connections of a port, if the process may open enough files."""
+LOG_EVERY_S: Final = 1.0
 NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -63,27 +63,27 @@ def guest_limits() -> GuestLimits:
 
 
 class GuestListener(socket.socket):
-    """A listening socket at `place` whose `accept` holds to `limits` (default: those of `guest_limits`)."""
+    """A socket listening at `address` whose `accept` enforces `limits` (default: those of `guest_limits`)."""
 
-    def __init__(self, family: int, place: tuple[Any, ...], limits: GuestLimits | None = None) -> None:
+    def __init__(self, family: int, address: tuple[Any, ...], limits: GuestLimits | None = None) -> None:
         super().__init__(family, socket.SOCK_STREAM)
         self._limits = limits or guest_limits()
         self._guests: list[tuple[socket.socket, str]] = []
         self._refused: Counter[str] = Counter()
-        self._said_s = float("-inf")
+        self._logged_s = float("-inf")
         self._spare = os.open(os.devnull, os.O_RDONLY)
         try:
             self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 self.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            self.bind(place)
+            self.bind(address)
             self.listen()
         except OSError:
             self.close()
             raise
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Return the next connection and its address. ConnectionAbortedError for one that there is no room for."""
+        """Return the next connection and its address. Raises ConnectionAbortedError for one beyond the limits."""
         try:
             guest, address = super().accept()
         except OSError as error:
@@ -92,7 +92,7 @@ class GuestListener(socket.socket):
                 self._refuse(f"no file is left: {error.strerror}", error)
             raise
         peer = str(address[0])
-        self._guests = [one for one in self._guests if one[0].fileno() != -1]
+        self._guests = [guest for guest in self._guests if guest[0].fileno() != -1]
         if len(self._guests) >= self._limits.connections:
             guest.close()
             self._refuse(f"{self._limits.connections} connections are open")
@@ -110,7 +110,7 @@ class GuestListener(socket.socket):
             self._spare = -1
 
     def _turn_away(self) -> None:
-        """Accept the next connection with the spare file, and close it."""
+        """Close the next connection, using the spare file to accept it."""
         spare, self._spare = self._spare, -1  # another thread may take its file, and its number
         if spare >= 0:
             os.close(spare)
@@ -122,8 +122,8 @@ class GuestListener(socket.socket):
     def _refuse(self, why: str, cause: OSError | None = None) -> None:
         self._refused[why] += 1
         now_s = time.monotonic()
-        if now_s - self._said_s >= SAID_EVERY_S:
-            self._said_s = now_s
+        if now_s - self._logged_s >= LOG_EVERY_S:
+            self._logged_s = now_s
             counts = "; ".join(f"{why} ({count} refused)" for why, count in self._refused.items())
             LOG.warning("port %s: %s", self.getsockname()[1], counts)
             self._refused.clear()
@@ -134,26 +134,26 @@ if TYPE_CHECKING:
     from uvicorn import Server
 
 END_S: Final = 10
-"""For requests at work to be answered, of which web_server.py bounds the time."""
+"""Time for running requests to end."""
 
 
 def listening(host: str, port: int, option: str) -> socket.socket:
-    """Return a bounded socket (below) that listens. EnvironmentFault where it cannot; `option` changes the port."""
+    """Return a listening socket with limits. Raises EnvironmentFault if it cannot listen; `option` names the port's."""
     try:
         return guest_listener((host, port))
     except OSError as error:
         why = str(error.strerror).partition(" (")[0]
-        raise EnvironmentFault(f"{host}:{port}: {why}; another port: {option}") from error
+        raise EnvironmentFault(f"cannot listen on {host}:{port}: {why}; another port: {option}") from error
 
 
-def guest_listener(place: tuple[str, int]) -> GuestListener:
-    """Return a bounded socket that listens at HOST, PORT. OSError where it cannot."""
-    [(family, *_, found), *_] = socket.getaddrinfo(*place, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return GuestListener(family, found[:2])
+def guest_listener(address: tuple[str, int]) -> GuestListener:
+    """Return a listening socket with limits at HOST, PORT. Raises OSError if it cannot listen."""
+    [(family, *_, sockaddr), *_] = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return GuestListener(family, sockaddr[:2])
 
 
-def place_of(listener: socket.socket) -> str:
-    """Return HOST:PORT of a socket that listens."""
+def address_of(listener: socket.socket) -> str:
+    """Return HOST:PORT of a listening socket."""
     host, port, *_ = listener.getsockname()
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -166,21 +166,21 @@ def serve(
     begun: Callable[[], None],
     ending: Callable[[], None] = lambda: None,
 ) -> None:
-    """Answer requests until `stop` is set; `begun` is called at the begin, `ending` while requests are still answered.
+    """Answer requests until `stop` is set; `begun` is called at the start, `ending` while requests are still answered.
 
-    EnvironmentFault where nobody asked for the end."""
+    Raises EnvironmentFault if the server ends by itself."""
     thread = threading.Thread(target=web.run, args=([listener],), name="http", daemon=True)
     thread.start()
     wait_until(lambda: web.started or stop.is_set() or not thread.is_alive())
     if web.started:
         begun()
     wait_until(lambda: stop.is_set() or not thread.is_alive())
-    asked = stop.is_set()
+    requested = stop.is_set()
     ending()
     web.should_exit = True
     thread.join(END_S)
-    if not asked:
-        raise EnvironmentFault("the web server has ended by itself")
+    if not requested:
+        raise EnvironmentFault("the web server ended unexpectedly")
 
 
 HEADER_BYTES: Final = 32 * 1024
@@ -188,27 +188,27 @@ HEAD_S: Final = 10.0
 KEEP_ALIVE_S: Final = 30
 GRACE_S: Final = 5
 BACKLOG: Final = 64
-"""Connections that are accepted at a time, before any of them is looked at."""
+"""Connections accepted at a time, before any of them is read."""
 
 
 class PortLoop(asyncio.SelectorEventLoop):
-    """An event loop on whose ports a handshake of TLS takes HEAD_S at most; asyncio waits a minute."""
+    """An event loop whose ports limit a TLS handshake to HEAD_S; asyncio waits a minute."""
 
-    async def create_server(self, *given: Any, **options: Any) -> asyncio.Server:
+    async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:
         """Listen."""
         if options.get("ssl"):
             options["ssl_handshake_timeout"] = HEAD_S
-        server: asyncio.Server = await super().create_server(*given, **options)
+        server: asyncio.Server = await super().create_server(*args, **options)
         return server
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 whose requests begin in time. The state of a request has `peer_cn`."""
+    """HTTP/1.1 with a limit on the time for a request's headers. The state of a request has `peer_cn`."""
 
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin: wait for the first request."""
+        """Start the time limit of the first request."""
         super().connection_made(transport)
         self.access_log = False  # queries hold what no log should; the entrance writes its own line
         certificate = transport.get_extra_info("peercert") or {}
@@ -217,7 +217,7 @@ class BoundedProtocol(H11Protocol):
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes; a request whose headers are complete has come in time."""
+        """Receive bytes; complete headers end the time limit."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._in_time()
@@ -239,7 +239,7 @@ class BoundedProtocol(H11Protocol):
 
 
 class Tls(NamedTuple):
-    """Files of TLS: certificate and key; with `ca` only clients with a certificate of that authority are let in."""
+    """Files of TLS: certificate and key; with `ca`, clients need a certificate signed by that authority."""
 
     cert: str | Path = ""
     key: str | Path = ""
@@ -247,7 +247,7 @@ class Tls(NamedTuple):
 
 
 def web_server(app: Any, tls: Tls) -> uvicorn.Server:
-    """Return uvicorn for an application, its certificates read. ConfigError for those that cannot be."""
+    """Return the uvicorn server of an application. Raises ConfigError if its certificates cannot be loaded."""
     files: dict[str, Any] = {"ssl_certfile": tls.cert, "ssl_keyfile": tls.key} if tls.cert else {}
     if tls.ca:
         files |= {"ssl_ca_certs": tls.ca, "ssl_cert_reqs": ssl.CERT_REQUIRED}

@@ -24,33 +24,33 @@ from tidegate.sink.redis_server import TS_DIGITS, RedisServers, feeds_of
 from tidegate.verify.compare import ChunkPlan, ComparedTable, Difference, Key, Passes, RowReader, shape_of_table
 
 KEY_BATCH: Final = 1000
-"""Keys whose versions are read at once."""
+"""Keys whose versions are read in one call."""
 ROW_KINDS = {"missing row": "missing", "extra row": "extra", "value": "different", "repeated row": "extra"}
 
 
 class CacheReader(RowReader):
-    """The tables of a Redis that pass, as of `ts`; with `lookups` its look-ups are compared with their rows, too."""
+    """The tables of a Redis that pass, as of `ts`; with `lookups`, its look-ups are compared with their rows, too."""
 
     def __init__(
         self, servers: RedisServers, tables: Iterable[TableInfo], passes: Passes, ts: int, *, lookups: bool = False
     ) -> None:
         self._servers, self._ts, self._lookups = servers, ts, lookups
         self.place = servers.options.place
-        self._infos = {lowered(str(one.name)): one for one in tables if one.handle_key and passes(*one.name)}
+        self._infos = {lowered(str(table.name)): table for table in tables if table.handle_key and passes(*table.name)}
         self.tables = {name: shape_of_table(info, info.columns) for name, info in self._infos.items()}
 
     def aligned(self, expected: ComparedTable) -> ComparedTable | None:
-        known = self.tables.get(lowered(expected.name))
-        if known is None:
+        shape = self.tables.get(lowered(expected.name))
+        if shape is None:
             return expected if expected.key else None
-        return replace(expected, key=known.key)
+        return replace(expected, key=shape.key)
 
     def checked(self, expected: ComparedTable, differences: list[Difference]) -> list[Difference]:
-        found = [one for one in differences if one.kind not in ROW_KINDS]
-        if rows := [one for one in differences if one.kind in ROW_KINDS]:
-            found += self._keyed(expected, rows)
+        others = [difference for difference in differences if difference.kind not in ROW_KINDS]
+        if rows := [difference for difference in differences if difference.kind in ROW_KINDS]:
+            others += self._keyed(expected, rows)
         name = lowered(expected.name)
-        return found + (list(self._lookup_faults(name)) if self._lookups and name in self.tables else [])
+        return others + (list(self._lookup_faults(name)) if self._lookups and name in self.tables else [])
 
     def count(self, shape: ComparedTable) -> int:
         return sum(len(keys) for keys in keys_of(self._servers, self._info(shape)))
@@ -64,64 +64,64 @@ class CacheReader(RowReader):
                     seen.add(row.key)
                     yield tuple(row.values[name] for name in names)
 
-    def _keyed(self, shape: ComparedTable, found: Iterable[Difference]) -> list[Difference]:
-        """The differences of rows with the key of each, but for those whose key was changed behind the ts; `shape` is
-        the table as the upstream has it."""
+    def _keyed(self, shape: ComparedTable, differences: Iterable[Difference]) -> list[Difference]:
+        """Return the differences of rows with the key of each, without rows whose key changed after the timestamp;
+        `shape` is the upstream's table."""
         info = self._info(shape)
         prefix = parse_template(self._servers.options.template).prefix(info.name)
         key = [lowered(name) for name in info.handle_key]
         names = [name for column in shape.columns if (name := lowered(column.name)) in key]
         faults: list[tuple[bytes, Difference]] = []
-        for one in found:
-            if not self._is_null(info, one):
-                values = dict(zip(names, one.key, strict=True))
-                faults.append((row_key(prefix, [values[name] for name in key]), one))
-        kept: list[Difference] = []
+        for difference in differences:
+            if not self._is_null(info, difference):
+                values = dict(zip(names, difference.key, strict=True))
+                faults.append((row_key(prefix, [values[name] for name in key]), difference))
+        confirmed: list[Difference] = []
         for start in range(0, len(faults), KEY_BATCH):
             part = faults[start : start + KEY_BATCH]
-            still = self._kept([(key,) for key, _ in part])
-            kept += [
-                replace(one, kind=ROW_KINDS[one.kind], stored_key=_shown(key))
-                for (key, one), old in zip(part, still, strict=True)
+            unchanged = self._unchanged([(key,) for key, _ in part])
+            confirmed += [
+                replace(difference, kind=ROW_KINDS[difference.kind], stored_key=_shown(key))
+                for (key, difference), old in zip(part, unchanged, strict=True)
                 if old
             ]
-        return kept
+        return confirmed
 
     def _lookup_faults(self, name: str) -> Iterator[Difference]:
-        """The look-ups of a table that no row asks for, that name another row, or that a row lacks, but for
-        those that were changed behind the ts, or whose row was."""
+        """Yield the look-ups of a table that no row requires, that name another row, or that a row lacks, without those
+        that changed after the timestamp, or whose row did."""
         servers, info = self._servers, self._infos[name]
         prefix = parse_template(servers.options.template).prefix(info.name)
         for rows in rows_of(servers, info):
             expected = [(key, row.key) for row in rows for key in lookup_keys(info, prefix, row.values)]
             owners = owners_of(servers, [key for key, _ in expected])
-            wrong = [(*pair, found) for pair, found in zip(expected, owners, strict=True) if found != pair[1]]
-            kept = self._kept([(key, row) for key, row, _ in wrong])
-            for (key, _, found), old in zip(wrong, kept, strict=True):
+            faults = [(*pair, owner) for pair, owner in zip(expected, owners, strict=True) if owner != pair[1]]
+            unchanged = self._unchanged([(key, row) for key, row, _ in faults])
+            for (key, _, owner), old in zip(faults, unchanged, strict=True):
                 if old:
-                    yield Difference("missing" if found is None else "different", stored_key=_shown(key))
+                    yield Difference("missing" if owner is None else "different", stored_key=_shown(key))
         for keys in servers.scan(escaped_pattern(prefix + LOOKUP_PREFIX) + b"*"):
             named = [(key, row) for key, row in zip(keys, owners_of(servers, keys), strict=True) if row is not None]
-            held = rows_at(servers, info, [row for _, row in named])
+            rows_named = rows_at(servers, info, [row for _, row in named])
             extra = [
                 (key, row)
-                for (key, row), values in zip(named, held, strict=True)
+                for (key, row), values in zip(named, rows_named, strict=True)
                 if values is None or key not in lookup_keys(info, prefix, values)
             ]
-            kept = self._kept(extra)
-            for (key, _), old in zip(extra, kept, strict=True):
+            unchanged = self._unchanged(extra)
+            for (key, _), old in zip(extra, unchanged, strict=True):
                 if old:
                     yield Difference("extra", stored_key=_shown(key))
 
-    def _kept(self, found: Sequence[Sequence[bytes]]) -> list[bool]:
-        keys = [key for several in found for key in several]
+    def _unchanged(self, groups: Sequence[Sequence[bytes]]) -> list[bool]:
+        keys = [key for several in groups for key in several]
         versions = dict(zip(keys, versions_of(self._servers, keys), strict=True))
-        return [all(int(versions[key][:TS_DIGITS] or 0) <= self._ts for key in several) for several in found]
+        return [all(int(versions[key][:TS_DIGITS] or 0) <= self._ts for key in several) for several in groups]
 
-    def _is_null(self, info: TableInfo, one: Difference) -> bool:
-        """Whether it is the document `null`, which is NULL where rows are documents themselves."""
-        column = info.column(one.column) if one.kind == "value" and self._servers.options.mode == "json" else None
-        return column is not None and column.type.code == T.JSON and (one.expected, one.found) == ("null", None)
+    def _is_null(self, info: TableInfo, fault: Difference) -> bool:
+        """Return True for the document `null`, which is NULL where rows are documents themselves."""
+        column = info.column(fault.column) if fault.kind == "value" and self._servers.options.mode == "json" else None
+        return column is not None and column.type.code == T.JSON and (fault.expected, fault.found) == ("null", None)
 
     def _info(self, shape: ComparedTable) -> TableInfo:
         return self._infos[lowered(shape.name)]
@@ -132,13 +132,13 @@ def _shown(key: bytes) -> str:
 
 
 def standing_at(servers: RedisServers, feed: str | None, ts: int | None, wait_s: float) -> SinkPosition:
-    """Return where a changefeed is, once it is at `ts`. ConfigError where it does not come there in time."""
+    """Return the position of a changefeed once it is at `ts`. Raises ConfigError if it does not reach it in time."""
     feeds = feeds_of(servers)
     name = next(iter(feeds)) if feed is None and len(feeds) == 1 else feed
     if name not in feeds:
-        known = f"it has {', '.join(feeds)}; give --changefeed" if feeds else "none has, in this database"
+        hint = f"it has {', '.join(feeds)}; give --changefeed" if feeds else "none has, in this database"
         which = f"no changefeed {feed} writes" if feed else "several or no changefeeds write"
-        raise ConfigError(f"{which} to {servers.options.place}: {known}")
+        raise ConfigError(f"{which} to {servers.options.place}: {hint}")
     if ts is not None and feeds[name].checkpoint.ts < ts:
         wait_until(lambda: feeds_of(servers)[name].checkpoint.ts >= ts, wait_s)
         feeds = feeds_of(servers)

@@ -72,12 +72,12 @@ Plain: TypeAlias = int | float | str | bytes | None
 Key: TypeAlias = tuple[Plain, ...]
 Answer: TypeAlias = str | bytes
 Passes: TypeAlias = Callable[[str, str], bool]
-"""Whether a table, by schema and name, is compared."""
+"""Tells by schema and name if a table is compared."""
 CHUNK_ROWS: Final = 20_000
 _DIGITS: Final = 15
 """Hexadecimal digits of a hash: 60 bits."""
 UNHASHED: Final = 10**40
-"""In the place of a hash that a server does not have; more than all hashes of a table together."""
+"""Stands for a hash that a server cannot compute; larger than the sum of all hashes of a table."""
 
 
 class TruthColumn(msgspec.Struct, frozen=True):
@@ -91,8 +91,8 @@ class TruthColumn(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One place where target and upstream disagree. `key` is empty for a difference of whole tables or columns;
-    `stored_key` is the key of a Redis that is at fault."""
+    """A difference between target and upstream. `key` is empty for whole tables or columns; `stored_key` is the key of
+    a Redis where it was found."""
 
     kind: str
     key: Key = ()
@@ -106,7 +106,7 @@ class Difference:
         return self.kind in {"value", "different"} and bool(self.column)
 
     def __str__(self) -> str:
-        """One line for people."""
+        """Return a line for people."""
         values = f" column {self.column}: expected {self.expected!r}, found {self.found!r}" if self.has_values else ""
         if self.stored_key:
             return f"{self.kind:<9}  {self.stored_key}{values}"
@@ -142,7 +142,7 @@ class TableReport:
 _WORD: Final = re.compile(r"[a-z_0-9]+")
 _LEAST: Final = -(1 << 63)
 _MOST: Final = 1 << 64
-"""Between these a document may hold a whole number."""
+"""Limits within which a document may hold a whole number."""
 
 
 def _same(value: Plain) -> Plain:
@@ -180,12 +180,12 @@ def _decimal(value: Plain) -> Plain:
 
 
 def _document(value: Plain) -> Plain:
-    """A document in one form: keys sorted, whole numbers without a fraction."""
+    """Return a document in one form: keys sorted, whole numbers without a fraction."""
     try:
-        found = json.loads(str(value), parse_float=_number, parse_int=_number)
+        document = json.loads(str(value), parse_float=_number, parse_int=_number)
     except ValueError:
         return value
-    return json.dumps(found, sort_keys=True, ensure_ascii=False)
+    return json.dumps(document, sort_keys=True, ensure_ascii=False)
 
 
 def _number(text: str) -> int | float:
@@ -195,8 +195,8 @@ def _number(text: str) -> int | float:
 
 @dataclass(frozen=True, slots=True)
 class ComparedType:
-    """One group of types. `sized`: a value's length is hashed before it, as it may hold a comma. `spreads`: a value has
-    one text on all servers, so rows are put into chunks by it."""
+    """A group of types. `sized`: a value's length is hashed before it, as it may contain a comma. `spreads`: a value
+    has one text on all servers, so rows are assigned to chunks by it."""
 
     sql: str
     read: Callable[[Answer], Plain]
@@ -232,15 +232,15 @@ _FORMS: Final = {
 
 
 def form_of(column_type: str) -> ComparedType:
-    """Return the form of a type as information_schema prints it; what is not known is text."""
-    found = _WORD.match(column_type.lower())
-    return _FORMS.get(found[0] if found else "", _TEXT)
+    """Return the group of a type as information_schema prints it; unknown types are text."""
+    match = _WORD.match(column_type.lower())
+    return _FORMS.get(match[0] if match else "", _TEXT)
 
 
-def meaning_of(expected: ComparedType, found: ComparedType, *, calendar: bool) -> Callable[[Plain], Plain]:
-    """Return what makes values of one column comparable. A document may stand in a text column on one side; with
-    `calendar` one side holds NULL for a day that no calendar has."""
-    form = found if found.is_document else expected
+def meaning_of(expected: ComparedType, actual: ComparedType, *, calendar: bool) -> Callable[[Plain], Plain]:
+    """Return the function that makes values of a column comparable. One side may store a document in a text column;
+    with `calendar`, one side stores NULL for a date that does not exist."""
+    form = actual if actual.is_document else expected
     meaning = _dated if calendar and form.is_day else form.meaning
     return partial(_unless_null, meaning)
 
@@ -257,11 +257,11 @@ _DATE: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
 
 
 def is_date(text: str) -> bool:
-    """Return whether the day stands in the calendar: zero dates, zero parts and February 30 do not."""
-    found = _DATE.match(text)
-    if found is None:
+    """Return True if the date exists: zero dates, zero parts and February 30 do not."""
+    match = _DATE.match(text)
+    if match is None:
         return False
-    year, month, day = map(int, found.groups())
+    year, month, day = map(int, match.groups())
     return year > 0 and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]
 
 
@@ -286,7 +286,7 @@ class ComparedTable:
 
 
 class ChunkPlan(NamedTuple):
-    """What both sides do with a table: the columns to compare, those that choose the chunk, and how many chunks.
+    """How both sides chunk a table: the columns to compare, those that determine the chunk, and the number of chunks.
 
     Names are in lower case."""
 
@@ -296,16 +296,20 @@ class ChunkPlan(NamedTuple):
 
 
 class ChunkSum(NamedTuple):
-    """What a chunk holds."""
+    """The number of rows of a chunk, and the sum of their hashes."""
 
     rows: int
     total: int
 
 
-def different(left: dict[int, ChunkSum], right: dict[int, ChunkSum]) -> list[int]:
-    """Return the chunks that are not surely equal on both sides."""
-    chunks = sorted(left.keys() | right.keys())
-    return [at for at in chunks if left.get(at) != right.get(at) or left[at].total >= UNHASHED]
+def different(upstream_sums: dict[int, ChunkSum], target_sums: dict[int, ChunkSum]) -> list[int]:
+    """Return the chunks that are not certain to be equal on both sides."""
+    chunks = sorted(upstream_sums.keys() | target_sums.keys())
+    return [
+        chunk
+        for chunk in chunks
+        if upstream_sums.get(chunk) != target_sums.get(chunk) or upstream_sums[chunk].total >= UNHASHED
+    ]
 
 
 def chunk_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
@@ -338,7 +342,7 @@ def _read_sql(column: TruthColumn) -> str:
 
 
 class RowHasher:
-    """Chunks and hashes of rows that this process has, equal to those of `chunk_sql` and `hash_sql`."""
+    """Computes chunks and hashes of this process's rows, equal to those of `chunk_sql` and `hash_sql`."""
 
     def __init__(self, shape: ComparedTable, plan: ChunkPlan) -> None:
         self._forms: Sequence[ComparedType] = [form_of(column.type) for column in shape.chosen(plan.columns)]
@@ -349,7 +353,7 @@ class RowHasher:
         """Return the chunk of a row."""
         if self._chunks == 1:
             return 0
-        texts = [self._forms[at].hashed(row[at]) for at in self._spread if row[at] is not None]
+        texts = [self._forms[index].hashed(row[index]) for index in self._spread if row[index] is not None]
         return zlib.crc32(b",".join(texts)) % self._chunks
 
     def hash(self, row: Key) -> int:
@@ -364,7 +368,7 @@ class RowHasher:
         return int(md5(b",".join(parts), usedforsecurity=False).hexdigest()[:_DIGITS], 16)
 
     def sums(self, rows: Iterable[Key]) -> dict[int, ChunkSum]:
-        """Return what each chunk holds."""
+        """Return the sum of each chunk."""
         counts: dict[int, int] = defaultdict(int)
         totals: dict[int, int] = defaultdict(int)
         for row in rows:
@@ -375,7 +379,7 @@ class RowHasher:
 
 
 def shape_of_table(table: TableInfo, columns: Sequence[ColumnInfo]) -> ComparedTable:
-    """Return a table with some of its columns as it is compared."""
+    """Return a table with some of its columns for comparison."""
     shown = (
         TruthColumn(column.name, render_type(column.type), generated="virtual" if column.virtual else "")
         for column in columns
@@ -387,39 +391,39 @@ def shape_of_table(table: TableInfo, columns: Sequence[ColumnInfo]) -> ComparedT
 
 
 class TableReader(ABC):
-    """One side: its `tables` by their names in lower case, and what they hold at one moment. `place` names it in
-    messages; `calendar` are the columns of the table read last that hold NULL for a day that no calendar has."""
+    """One side: its `tables` by their names in lower case, and their contents at one moment. `place` names it in
+    messages; `calendar` are the columns of the last table read that store NULL for dates that do not exist."""
 
     place: str
     tables: Mapping[str, ComparedTable]
     calendar: frozenset[str] = frozenset()
     verbatim = False
-    """Its values are TiDB's own texts."""
+    """True if its values are TiDB's own texts."""
 
     @abstractmethod
     def count(self, shape: ComparedTable) -> int:
-        """Return about how many rows a table has."""
+        """Return the approximate number of rows of a table."""
 
     @abstractmethod
     def sums(self, shape: ComparedTable, plan: ChunkPlan) -> dict[int, ChunkSum]:
-        """Return what each chunk of a table holds."""
+        """Return the sum of each chunk of a table."""
 
     @abstractmethod
     def rows(self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]) -> Iterator[tuple[int, Key]]:
         """Return the rows of some chunks, each with its chunk, chunk after chunk."""
 
     def aligned(self, expected: ComparedTable) -> ComparedTable | None:
-        """Return a table of the upstream with the key and columns that this target keeps; None for one that it does
-        not keep."""
+        """Return a table of the upstream with the key and columns that this target stores; None if it does not store
+        the table."""
         return expected
 
     def checked(self, expected: ComparedTable, differences: list[Difference]) -> list[Difference]:  # noqa: ARG002
-        """Return the differences of a table that are the target's fault."""
+        """Return those of a table's differences that the target is responsible for."""
         return differences
 
 
 class RowReader(TableReader):
-    """A reader of rows that this process chunks and hashes itself."""
+    """A reader whose rows this process chunks and hashes itself."""
 
     @abstractmethod
     def all_rows(self, shape: ComparedTable, plan: ChunkPlan) -> Iterable[Key]:
@@ -430,55 +434,55 @@ class RowReader(TableReader):
 
     def rows(self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]) -> Iterator[tuple[int, Key]]:
         hasher = RowHasher(shape, plan)
-        found: dict[int, list[Key]] = {chunk: [] for chunk in sorted(chunks)}
+        rows_by_chunk: dict[int, list[Key]] = {chunk: [] for chunk in sorted(chunks)}
         for row in self.all_rows(shape, plan):
-            if (rows := found.get(hasher.chunk(row))) is not None:
+            if (rows := rows_by_chunk.get(hasher.chunk(row))) is not None:
                 rows.append(row)
-        yield from ((chunk, row) for chunk, rows in found.items() for row in rows)
+        yield from ((chunk, row) for chunk, rows in rows_by_chunk.items() for row in rows)
 
 
 def compare_sides(
     upstream: TableReader, target: TableReader, begin: Callable[[str, int], None] = lambda *_: None
 ) -> Iterator[TableReport]:
-    """Return a report for each table of the upstream, then for each that only the target has. `begin` is called with
-    the name of a table and its rows in the target, before they are compared."""
+    """Yield a report for each table of the upstream, then for each that only the target has. `begin` is called with the
+    name of a table and its number of rows in the target before it is compared."""
     with ThreadPoolExecutor(1) as pool:
         for name in sorted(upstream.tables):
             expected = target.aligned(upstream.tables[name])
             if expected is None:
                 continue
-            found = target.tables.get(name)
-            if found is None:
+            actual = target.tables.get(name)
+            if actual is None:
                 count, missing = upstream.count(expected), (Difference("missing table"),)
                 yield TableReport(expected.name, count, missing if expected.has_key else (), not expected.has_key)
                 continue
-            rows = target.count(found)
+            rows = target.count(actual)
             begin(expected.name, rows)
-            plan = _plan(expected, found, rows)
+            plan = _plan(expected, actual, rows)
             verbatim = upstream.verbatim and target.verbatim
             compare = _letter_by_letter if verbatim else partial(_by_chunks, pool)
-            count, differences = compare(upstream, target, (expected, found), plan)
-            differences = _columns(expected, found) + differences
+            count, differences = compare(upstream, target, (expected, actual), plan)
+            differences = _columns(expected, actual) + differences
             yield TableReport(expected.name, count, tuple(target.checked(expected, differences)))
     for name in sorted(target.tables.keys() - upstream.tables.keys()):
         yield TableReport(target.tables[name].name, 0, (Difference("extra table"),))
 
 
 Shapes: TypeAlias = tuple[ComparedTable, ComparedTable]
-"""A table as the upstream has it, and as the target does."""
+"""A table as the upstream and the target have it."""
 
 
 def _by_chunks(
     pool: ThreadPoolExecutor, upstream: TableReader, target: TableReader, shapes: Shapes, plan: ChunkPlan
 ) -> tuple[int, list[Difference]]:
-    """Count the rows of the upstream, and return the differences of those in chunks that are not equal."""
-    expected, found = shapes
+    """Count the rows of the upstream, and return the differences of the rows in chunks that differ."""
+    expected, actual = shapes
     if not plan.columns:
         return upstream.count(expected), []
     pending = pool.submit(upstream.sums, expected, plan)
-    target_sums = target.sums(found, plan)
+    target_sums = target.sums(actual, plan)
     upstream_sums = pending.result()
-    count = sum(one.rows for one in upstream_sums.values())
+    count = sum(chunk_sum.rows for chunk_sum in upstream_sums.values())
     chunks = different(upstream_sums, target_sums)
     if not chunks:
         return count, []
@@ -491,17 +495,17 @@ def _by_chunks(
         return [meaning_of(*pair, calendar=name in days) for name, pair in zip(plan.columns, forms, strict=True)]
 
     both = meanings(target.calendar), meanings(upstream.calendar)
-    chosen = upstream.rows(expected, plan, chunks), target.rows(found, plan, chunks)
+    chosen = upstream.rows(expected, plan, chunks), target.rows(actual, plan, chunks)
     return count, _rows(expected, plan, both, *chosen)
 
 
 def _letter_by_letter(
     upstream: TableReader, target: TableReader, shapes: Shapes, plan: ChunkPlan
 ) -> tuple[int, list[Difference]]:
-    """Count the rows of the upstream, and return the differences of all of them, as the texts that they are."""
-    expected, found = shapes
+    """Count the rows of the upstream, and return the differences of all rows, compared as text."""
+    expected, actual = shapes
     plan = plan._replace(chunks=1)
-    want, have = list(upstream.rows(expected, plan, [0])), list(target.rows(found, plan, [0]))
+    want, have = list(upstream.rows(expected, plan, [0])), list(target.rows(actual, plan, [0]))
 
     def meanings(days: Collection[str]) -> Meanings:
         return [partial(_unless_null, _dated) if name in days else _same for name in plan.columns]
@@ -510,9 +514,9 @@ def _letter_by_letter(
     return upstream.count(expected), _rows(expected, plan, both, iter(want), iter(have))
 
 
-def _columns(expected: ComparedTable, found: ComparedTable) -> list[Difference]:
+def _columns(expected: ComparedTable, actual: ComparedTable) -> list[Difference]:
     virtual = {lowered(column.name) for column in expected.columns if column.generated == "virtual"}
-    expected_names, have = ({lowered(column.name) for column in one.columns} for one in (expected, found))
+    expected_names, have = ({lowered(column.name) for column in shape.columns} for shape in (expected, actual))
     missing = [
         Difference("missing column", column=column.name)
         for column in expected.columns
@@ -520,14 +524,14 @@ def _columns(expected: ComparedTable, found: ComparedTable) -> list[Difference]:
     ]
     extra = [
         Difference("extra column", column=column.name)
-        for column in found.columns
+        for column in actual.columns
         if expected.is_whole and lowered(column.name) not in expected_names and column.generated != "virtual"
     ]
     return missing + extra
 
 
-def _plan(expected: ComparedTable, found: ComparedTable, rows: int) -> ChunkPlan:
-    have = {lowered(column.name): column for column in found.columns}
+def _plan(expected: ComparedTable, actual: ComparedTable, rows: int) -> ChunkPlan:
+    have = {lowered(column.name): column for column in actual.columns}
     shared = [
         (column, have[lowered(column.name)])
         for column in expected.columns
@@ -544,7 +548,7 @@ def _plan(expected: ComparedTable, found: ComparedTable, rows: int) -> ChunkPlan
 
 Meanings: TypeAlias = Sequence[Callable[[Plain], Plain]]
 Chunked: TypeAlias = Iterator[tuple[int, Key]]
-"""Rows, each with its chunk, chunk after chunk."""
+"""Rows with their chunks, chunk by chunk."""
 
 
 def _rows(
@@ -554,11 +558,11 @@ def _rows(
     want: Chunked,
     have: Chunked,
 ) -> list[Difference]:
-    """What differs in the rows of some chunks, by the meanings of their values on either side; nothing where a column
-    of the key is not among the planned ones."""
+    """Return the differences of the rows of some chunks, by the meanings of their values on either side; none if a
+    column of the key is not planned."""
     in_key = {lowered(name) for name in expected.key}
-    places = [place for place, name in enumerate(plan.columns) if name in in_key]
-    if len(places) < len(expected.key):
+    key_indices = [index for index, name in enumerate(plan.columns) if name in in_key]
+    if len(key_indices) < len(expected.key):
         return []
     missing: list[Key] = []
     extra: list[Key] = []
@@ -567,17 +571,20 @@ def _rows(
     def meant(rows: Counter[Key], side: Meanings) -> Counter[Key]:
         return Counter(tuple(mean(value) for mean, value in zip(side, row, strict=True)) for row in rows.elements())
 
-    for expected_rows, found_rows in _grouped(want, have):
-        mine, other = Counter(expected_rows), Counter(found_rows)
-        left, right = meant(mine - other, meanings[0]), meant(other - mine, meanings[1])
+    for expected_rows, actual_rows in _grouped(want, have):
+        expected_counts, actual_counts = Counter(expected_rows), Counter(actual_rows)
+        left, right = (
+            meant(expected_counts - actual_counts, meanings[0]),
+            meant(actual_counts - expected_counts, meanings[1]),
+        )
         missing += (left - right).elements()
         more = list((right - left).elements())
         extra += more
-        if places and more:
-            keys = Counter(tuple(meanings[1][place](row[place]) for place in places) for row in found_rows)
+        if key_indices and more:
+            keys = Counter(tuple(meanings[1][index](row[index]) for index in key_indices) for row in actual_rows)
             repeated |= {key for key, times in keys.items() if times > 1}
-    if places:
-        return _by_key(expected.chosen(plan.columns), places, missing, extra, repeated)
+    if key_indices:
+        return _by_key(expected.chosen(plan.columns), key_indices, missing, extra, repeated)
     return [*(Difference("missing row", row) for row in missing), *(Difference("extra row", row) for row in extra)]
 
 
@@ -588,30 +595,31 @@ def _by_key(
     extra: Iterable[Key],
     repeated: Collection[Key],
 ) -> list[Difference]:
-    """Rows of one side alone as differences of rows and values; `repeated` are the keys that the target has twice."""
+    """Return differences of rows and values from the rows of one side only; `repeated` are the keys that the target has
+    twice."""
     out: list[Difference] = []
     have: dict[Key, Key] = {}
     for row in extra:
-        mine = tuple(row[place] for place in key)
-        if mine in have:
-            out.append(Difference("repeated row", mine))
-        have[mine] = row
+        row_key = tuple(row[index] for index in key)
+        if row_key in have:
+            out.append(Difference("repeated row", row_key))
+        have[row_key] = row
     for want in missing:
-        mine = tuple(want[place] for place in key)
-        other = have.pop(mine, None)
+        row_key = tuple(want[index] for index in key)
+        other = have.pop(row_key, None)
         if other is None:
-            out.append(Difference("missing row", mine))
+            out.append(Difference("missing row", row_key))
             continue
         out += [
-            Difference("value", mine, column.name, a, b)
+            Difference("value", row_key, column.name, a, b)
             for column, a, b in zip(columns, want, other, strict=True)
             if a != b
         ]
-    return out + [Difference("repeated row" if mine in repeated else "extra row", mine) for mine in have]
+    return out + [Difference("repeated row" if row_key in repeated else "extra row", row_key) for row_key in have]
 
 
 def _grouped(*sides: Chunked) -> Iterator[list[list[Key]]]:
-    """The rows of each chunk, of one side after the other; a chunk that a side does not have is empty there."""
+    """Yield the rows of each chunk, of one side after the other; empty for a side without the chunk."""
     groups = [groupby(rows, key=itemgetter(0)) for rows in sides]
     heads = [next(group, None) for group in groups]
     while left := [head[0] for head in heads if head is not None]:

@@ -38,7 +38,7 @@ from tidegate.verify.compare import (
 )
 
 _ALTERED: Final = {(1054,), (1146,), (1412,)}
-"""A column or table is no more, or is another since the snapshot: a snapshot of MySQL has no definitions."""
+"""The column or table no longer exists, or has changed since the snapshot: a snapshot of MySQL has no definitions."""
 
 
 class DatabaseReader(TableReader):
@@ -48,12 +48,12 @@ class DatabaseReader(TableReader):
         session.connection.decoders = {}  # values come as texts and bytes
         self._session = session
         self.place = session.options.place
-        found: dict[tuple[str, str], list[Any]] = {}
+        columns_by_table: dict[tuple[str, str], list[Any]] = {}
         for schema, table, *rest in map(_texts, session.ask(sent.COMPARED_COLUMNS)):
-            found.setdefault((schema, table), []).append(rest)
+            columns_by_table.setdefault((schema, table), []).append(rest)
         self.tables = {
             lowered(qualified(*name)): _shape(qualified(*name), columns)
-            for name, columns in found.items()
+            for name, columns in columns_by_table.items()
             if passes(*name)
         }
 
@@ -72,9 +72,9 @@ class DatabaseReader(TableReader):
         some = sent.SOME_CHUNKS.format(chunk=chunk, chunks=listed) if plan.chunks > 1 else ""
         question = sent.ROWS.format(chunk=chunk, row=row_sql(shape, plan), table=_sql_name(shape), some=some)
         with self._read(shape):
-            for at, *row in self._session.stream(question):
+            for number, *row in self._session.stream(question):
                 values = (None if value is None else read(value) for value, read in zip(row, reads, strict=True))
-                yield int(at), tuple(values)
+                yield int(number), tuple(values)
 
     def _ask(self, shape: ComparedTable, question: str) -> Sequence[Sequence[Any]]:
         with self._read(shape):
@@ -116,26 +116,26 @@ def _shape(name: str, columns: list[list[str]]) -> ComparedTable:
 
 _BEGIN: Final = (sent.REPEATABLE, sent.SNAPSHOT)
 _PATIENT: Final = sent.SETTING.format(name="net_write_timeout", value=86400)
-"""Rows of one side wait until the other side has sorted its own."""
+"""Timeout for a side that waits until the other one has sorted its rows."""
 _POLL_S: Final = 0.1
 
 
-class WantedMoment(NamedTuple):
-    """A ts, or None for the newest moment that can be had, and how long it is waited for."""
+class RequestedMoment(NamedTuple):
+    """A timestamp, or None for the newest moment available, and how long to wait for it."""
 
     ts: int | None
     wait_s: float = 30.0
 
 
 class FeedStanding(NamedTuple):
-    """Where a changefeed is: its checkpoint, and whether the target holds just what the upstream had then."""
+    """The checkpoint of a changefeed, and whether the target holds exactly what the upstream had then."""
 
     checkpoint_ts: int
     stands: bool
 
 
 def upstream_at(session: TargetSession, ts: int, passes: Passes) -> DatabaseReader:
-    """Return the tables of an upstream: of a TiDB at `ts`, of another server as it is now. ConfigError where a TiDB
+    """Return the tables of an upstream: of a TiDB at `ts`, of another server as it is now. Raises ConfigError if a TiDB
     does not have that moment."""
     if probe(session).traits.past:
         _set_snapshot(session, ts)
@@ -146,59 +146,65 @@ def upstream_at(session: TargetSession, ts: int, passes: Passes) -> DatabaseRead
     return side
 
 
-def replica_at(session: TargetSession, feed: str, wanted: WantedMoment, passes: Passes) -> tuple[DatabaseReader, int]:
-    """Return the tables of a replica at the wanted moment, and the ts of it. ConfigError where its changefeed does not
-    stand there in time."""
+def replica_at(
+    session: TargetSession, feed: str, moment: RequestedMoment, passes: Passes
+) -> tuple[DatabaseReader, int]:
+    """Return the tables of a replica at a moment, and its timestamp. Raises ConfigError if the changefeed does not
+    reach it in time."""
     has_past = probe(session).traits.past
-    point = _readable_point(session, feed, wanted.ts) if has_past else None
+    point = _readable_point(session, feed, moment.ts) if has_past else None
     if point is not None:
         return DatabaseReader(session, passes), point
     if not has_past:
         session.ask(_PATIENT)
     with closing(TargetSession(session.options)) as second:
-        if found := _side(session, second, feed, wanted.ts, passes):
-            return found
-        at = standing(second, feed)
-        if wanted.ts is not None and at.checkpoint_ts > wanted.ts:
+        if side := _side(session, second, feed, moment.ts, passes):
+            return side
+        position = standing(second, feed)
+        if moment.ts is not None and position.checkpoint_ts > moment.ts:
             past = "no sync point was written there" if has_past else "the server has no past to read"
             raise ConfigError(
-                f"changefeed {feed} stands at {at.checkpoint_ts} in {session.options.place}, past {wanted.ts}, and "
-                f"{past}; verify --at latest, or at a moment that is still to come"
+                f"changefeed {feed} stands at {position.checkpoint_ts} in {session.options.place}, past {moment.ts}, "
+                f"and {past}; verify --at latest, or at a later moment"
             )
         try:
-            if found := _held_side(session, second, feed, wanted, passes):
-                return found
+            if side := _held_side(session, second, feed, moment, passes):
+                return side
         except LoginRefused as error:
             raise ConfigError(
                 f"changefeed {feed} has to be held while a snapshot begins: {error}; let the account INSERT, UPDATE "
                 f"and DELETE in {sent.HOLDS}, or verify while the changefeed does not run"
             ) from error
-        at = standing(second, feed)
-    where = f"at {at.checkpoint_ts}" if at.stands else f"between {at.checkpoint_ts} and where it stands next"
+        position = standing(second, feed)
+    where = (
+        f"at {position.checkpoint_ts}"
+        if position.stands
+        else f"between {position.checkpoint_ts} and where it stands next"
+    )
     raise ConfigError(
-        f"changefeed {feed} is {where} in {session.options.place}, not at {wanted.ts or 'rest'}, after "
-        f"{wanted.wait_s:g} s; is it running? Wait longer with --wait, run it with --until {wanted.ts or 'TSO'}, or "
+        f"changefeed {feed} is {where} in {session.options.place}, not at {moment.ts or 'rest'}, after "
+        f"{moment.wait_s:g} s; is it running? Wait longer with --wait, run it with --until {moment.ts or 'TSO'}, or "
         "verify --at latest"
     )
 
 
 def _held_side(
-    session: TargetSession, second: TargetSession, feed: str, wanted: WantedMoment, passes: Passes
+    session: TargetSession, second: TargetSession, feed: str, moment: RequestedMoment, passes: Passes
 ) -> tuple[DatabaseReader, int] | None:
-    """The tables in a snapshot that begins while the feed is held; None where it does not come to stand in time."""
-    with lease_at(second, feed, wanted.ts) as lease:
-        until_s = time.monotonic() + wanted.wait_s
+    """Return the tables in a snapshot that begins while the feed is held; None if it does not stand still in time."""
+    with lease_at(second, feed, moment.ts) as lease:
+        until_s = time.monotonic() + moment.wait_s
         while time.monotonic() < until_s:
             stands = lease.stands() or standing(second, feed).stands
-            if stands and (found := _side(session, second, feed, wanted.ts, passes)):
-                return found
+            if stands and (side := _side(session, second, feed, moment.ts, passes)):
+                return side
             time.sleep(_POLL_S)
     return None
 
 
 def _readable_point(session: TargetSession, feed: str, ts: int | None) -> int | None:
-    """The sync point of a TiDB at `ts`, or its newest one, once the session reads there; None where there is none, or
-    the newest is no longer kept."""
+    """Return the sync point of a TiDB at `ts`, or the newest one, once the session reads at it; None if there is none,
+    or the newest is no longer kept."""
     point = secondary_of(session, feed, ts) if _has_table(session, "tidb_cdc", "syncpoint_v1") else None
     if point is None:
         return None
@@ -215,17 +221,17 @@ def _side(
     session: TargetSession, second: TargetSession, feed: str, ts: int | None, passes: Passes
 ) -> tuple[DatabaseReader, int] | None:
     session.ask(*_BEGIN)
-    found = standing(session, feed)
-    if found.stands and ts in {None, found.checkpoint_ts}:
+    position = standing(session, feed)
+    if position.stands and ts in {None, position.checkpoint_ts}:
         side = DatabaseReader(session, passes)
-        if standing(second, feed) == found:
-            return side, found.checkpoint_ts
+        if standing(second, feed) == position:
+            return side, position.checkpoint_ts
     session.ask(sent.ROLLBACK)
     return None
 
 
 def standing(session: TargetSession, feed: str) -> FeedStanding:
-    """Return where a feed stands in its target, as the session sees it."""
+    """Return the position of a feed in its target, as the session sees it."""
     rows = session.ask(sent.POSITIONS, values=(feed.encode(),))
     positions = {int(shard): int(position) for shard, position in rows}
     ts = positions[MAIN]

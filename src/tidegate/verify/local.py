@@ -97,7 +97,7 @@ def load_truth(recording: str | Path) -> list[Truth]:
 
 
 def choose_truth(truths: Sequence[Truth], at: str, checkpoint_ts: int) -> Truth:
-    """Return the moment that `at` names (`latest`, its number, its ts); latest is the last one that the lake has
+    """Return the moment that `at` names (`latest`, its number, its timestamp); latest is the last one that the lake has
     reached."""
     if at == "latest":
         reached = bisect.bisect_right([truth.ts for truth in truths], checkpoint_ts)
@@ -106,13 +106,13 @@ def choose_truth(truths: Sequence[Truth], at: str, checkpoint_ts: int) -> Truth:
                 f"the lake is complete up to {checkpoint_ts}, before the recording's first moment {truths[0].ts}"
             )
         return truths[reached - 1]
-    found = [truth for truth in truths if at in {str(truth.n), str(truth.ts)}]
-    if not found:
+    matches = [truth for truth in truths if at in {str(truth.n), str(truth.ts)}]
+    if not matches:
         moments = ", ".join(f"{truth.n} ({truth.ts})" for truth in truths)
         raise ConfigError(f"the recording knows no moment {at!r}; it has {moments}")
-    if found[0].ts > checkpoint_ts:
-        raise ConfigError(f"the lake is complete up to {checkpoint_ts} only, before moment {at} ({found[0].ts})")
-    return found[0]
+    if matches[0].ts > checkpoint_ts:
+        raise ConfigError(f"the lake is complete only up to {checkpoint_ts}, before moment {at} ({matches[0].ts})")
+    return matches[0]
 
 
 # Readers.
@@ -141,15 +141,15 @@ class RecordingReader(RowReader):
 
     def all_rows(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[Key]:
         table = self._truths[lowered(shape.name)]
-        places = [table.columns.index(column) for column in shape.chosen(plan.columns)]
-        return (tuple(truth_value(row[at]) for at in places) for row in table.rows)
+        indices = [table.columns.index(column) for column in shape.chosen(plan.columns)]
+        return (tuple(truth_value(row[index]) for index in indices) for row in table.rows)
 
 
 class LakeReader(RowReader):
-    """Tables that are read as Arrow, as of `ts`, or for None as they are stored.
+    """Tables read as Arrow, as of `ts`, or for None as they are stored.
 
-    `shape_of` returns key and types of a table, None for one that is not compared; `keeps` whether a column of a table
-    is stored."""
+    `shape_of` returns the key and types of a table, None if it is not compared; `keeps` tells if a column of a table is
+    stored."""
 
     verbatim = True
 
@@ -186,13 +186,13 @@ class LakeReader(RowReader):
     def _values(self, shape: ComparedTable, columns: Sequence[TruthColumn]) -> list[Key]:
         import pyarrow as pa
 
-        found = self._table(shape)
-        by_name = {lowered(name): found.column(name) for name in found.column_names}
+        rows = self._table(shape)
+        by_name = {lowered(name): rows.column(name) for name in rows.column_names}
         values = [by_name[lowered(column.name)] for column in columns]
         self.calendar = frozenset(
             lowered(column.name)
-            for column, one in zip(columns, values, strict=True)
-            if pa.types.is_date(one.type) or pa.types.is_timestamp(one.type)
+            for column, value in zip(columns, values, strict=True)
+            if pa.types.is_date(value.type) or pa.types.is_timestamp(value.type)
         )
         return list(zip(*(lake_values(*both) for both in zip(columns, values, strict=True)), strict=True))
 
@@ -202,9 +202,11 @@ class LakeReader(RowReader):
             return ComparedTable(name, (), ())
         stored = self._table(ComparedTable(name, shape.key, ()))
         names = {lowered(name) for name in stored.column_names}
-        virtual = [one for one in shape.columns if one.generated == "virtual" and lowered(one.name) not in names]
-        known = {lowered(column.name): column for column in shape.columns}
-        columns = [known.get(lowered(name), TruthColumn(name, "")) for name in stored.column_names]
+        virtual = [
+            column for column in shape.columns if column.generated == "virtual" and lowered(column.name) not in names
+        ]
+        by_name = {lowered(column.name): column for column in shape.columns}
+        columns = [by_name.get(lowered(name), TruthColumn(name, "")) for name in stored.column_names]
         return ComparedTable(name, shape.key, (*columns, *virtual), shape.is_whole, shape.has_key)
 
     def _table(self, shape: ComparedTable) -> "pa.Table":
@@ -246,22 +248,22 @@ class Recording(NamedTuple):
     truths: Sequence[Truth]
 
     def named(self, at: str) -> str:
-        """Return the ts of the moment with this number, as text; another text as it is."""
+        """Return the timestamp, as text, of the moment with this number; other text is returned as it is."""
         return next((str(truth.ts) for truth in self.truths if str(truth.n) == at), at)
 
     def at(self, ts: int, passes: Passes) -> RecordingReader:
-        """Return the tables at `ts`. ConfigError where there is no such moment."""
-        found = next((truth for truth in self.truths if truth.ts == ts), None)
-        if found is None:
+        """Return the tables at `ts`. Raises ConfigError if there is no such moment."""
+        truth = next((truth for truth in self.truths if truth.ts == ts), None)
+        if truth is None:
             moments = ", ".join(f"{truth.ts}" for truth in self.truths)
             raise ConfigError(f"the recording {self.place} has no moment {ts}; it has {moments}")
-        return RecordingReader(self.place, found, passes)
+        return RecordingReader(self.place, truth, passes)
 
 
 @contextmanager
 def lake_at(root: str, ts: int | None, passes: Passes) -> Iterator[tuple[LakeReader, int]]:
-    """Give the tables of a lake at exactly `ts`, or at its newest snapshot, and the ts. ConfigError or HistoryLost
-    where it cannot show that moment."""
+    """Open the tables of a lake at exactly `ts`, or at its newest snapshot; yield them and the timestamp. Raises
+    ConfigError or HistoryLost if the lake cannot show that moment."""
     from tidegate.lakes.lake import Lake
 
     lake = Lake(root) if ts is None else Lake(root).at(ts)
@@ -294,8 +296,8 @@ def _keeps(options: "DeltaOptions") -> Callable[[TableName, str], bool]:
 def lake_beside(
     root: str, truths: Sequence[Truth], at: str, passes: Passes = lambda *_: True
 ) -> tuple[Truth, RecordingReader, LakeReader]:
-    """Return a recorded moment, its tables and those of a lake then: the lake's snapshot of that ts, or its newest one
-    for the last moment, behind which nothing is recorded. ConfigError where the lake has no such snapshot."""
+    """Return a recorded moment, its tables and those of the lake then: at the snapshot of that timestamp, or at the
+    newest one for the last moment, after which nothing is recorded. Raises ConfigError if there is no such snapshot."""
     from tidegate.lakes.lake import Lake
 
     lake = Lake(root)
@@ -344,15 +346,15 @@ _FSP: Final = re.compile(r"(?:datetime|timestamp)\((\d)\)", re.IGNORECASE)
 
 
 def lake_values(column: TruthColumn, values: "pa.ChunkedArray") -> list[Plain]:
-    """Return one column of the lake as plain values."""
+    """Return a column of the lake as plain values."""
     import pyarrow as pa
 
     from tidegate.sink.delta.columns import time_texts
 
     kind = values.type
     if pa.types.is_timestamp(kind):
-        found = _FSP.match(column.type)
-        fsp = int(found[1]) if found else 0
+        match = _FSP.match(column.type)
+        fsp = int(match[1]) if match else 0
         return [None if text is None else _moment(text, fsp) for text in time_texts(values).to_pylist()]
     if pa.types.is_decimal(kind):
         whole = not column.type.lower().startswith(("decimal", "numeric"))
@@ -362,7 +364,7 @@ def lake_values(column: TruthColumn, values: "pa.ChunkedArray") -> list[Plain]:
 
 
 def _moment(text: str, fsp: int) -> str:
-    """A timestamp as text with `fsp` digits; with all six when there is more than the type can hold."""
+    """Return a timestamp as text with `fsp` digits; with all six if it has more than the type can hold."""
     if text.startswith("<"):  # <value out of range: N>, as Arrow writes years of more than five digits
         return f"{text.rpartition(' ')[2][:-1]} us from 1970"
     whole, _, digits = text.partition(".")

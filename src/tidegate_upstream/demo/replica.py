@@ -34,7 +34,7 @@ from tidegate.sink.sql.connection import SqlOptions, SyncPoints, TargetSession, 
 from tidegate.sink.sql.progress import changefeed_name
 from tidegate.spark.session import FEED_HEAP, session
 from tidegate.verify.compare import compare_sides
-from tidegate.verify.database import WantedMoment, replica_at
+from tidegate.verify.database import RequestedMoment, replica_at
 from tidegate.verify.local import RecordingReader
 from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 from tidegate_upstream.demo.live import (
@@ -255,7 +255,7 @@ class ReplicaDemo(Play[ReplicaChain]):
     def _compared(self, ts: int, what: str) -> MomentReport:
         asking = self.upstream.session(0)
         with closing(self._session()) as session:
-            side, _ = replica_at(session, NAME, WantedMoment(ts), TableFilter.parse(RULES).matches)
+            side, _ = replica_at(session, NAME, RequestedMoment(ts), TableFilter.parse(RULES).matches)
             tables = tuple(compare_sides(RecordingReader("the upstream", truth_at(asking, ts)), side))
         return MomentReport(NotedTs(ts, what), tables)
 

@@ -10,7 +10,7 @@ import tidegate
 from tests.lakes.stages import Play, truths
 from tidegate.lakes.data_source import TableChanges, TableView
 from tidegate.lakes.lake import Lake
-from tidegate.lakes.read import Wanted
+from tidegate.lakes.read import RowFilter
 from tidegate.model.errors import ConfigError
 from tidegate.sink.delta.rows import folded
 
@@ -62,7 +62,9 @@ def test_a_table_at_a_moment(root: Path, name: str, at: str | int, *, live: bool
     view = TableView.of({"path": str(root), "table": name, "at": str(at), "live": str(live)})
     lake = Lake(str(root)).at(at)
 
-    rows = [row for part in view.bins(Wanted()) for table in view.rows(part, Wanted()) for row in table.to_pylist()]
+    rows = [
+        row for part in view.bins(RowFilter()) for table in view.rows(part, RowFilter()) for row in table.to_pylist()
+    ]
 
     assert ordered(rows) == ordered((lake.live() if live else lake).arrow(name).to_pylist())
     assert rows
@@ -103,9 +105,11 @@ def test_a_filter_leaves_out_files(root: Path) -> None:
 
     view = TableView.of({"path": str(root), "table": "bank.accounts"})
 
-    assert view.bins(view.wanted([EqualTo(("id",), 1 << 20)])) == []
-    assert view.bins(view.wanted([In(("id",), (1 << 20, 1 << 21))])) == []
-    assert view.bins(view.wanted([GreaterThan(("id",), 1 << 20), EqualTo(("id",), True)])) == view.bins(view.wanted([]))
+    assert view.bins(view.row_filter([EqualTo(("id",), 1 << 20)])) == []
+    assert view.bins(view.row_filter([In(("id",), (1 << 20, 1 << 21))])) == []
+    assert view.bins(view.row_filter([GreaterThan(("id",), 1 << 20), EqualTo(("id",), True)])) == view.bins(
+        view.row_filter([])
+    )
 
 
 @pytest.mark.parametrize(("name", "columns"), [("bank.accounts", ()), ("shop.orders", ("id", "status", "remark"))])

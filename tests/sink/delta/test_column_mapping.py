@@ -247,7 +247,7 @@ def test_a_feed_and_its_readers(tmp_path: Path) -> None:
     feed.ddl(15, "ALTER TABLE t ADD COLUMN k INT NOT NULL DEFAULT 7")
     feed.round(20)
     feed.tend()
-    uri, version = Lake(str(tmp_path)).place("s.t")
+    uri, version = Lake(str(tmp_path)).location("s.t")
     assert DeltaTable(uri, version=version).to_pyarrow_table().to_pylist() == [{"id": 1, "v": 1, "k": 7}]
 
     feed.ddl(30, "ALTER TABLE t RENAME COLUMN v TO w")

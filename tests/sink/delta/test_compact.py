@@ -128,7 +128,7 @@ def test_spark_reads_it(tmp_path):
     feed.round(100)
     feed.tend()
 
-    uri, version = Lake(str(tmp_path)).place("s.t")
+    uri, version = Lake(str(tmp_path)).location("s.t")
     spark = session()
     for options in ({}, {"versionAsOf": version}):
         found = spark.read.format("delta").options(**options).load(uri).collect()
