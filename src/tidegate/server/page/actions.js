@@ -44,7 +44,7 @@ export function question({ title, text, verb, danger = false, content = [], run,
     h("h2", { id: "asked" }, title),
     h("p", {}, text),
     content,
-    h("p", { class: "quiet" }, `Done as ${session.who}; the server notes it.`),
+    h("p", { class: "quiet" }, `Done as ${session.who}; the server records it.`),
     fault,
     h("p", { class: "buttons" }, yes, no),
   );
@@ -56,7 +56,7 @@ export function question({ title, text, verb, danger = false, content = [], run,
 export const pause = (id) =>
   question({
     title: `Pause ${id}`,
-    text: "It stops reading and writing where it is whole. Its checkpoint stays; what its source keeps may end meanwhile.",
+    text: "It stops between two rounds and keeps its checkpoint. Meanwhile the source may drop changes that have not been read yet.",
     verb: "Pause",
     run: () => api.act(id, "pause"),
   });
@@ -65,9 +65,9 @@ export function resume(id) {
   const at = h("input", { inputmode: "numeric", pattern: "[0-9]*", autocomplete: "off", spellcheck: "false" });
   question({
     title: `Resume ${id}`,
-    text: "It goes on behind its checkpoint.",
+    text: "It continues from its checkpoint.",
     verb: "Resume",
-    content: [field("Another checkpoint", at, "A TSO; empty: where it stopped. A lake keeps its own and refuses another.")],
+    content: [field("Another checkpoint", at, "A TSO; empty: its own. A lake keeps its own checkpoint and refuses another.")],
     run: () => api.act(id, "resume", at.value ? { overwrite_checkpoint_ts: at.value.trim() } : {}),
   });
 }
@@ -75,7 +75,7 @@ export function resume(id) {
 export const remove = (id) =>
   question({
     title: `Remove ${id}`,
-    text: "The changefeed and its checkpoint are forgotten. What its sink holds stays.",
+    text: "The changefeed and its checkpoint are removed. The data in its sink stays.",
     verb: "Remove",
     danger: true,
     run: () => api.remove(id),
@@ -85,7 +85,7 @@ export const remove = (id) =>
 export const unpark = (id, table) =>
   question({
     title: `Let ${table} go on`,
-    text: "Its changes since it was parked are brought to it. Mend the cause first, such as schema-change: what is refused again stays parked.",
+    text: "Its changes since it was parked are applied. Remove the cause first, such as schema-change: a table that is refused again stays parked.",
     verb: "Let it go on",
     run: () => api.unpark(id, table),
     told: (done) => `${done.tables.join(", ")} will go on`,
@@ -117,7 +117,7 @@ export function message(letter) {
 export const skip = (id, letter) =>
   question({
     title: `Skip ${placeOf(letter)} and resume`,
-    text: "The message is left out and kept among the dead letters; the changefeed goes on behind it. Rows in it are lost to the sink unless it is replayed in time.",
+    text: "The message is skipped and kept as a dead letter; the changefeed continues after it. Its rows do not reach the sink unless it is replayed in time.",
     verb: "Skip and resume",
     danger: true,
     content: [message(letter)],
@@ -125,7 +125,7 @@ export const skip = (id, letter) =>
       await api.decide(id, "skip", bodyOf(letter));
       await api.act(id, "resume", {});
     },
-    told: () => `${placeOf(letter)} is skipped, ${id} goes on`,
+    told: () => `${placeOf(letter)} is skipped, ${id} continues`,
   });
 
 export function replay(id, letter, { then = true } = {}) {
@@ -138,11 +138,11 @@ export function replay(id, letter, { then = true } = {}) {
   const form = text === null ? "base64" : "text";
   question({
     title: `Replay ${placeOf(letter)}`,
-    text: "The bytes below are read in the message's place. Unchanged, the message itself is read again.",
+    text: "The bytes below are read instead of the message. Unchanged, the message itself is read again.",
     verb: then ? "Replay and resume" : "Replay",
     content: [
       h("p", {}, `${letter.code}: ${letter.reason}`),
-      field("Value", value, `As ${form}${whole ? "" : "; the message is longer than what is shown, so give all of it"}.`),
+      field("Value", value, `As ${form}${whole ? "" : "; the message is longer than shown, so enter all of it"}.`),
     ],
     run: async () => {
       const given = form === "text" ? base64Of(new TextEncoder().encode(value.value)) : value.value.trim();
@@ -151,6 +151,6 @@ export function replay(id, letter, { then = true } = {}) {
       if (then) await api.act(id, "resume", {});
       return done;
     },
-    told: (done) => (done.waits_for_resume ? `${placeOf(letter)} is read anew` : `${placeOf(letter)}: ${done.rows} rows appended`),
+    told: (done) => (done.waits_for_resume ? `${placeOf(letter)} is read again` : `${placeOf(letter)}: ${done.rows} rows appended`),
   });
 }

@@ -73,7 +73,7 @@ async function refresh() {
     trouble.hidden = true;
   } catch (error) {
     const code = error.code ? ` (${error.code})` : "";
-    say(trouble, error.status ? `${error.message}${code}` : `The server does not answer: ${error.message}. What is shown may be old.`);
+    say(trouble, error.status ? `${error.message}${code}` : `The server does not answer: ${error.message}. The data shown may be old.`);
     trouble.hidden = false;
   } finally {
     shown.asking = false;
@@ -129,5 +129,5 @@ addEventListener("popstate", () => route(false));
 setInterval(() => document.hidden || refresh(), EVERY_MS);
 setInterval(tellAge, 1000);
 theme(keptTheme());
-say(document.getElementById("zone"), `Times are of your zone, ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`);
+say(document.getElementById("zone"), `Times are in your time zone, ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`);
 route(false);

@@ -27,12 +27,12 @@ export class CreatePage {
     const form = h(
       "form",
       { class: "form", onsubmit: (event) => this.#make(event), "aria-label": "New changefeed" },
-      field("Name", this.name, "Letters, digits and single hyphens; empty: the server finds one"),
+      field("Name", this.name, "Letters, digits and single hyphens; empty: the server chooses one"),
       field("Sink URI", this.sink, "delta:///srv/lake, or kafka://host:9092/topic?protocol=canal-json"),
       field("Source URI", this.source, "Empty: the server's own upstream"),
       field("Start ts", this.start, "A TSO; empty: now"),
-      field("Target ts", this.target, "A TSO at which it ends; empty: it does not"),
-      field("Filter rules", this.rules, "One a line, such as shop.*; empty: all tables"),
+      field("Target ts", this.target, "A TSO at which it ends; empty: never"),
+      field("Filter rules", this.rules, "One per line, such as shop.*; empty: all tables"),
       field("Further settings", this.more, "JSON of TiCDC's replica_config"),
       this.fault,
       h("p", { class: "buttons" }, check, make),
@@ -77,10 +77,10 @@ export class CreatePage {
 
   #tables(eligible, ineligible) {
     const names = (found) => found.slice(0, 200).map((one) => h("li", {}, `${one.database_name}.${one.table_name}`));
-    const told = eligible.length + ineligible.length ? `It would carry ${several(eligible.length, "table")}.` : "The words are right. This source tells its tables as it is read.";
+    const told = eligible.length + ineligible.length ? `It would replicate ${several(eligible.length, "table")}.` : "The settings are valid. The tables of this source are known once it is read.";
     const parts = [h("h2", {}, "Checked"), h("p", {}, told), h("ul", { class: "names" }, names(eligible))];
     if (ineligible.length)
-      parts.push(h("p", { class: "fault" }, "These have no key by which rows are told apart, and are left out unless forced:"), h("ul", { class: "names" }, names(ineligible)));
+      parts.push(h("p", { class: "fault" }, "These tables have no key that identifies rows, and are left out unless forced:"), h("ul", { class: "names" }, names(ineligible)));
     this.found.replaceChildren(...parts);
   }
 
@@ -90,11 +90,11 @@ export class CreatePage {
     const body = this.#body();
     question({
       title: `Create ${body.changefeed_id ?? "a changefeed"}`,
-      text: `It begins at once, into ${body.sink_uri.replace(/:[^:@/]*@/, ":xxxxx@")}.`,
+      text: `It starts at once, into ${body.sink_uri.replace(/:[^:@/]*@/, ":xxxxx@")}.`,
       verb: "Create",
       content: [this.found.cloneNode(true)],
       run: () => api.create(body),
-      told: (made) => `${made.id} is made`,
+      told: (made) => `${made.id} is created`,
       href: (made) => `/?${new URLSearchParams({ feed: `${made.namespace}/${made.id}` })}`,
     });
   }

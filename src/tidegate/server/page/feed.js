@@ -43,13 +43,13 @@ const FACTS = [
   ["Caught up in", (d) => (catchUp(d) === null ? null : `about ${span(catchUp(d))}`)],
   ["Rows, this run", (d) => count(d.progress.rows ?? 0)],
   ["DDLs, this run", (d) => count(d.progress.ddls ?? 0)],
-  ["Slow ways of rows", (d) => d.slow || null],
+  ["Slow decode paths", (d) => d.slow || null],
   ["Dead letters", (d) => count(d.dead_letters)],
   ["Checkpoint ts", (d) => d.checkpoint_ts],
   ["Resolved ts", (d) => d.resolved_ts],
   ["From", (d) => d.source_uri],
   ["To", (d) => d.sink_uri],
-  ["Made", (d) => `${textTime(d.create_time)} by ${d.creator_version}`],
+  ["Created", (d) => `${textTime(d.create_time)} by ${d.creator_version}`],
 ];
 
 const ERROR = [
@@ -67,7 +67,7 @@ const ERROR = [
 function leftOut(progress) {
   const counts = [[progress.ddls_left_out, "DDL"], [progress.rows_left_out, "row"]];
   const tables = (progress.left_out ?? []).map((one) => `${one.table}: ${one.why}`);
-  return [...tables, ...counts.filter(([number]) => number).map(([number, what]) => `${several(number, what)} taken out by filters`)];
+  return [...tables, ...counts.filter(([number]) => number).map(([number, what]) => `${several(number, what)} left out by filters`)];
 }
 
 export class FeedPage {
@@ -94,7 +94,7 @@ export class FeedPage {
     this.warnings = h("div", { class: "warnings", hidden: true }, h("h2", {}, "Warnings of this run"), this.said);
     this.missing = h("ul", { class: "names" });
     this.leftOut = h("div", { class: "warnings", hidden: true }, h("h2", {}, "Left out"), this.missing);
-    this.facts = new Facts("How far it is", FACTS);
+    this.facts = new Facts("Progress", FACTS);
     this.lag = new LineChart("Lag", [{ name: "checkpoint", key: "checkpoint_lag_s" }, { name: "resolved", key: "resolved_lag_s" }], span);
     this.speed = new LineChart("Rows a second", [{ name: "rows/s", key: "rows_per_s" }], rate);
     this.phases = new PartsBar("Where the time of its rounds goes, since its run began", PHASES, span);

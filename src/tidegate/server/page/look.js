@@ -16,7 +16,7 @@ export class Letters {
     this.id = id;
     this.whole = h("div", { "aria-live": "polite" });
     this.table = new Table({
-      caption: "Messages that could not be read or were refused; those that hold it up first",
+      caption: "Messages that could not be read or were refused; those that block the changefeed first",
       empty: "No dead letters.",
       key: actions.placeOf,
       columns: [
@@ -90,7 +90,7 @@ export class Schema {
         { name: "comment", title: "Comment", long: true, text: (one) => one.comment },
       ],
     });
-    this.sql = h("pre", { class: "sql", tabindex: "0", "aria-label": "Statement that makes the table", hidden: true });
+    this.sql = h("pre", { class: "sql", tabindex: "0", "aria-label": "Statement that creates the table", hidden: true });
     const form = h("div", { class: "line" }, this.field.element, field("As of", this.ts, "A TSO or a time such as 2026-01-31T10:00:00Z; empty: now"));
     this.element = h("div", {}, form, this.told, this.columns.element, this.sql);
   }
@@ -122,7 +122,7 @@ export class Changes {
     this.field = new TableField(id, at, (table) => go({ view: "changes", table }));
     this.live = h("input", { type: "checkbox", checked: true });
     this.table = new Table({
-      caption: "Changes as they were committed, the newest first",
+      caption: "Changes in commit order, the newest first",
       empty: "No change is known; a changelog keeps them until they are applied.",
       key: (one) => one.number,
       columns: [
@@ -134,7 +134,7 @@ export class Changes {
         { name: "old", title: "Before", long: true, text: (one) => words(one.old) },
       ],
     });
-    const live = h("p", { class: "field" }, h("label", {}, this.live, " Live"), h("small", {}, `The newest ${TAIL} at the most; long values are cut.`));
+    const live = h("p", { class: "field" }, h("label", {}, this.live, " Live"), h("small", {}, `At most the newest ${TAIL}; long values are truncated.`));
     this.element = h("div", {}, h("div", { class: "line" }, this.field.element, live), this.table.element);
   }
 

@@ -30,7 +30,7 @@ export class Overview {
     this.feeds = new Table({
       caption: "Changefeeds, those in trouble first",
       filter: "Find",
-      empty: "No changefeed here. “New changefeed” above makes one.",
+      empty: "No changefeed here. “New changefeed” above creates one.",
       size: 100,
       sort: "state",
       key: (item) => `${item.namespace}/${item.id}`,
@@ -75,7 +75,7 @@ export class Overview {
     this.done = new Table({
       caption: "Who did what",
       size: 10,
-      empty: "Nobody has done anything yet.",
+      empty: "No operations yet.",
       key: (one) => `${one.time} ${one.operation} ${one.feed.name}`,
       columns: operationColumns(true),
     });

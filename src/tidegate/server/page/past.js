@@ -29,7 +29,7 @@ const tables = (id) =>
     new Table({
       caption: "Tables with changes in this run, those furthest behind first",
       filter: "Find a table",
-      empty: "No table has changed since this run began.",
+      empty: "No table has changed since this run started.",
       sort: "applied",
       key: (one) => one.name,
       columns: [
@@ -79,7 +79,7 @@ const partitions = () =>
         { name: "high", title: "End", number: true, text: (one) => count(one.high), value: (one) => one.high },
         {
           name: "behind",
-          title: "To read",
+          title: "Messages to read",
           number: true,
           text: (one) => (one.high === null ? NONE : count(Math.max(0, one.high - one.offset))),
           value: (one) => one.high - one.offset,
@@ -100,7 +100,7 @@ const ddls = (id) =>
     new Table({
       caption: "DDLs, those in flight first, then the newest",
       filter: "Find a DDL",
-      empty: "No DDL is known; a changelog keeps them as long as its retention says.",
+      empty: "No DDLs; a changelog keeps them for its retention time.",
       key: (one) => `${one.commit_ts} ${one.schema} ${one.table} ${one.query}`,
       columns: [
         { name: "time", title: "Commit", text: (one) => tsoTime(one.commit_ts), value: (one) => one.commit_ts },
@@ -122,7 +122,7 @@ const ddls = (id) =>
 const snapshots = (id) =>
   new Listed(
     new Table({
-      caption: "Snapshots: at each all tables are of one moment",
+      caption: "Snapshots: in each, all tables are of one moment",
       empty: "Only a lake keeps snapshots.",
       key: (one) => one.number,
       columns: [
@@ -144,8 +144,8 @@ const snapshots = (id) =>
 
 const timeline = () => {
   const moments = new Table({
-    caption: "What happened, the newest first",
-    empty: "Nothing has happened yet.",
+    caption: "Events, the newest first",
+    empty: "No events yet.",
     key: (one) => `${one.time} ${one.kind} ${one.text}`,
     columns: [
       { name: "time", title: "Time", text: (one) => textTime(one.time), value: (one) => one.time },
@@ -156,7 +156,7 @@ const timeline = () => {
   });
   const done = new Table({
     caption: "Who did what to it",
-    empty: "Nobody has done anything to it yet.",
+    empty: "No operations on it yet.",
     key: (one) => `${one.time} ${one.operation}`,
     columns: operationColumns(false),
   });
@@ -169,7 +169,7 @@ const timeline = () => {
 const settings = () =>
   new Listed(
     new Table({
-      caption: "Settings as they act, those that differ from the defaults first",
+      caption: "Effective settings, those that differ from the defaults first",
       filter: "Find a setting",
       size: 100,
       key: (one) => one.key,
