@@ -627,7 +627,7 @@ class Changefeeds:
         try:
             forget_in_database(self.config_of(record))
         except TidegateError as error:
-            LOG.warning("the progress of %s stays in its target: %s", record.id, error)
+            LOG.warning("the progress of %s in its target stays there: %s", record.id, error)
         forget_checkpoint(self._config.state_dir(record.id.namespace), record.id.name)
         reach("server/forgot-checkpoint")
         self._documents.remove(record.id.document)
