@@ -336,6 +336,7 @@ def names_on_a_floor() -> int:
 @pytest.mark.parametrize(
     ("count", "most"),
     [
+        (longest_chain, 33),
         (used_once, 143),
         (names_on_a_floor, 2),
         (lambda: len([path for path in FILES if path.name == "__init__.py" and lines_of(path) <= 1]), 24),

@@ -22,7 +22,7 @@ from tests.sink.delta.lake import column, table
 from tidegate.cli.lake import FORMATS, tell
 from tidegate.cli.main import main
 from tidegate.lakes.lake import Lake
-from tidegate.lakes.read import Wanted
+from tidegate.lakes.read import RowFilter
 from tidegate.model.errors import ConfigError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
@@ -236,12 +236,12 @@ def test_rows_of_any_year_are_found(days: int) -> None:
     for where in ({"d": text}, {"t": f"{text} 00:00:00"}):
         if text.startswith(("-", "10")):  # Arrow writes such a year and reads none
             with pytest.raises(ConfigError, match="is no value of it"):
-                Wanted.of(where, columns, table(column(1, "d")))
+                RowFilter.of(where, columns, table(column(1, "d")))
             continue
-        wanted = Wanted.of(where, columns, table(column(1, "d")))
-        assert wanted.places(rows).to_pylist() == [0]
+        wanted = RowFilter.of(where, columns, table(column(1, "d")))
+        assert wanted.indices(rows).to_pylist() == [0]
         file = DataFile("a", 1, 1, {"d": date.min}, {"d": date.max})
-        assert wanted.may_lie_in(file) is (days == 0 or "d" not in where)
+        assert wanted.may_match(file) is (days == 0 or "d" not in where)
 
 
 @pytest.mark.parametrize("form", [name for name in FORMATS if name != "arrow"])
