@@ -418,7 +418,7 @@ class TableReader(ABC):
         return expected
 
     def checked(self, expected: ComparedTable, differences: list[Difference]) -> list[Difference]:  # noqa: ARG002
-        """Return those of a table's differences that the target is responsible for."""
+        """Return the differences of a table that the target is responsible for."""
         return differences
 
 
