@@ -123,7 +123,8 @@ def resolves_first(patch: pytest.MonkeyPatch) -> None:
 
     def early(engine: Engine, planned: Round, changes: Changes) -> None:
         sink = engine.sink
-        engine.outage.retrying(lambda: sink._tell(planned.checkpoint.ts, sink._active(planned.state).topics))
+        with sink._connected() as writer:
+            sink._control(writer).resolved(planned.checkpoint.ts, sink._active(planned.state).topics)
         write(engine, planned, changes)
 
     patch.setattr(Engine, "write", early)

@@ -3,11 +3,11 @@
 import ast
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 import tidegate
 from tests.engine.test_chain import Upstream, in_order
@@ -119,7 +119,7 @@ def test_a_stream_of_a_live_upstream(spark: "SparkSession", tmp_path: Path) -> N
     query.stop()
 
     broker = Broker(1)
-    whole = replace(target(broker, "open-protocol"), split=SplitPolicy(unique_keys=False))
+    whole = replace(target(broker, "open-protocol"), policy=SplitPolicy(unique_keys=False))
     feed(log, whole, tmp_path / "mounted", rules=("test.*",), force=False).run(idle_s=0)
     rows = spark.read.parquet(str(tmp_path / "out")).collect()
     streamed = [(row.op, row.table, row.commit_ts, image(row.before), image(row.after)) for row in rows]
