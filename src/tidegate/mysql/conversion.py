@@ -383,7 +383,7 @@ def parse_moment(text: str, fsp: int, zone: tzinfo = UTC, *, any_day: bool = Fal
         if len(fields[0]) <= 2 and (any(numbers) or fraction):
             numbers[0] = full_year(numbers[0])
         moment = checked(Time(*numbers), any_day=any_day) if all(n <= 9999 for n in numbers) else ZERO
-        if moment != ZERO and fraction:
+        if fraction and (moment != ZERO or not any(numbers)):
             moment = add_fraction(moment, fraction, fsp)
     if offset is None or moment == ZERO:
         return moment if timed or moment == ZERO else moment._replace(microsecond=0)
@@ -423,10 +423,13 @@ def fraction_after(body: str, fields: list[str]) -> str:
 
 
 def add_fraction(moment: Time, digits: str, fsp: int) -> Time:
-    """`moment` with the fraction `digits`, rounded half up at `fsp` by the next digit."""
+    """`moment` with the fraction `digits`, rounded half up at `fsp` by the next digit; the zero date where that is
+    the next second of a day that no calendar has, as TiDB counts seconds by the calendar."""
     kept = int(digits[:fsp].ljust(fsp, "0") or 0) + (1 if digits[fsp : fsp + 1] >= "5" else 0)
     if kept < 10**fsp:
         return moment._replace(microsecond=kept * 10 ** (6 - fsp))
+    if not moment.month or not moment.day:
+        return ZERO
     return shift(moment._replace(microsecond=0), timedelta(microseconds=kept * 10 ** (6 - fsp)))
 
 
@@ -444,7 +447,9 @@ def parse_compact(body: str, fsp: int, *, any_day: bool = False) -> tuple[Time, 
         pairs += [int(fraction[at : at + 2]) for at in range(0, min(len(fraction), 2 * (5 - len(pairs))), 2)]
     year = int(digits[:width])
     moment = checked(Time(full_year(year) if width == 2 else year, *pairs), any_day=any_day)
-    return (add_fraction(moment, fraction, fsp) if timed and fraction and moment != ZERO else moment), timed
+    return (
+        add_fraction(moment, fraction, fsp) if timed and fraction and (moment != ZERO or not int(digits)) else moment
+    ), timed
 
 
 def parse_moment_number(number: int, *, any_day: bool = False) -> Time:

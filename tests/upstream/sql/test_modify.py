@@ -65,3 +65,21 @@ def test_days_of_no_month(client: Any, old: str, mode: str, kept: str) -> None:
     value = "20240231" if old == "BIGINT" else "'2024-02-31'"
 
     assert modified(client, old, "DATETIME", [value]) == ["2024-02-31 00:00:00" if old == "DATE" else kept]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("0000-00-00 00:00:00.123", "0000-00-00 00:00:00.123"),
+        ("00000000000000.5", "0000-00-00 00:00:00.500"),
+        ("2024-00-00 00:00:00.25", "2024-00-00 00:00:00.250"),
+        ("0000-00-00 00:00:00.9996", "0000-00-00 00:00:00.000"),
+        ("2024-00-10 23:59:59.9996", "0000-00-00 00:00:00.000"),
+        ("0000-00-00 00:00:00.0004", "0000-00-00 00:00:00.000"),
+    ],
+)
+def test_fractions_of_zero_dates(client: Any, text: str, kept: str) -> None:
+    """A zero date keeps its fraction; one that rounds up to the next second is no date."""
+    client.execute("SET sql_mode = ''")
+
+    assert modified(client, "VARCHAR(40)", "DATETIME(3)", [f"'{text}'"]) == [kept]
