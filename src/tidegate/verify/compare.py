@@ -130,7 +130,7 @@ class TableReport:
     rows: int
     differences: tuple[Difference, ...] = ()
     left_out: bool = False
-    """The target does not have it, as it has no key: it is neither equal nor different."""
+    """The target lacks it, and it has neither rows nor a key: a changefeed leaves it out, and nothing is lost."""
 
     @property
     def equal(self) -> bool:
@@ -453,8 +453,9 @@ def compare_sides(
                 continue
             actual = target.tables.get(name)
             if actual is None:
-                count, missing = upstream.count(expected), (Difference("missing table"),)
-                yield TableReport(expected.name, count, missing if expected.has_key else (), not expected.has_key)
+                count = upstream.count(expected)
+                left_out = not expected.has_key and not count
+                yield TableReport(expected.name, count, () if left_out else (Difference("missing table"),), left_out)
                 continue
             rows = target.count(actual)
             begin(expected.name, rows)
