@@ -112,6 +112,18 @@ def test_read(root: Path, options: tuple[str, ...], moment: int) -> None:
     assert sorted(row[0] for row in rows) == sorted(str(value) for value in arrow.column(0).to_pylist())
 
 
+@pytest.mark.parametrize("table", ["`shop`.`customers`", "`Shop`.CUSTOMERS", "shop.`customers`"])
+def test_names_in_backquotes(root: Path, table: str) -> None:
+    """A table is found by its name as SQL has it, by each command that takes one."""
+    plain = {word: call(word, root, "shop.customers").stdout for word in ("read", "show")}
+
+    assert {word: call(word, root, table).stdout for word in plain} == plain
+    by_plain, by_quoted = (call("read", root, table, "--where", f"{name}=1").stdout for name in ("id", "`ID`"))
+    assert by_quoted == by_plain != plain["read"]
+    assert Lake(str(root)).arrow(table).num_rows == Lake(str(root)).arrow("shop.customers").num_rows
+    assert plain["read"].strip()
+
+
 def test_choice_of_columns(root: Path) -> None:
     """`--columns` and `--limit` bound what is printed; the table for people counts its rows on stderr."""
     told = call("read", root, "bank.accounts", "--columns", "Balance, `id`", "--limit", 3)

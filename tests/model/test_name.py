@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.model.name import lowered, parts_of, printable, qualified
+from tidegate.model.name import lowered, parts_of, printable, qualified, table_key
 from tidegate.model.table import TableName
 
 NAMES = st.text(min_size=1, max_size=6) | st.text("a.`", min_size=1, max_size=6)
@@ -31,6 +31,14 @@ def test_a_text_names_one_table(one: tuple[str, str], other: tuple[str, str]) ->
     """The text of a table's name leads back to it, so that two tables never share one."""
     assert parts_of(qualified(*one)) == one
     assert (str(TableName(*one)) == str(TableName(*other))) == (one == other)
+
+
+@given(name=st.tuples(NAMES, NAMES))
+def test_a_table_is_found_as_people_type_it(name: tuple[str, str]) -> None:
+    """Each part in backquotes or not, in any case of its letters: the table is the same."""
+    quoted = ["`" + part.replace("`", "``") + "`" for part in name]
+    for text in (qualified(*name), ".".join(quoted), lowered(".".join(quoted)), f"{quoted[0]}.{qualified(name[1])}"):
+        assert table_key(text) == lowered(str(TableName(*name)))
 
 
 def test_plain_names_stay_plain() -> None:

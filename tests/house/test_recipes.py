@@ -1,0 +1,156 @@
+"""The recipes of CONTRIBUTING, followed to the letter in a copy of the source."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FIELD = """
+    shout: Annotated[int, Option("shout", "how loud", low=1)] = 3
+    ignored: tuple[str, ...] = ()
+"""
+SINK = '''
+"""A sink that keeps nothing."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tidegate.engine.ports import Checkpoints, Saved, SinkPosition, Written
+from tidegate.model.option import Option
+from tidegate.sink.calls import CheckpointSink
+
+
+@dataclass(frozen=True)
+class EchoOptions:
+    """Where nothing goes."""
+
+    path: str
+    shout: Annotated[int, Option("shout", "how loud", low=1)] = 3
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def identity(self):
+        return self.path
+
+    @property
+    def places(self):
+        return frozenset()
+
+
+class EchoSink(CheckpointSink[Written]):
+    def __init__(self, options, checkpoints):
+        super().__init__(checkpoints)
+        self.options = options
+'''
+ADDRESS = '''
+"""An echo:// address."""
+
+from tidegate.config.entry import SinkEntry, checkpoints_of
+from tidegate.config.option import options_of, read_all
+from tidegate.config.uri import parameters, split
+from tidegate.model.errors import SinkConfigInvalid
+from tidegate.sink.echo import EchoOptions
+
+OPTIONS = options_of(EchoOptions)
+
+
+def parse(uri, document):
+    parts = split(uri, "sink-uri", ("echo",))
+    asked = {**document.section("sink.echo-config.", OPTIONS), **parameters(parts, OPTIONS)}
+    fields, ignored = read_all(OPTIONS, asked, SinkConfigInvalid)
+    return EchoOptions(parts.path, ignored=ignored, **fields)
+
+
+def _open(config, _):
+    from tidegate.sink.echo import EchoSink
+
+    return EchoSink(config.sink, checkpoints_of(config))
+
+
+SINK = SinkEntry(
+    scheme="echo", about="nothing", example="echo:///", params=OPTIONS, section="sink.echo-config.", parse=parse,
+    address=EchoOptions, open=_open,
+)
+'''
+LOADED = """
+import sys
+from pathlib import Path
+from tidegate.config.load import KEYS, load
+from tidegate.config.registry import sink_of
+from tidegate.model.errors import TidegateError
+
+uri, section = sys.argv[1:]
+of_source = dict(source_uri="kafka://h/t?protocol=open-protocol", state_dir=Path("state"))
+Path("feed.toml").write_text(f"[sink.{section}]\\nshout = 9\\n")
+Path("wrong.toml").write_text(f"[sink.{section}]\\nshot = 9\\n")
+print(*(load(*file, sink_uri=uri + more, **of_source).sink.shout
+        for file, more in (((), ""), (("feed.toml",), ""), (("feed.toml",), "?shout=7"))))
+print(f"sink.{section}.shout" in KEYS, type(sink_of(load(sink_uri=uri, **of_source))).__name__)
+for file, more in ((("wrong.toml",), ""), ((), "?shout=0")):
+    try:
+        load(*file, sink_uri=uri + more, **of_source)
+    except TidegateError as error:
+        print(error)
+"""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A copy of the product's source."""
+    return Path(shutil.copytree(ROOT / "src" / "tidegate", tmp_path / "src" / "tidegate")).parent
+
+
+def changed(path: Path, old: str, new: str) -> None:
+    """Replaces a text that is there once."""
+    text = path.read_text()
+    assert text.count(old) == 1, (path, old)
+    path.write_text(text.replace(old, new))
+
+
+def loaded(source: Path, uri: str, section: str) -> list[str]:
+    """What a fresh Python prints of configurations with the new key."""
+    ran = subprocess.run(
+        [sys.executable, "-c", LOADED, uri, section],
+        cwd=source.parent,
+        env={**os.environ, "PYTHONPATH": str(source)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    return ran.stdout.splitlines()
+
+
+def test_a_configuration_key(source: Path) -> None:
+    """One annotated field of a sink's struct is a parameter, a key of a file, and checked."""
+    changed(source / "tidegate" / "sink" / "webhook_options.py", "\n    ignored: tuple[str, ...] = ()\n", FIELD)
+
+    values, known, *errors = loaded(source, "https://h.example/a", "webhook-config")
+    assert (values, known) == ("3 9 7", "True WebhookSink")
+    assert "sink.webhook-config.shot" in errors[0]
+    assert "shout" in errors[0]
+    assert 'sink-uri parameter "shout"' in errors[1]
+
+
+def test_a_sink(source: Path) -> None:
+    """A struct and a sink, an address, and a word in a list: its options stand in a section of their own."""
+    home = source / "tidegate"
+    (home / "sink" / "echo.py").write_text(SINK.lstrip())
+    (home / "config" / "echo.py").write_text(ADDRESS.lstrip())
+    registry = home / "config" / "registry.py"
+    changed(
+        registry,
+        "from tidegate.config.uri import declare",
+        "from tidegate.config import echo\nfrom tidegate.config.uri import declare",
+    )
+    changed(registry, "callback.SINK, sqlite.SINK)", "callback.SINK, sqlite.SINK, echo.SINK)")
+
+    values, known, *errors = loaded(source, "echo:///nowhere", "echo-config")
+    assert (values, known) == ("3 9 7", "True EchoSink")
+    assert "sink.echo-config.shot" in errors[0]
+    assert 'sink-uri parameter "shout"' in errors[1]
