@@ -86,7 +86,7 @@ class Relay:
 
     Each partition of a topic has an encoder of its own, whose batches are cut as TiCDC cuts them.  An event that
     cannot be written is reported to `refused`; the others go on.  Tables become known by their rows and DDLs; topics
-    without any are left to sink/kafka/topics.py."""
+    without any are left to sink/kafka_topics.py."""
 
     def __init__(
         self,
@@ -354,9 +354,6 @@ class _Run:
         """Report a refused event on standard error."""
         self.report.refused += 1
         say(f"error {error.code}: {position}: {error}", err=True)
-
-    def _cut(self, position: tuple[Partition, str], error: TidegateError) -> None:
-        self.refused(position[1], error)
 
     def play(self, messages: Gathered, relay: Relay, writer: TopicWriter, chosen: TopicFilter) -> None:
         """Read to the end and write; a signal stops it in good order."""

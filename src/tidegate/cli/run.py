@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 @click.option(
     "--archive",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="For executors, made by `tidegate pack`; but for sc:// one is made if none is given.",
+    help="Archive of Tidegate for executors (`tidegate pack`); built if none is given, except for sc://.",
 )
 @click.option("--check", "checks", is_flag=True, help="Check source and sink, list the tables, and exit.")
 @click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines on stdout.")

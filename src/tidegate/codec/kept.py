@@ -1,6 +1,6 @@
 """Caches of layouts and templates, bounded, since a topic may have new tables for ever.
 
-    key ──► value     each is reckoned by the columns and names that it is made of; beyond the bound all is forgotten
+    key ──► value     an entry's size is estimated from its columns and names; above the limit the cache is cleared
 
 A missing value is computed again: the cache changes no result.
 """

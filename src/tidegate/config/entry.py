@@ -171,7 +171,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a file. `kind` is one of document.KINDS; `acts`: with every source and every sink."""
+    """One key of a file. `kind` is one of load.KINDS; `acts`: with every source and every sink."""
 
     kind: str
     about: str
@@ -254,7 +254,7 @@ class Entry(Generic[Address]):
     """The table of a file, such as `sink.delta-config.`, in which all options stand by their names; empty where
     `Option.key` says where each stands."""
     acts: frozenset[str] = frozenset()
-    """Other keys of a file that act because of this end."""
+    """Further keys of a changefeed file that take effect for this source or sink."""
     own_keys: Mapping[str, "Key"] = field(default_factory=dict)
     """Keys of a file that are its own and no options."""
     zone_of: Callable[[Any], str | None] = lambda _: None
@@ -266,7 +266,7 @@ class Entry(Generic[Address]):
 
     @property
     def keys(self) -> frozenset[str]:
-        """Keys of a file that act because of this end."""
+        """Keys of a changefeed file that take effect for this source or sink."""
         if self.section:
             return self.acts | self.own_keys.keys() | {self.section + name for name in self.params}
         acting = (option for option in self.params.values() if option.field is not None)
@@ -278,14 +278,14 @@ class SourceEntry(Entry[SourceAddress]):
     """One kind of source."""
 
     land: "Callable[[FeedConfig, str, SinkEntry], BatchLoop] | None"
-    """Makes what appends the source's changes to the changelog of a home: a lake, or a feed's state; None: nothing
-    lands again."""
+    """Creates the landing that writes this source into the changelog at a home, a lake or a feed's state; None for what
+    has landed already."""
     ordered: bool
     """It can be read by commit ts as it is; others land in the changelog first."""
     tells_start_ts: bool
     """It tells the start_ts of transactions."""
     moments: bool
-    """TIMESTAMPs come as moments, not as texts on the clocks of a zone."""
+    """TIMESTAMPs come as instants in UTC, not as texts of a time zone."""
     start_ts_refused: str = ""
     """Why start-ts is refused; empty where it says where a new changefeed begins."""
     has_old_values: Callable[[Any], bool] = lambda _: True

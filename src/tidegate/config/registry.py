@@ -2,8 +2,8 @@
 
     kafka://   topics of TiCDC    ─┐                ┌─ delta://      a lake of Delta tables
     tidb://    the log of a TiDB  ─┼─ any with any ─┼─ kafka://      topics, as TiCDC writes them
-    changelog://  what has landed ─┘                ├─ mysql://      MySQL, MariaDB or TiDB
-                                                    ├─ redis://      a Redis, or a cluster
+    file://    files of TiCDC     ─┤                ├─ mysql://      MySQL, MariaDB or TiDB
+    changelog://  what has landed ─┘                ├─ redis://      a Redis, or a cluster
                                                     ├─ search+tantivy://, opensearch://  search indexes
                                                     ├─ http://       an address that is called
                                                     ├─ file://       files as TiCDC's storage sink has them, s3:// ..
@@ -11,7 +11,7 @@
                                                     ├─ sqlite://     tables in a file of SQLite
                                                     └─ callback://   a Python function
 
-A new source or sink is a folder of its own, a module here with its address, and one word in a list.  What a pair cannot
+A new source or sink is a file of its own, a module here with its address, and one word in a list.  What a pair cannot
 do follows from the two entries (config/load.py).  Factories import what they make when they are called: reading a
 configuration needs neither Spark nor Kafka.
 """

@@ -11,8 +11,8 @@
     stopped     ended        it was told to stop, or ended without a word (then `running` is false, the rest is old)
     finished    ended        the target ts is reached
 
-The report is written at once when the state changes, else a second apart (five in an object store).  A store that takes
-no report is no trouble of its own: the checkpoint is what counts, and it is waited for.
+The report is written at once when the state changes, else a second apart (five in an object store).  A failed
+write is logged and not raised: only the checkpoint can stop a changefeed.
 
 Source: states of a changefeed in TiCDC.
 """

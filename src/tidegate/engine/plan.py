@@ -19,14 +19,15 @@ very commit that moves it there; a step at or below it is done and is skipped.
 
 DDLs that event filters leave out, and rows behind them:
 
-    TRUNCATE, DROP TABLE, DROP or TRUNCATE PARTITION, EXCHANGE,  fit: old rows stay, new ones are merged into them
+    TRUNCATE, DROP TABLE, DROP or TRUNCATE PARTITION, EXCHANGE,  can be skipped: old rows stay, new ones are merged
     DROP DATABASE, indexes, comments, defaults, charsets
-    columns, types and keys; CREATE TABLE, RENAME, RECOVER       do not: RowsLackDdl names table, ts and DDL
+    columns, types and keys; CREATE TABLE, RENAME, RECOVER       cannot: RowsLackDdl names table, ts and DDL
 
-Nothing is lost by that end: a lake is published up to the DDL, and where the filter lets it pass from then on, the next
-start applies it first, in its place before those rows.  So a mark is kept with the checkpoint until the DDL is applied,
-or its table is dropped.  A DDL that can be read neither by us nor applied to the lake is left out for good, with a
-warning: the next one of a table that lacks others is marked all the same, so that they are applied in their order.
+Stopping there loses nothing: a lake is published up to the DDL, and where the filter lets it pass from then on, the
+next start applies it first, in its place before those rows.  So a mark is kept with the checkpoint until the DDL is
+applied, or its table is dropped.  A DDL that can be read neither by us nor applied to the lake is left out for good,
+with a warning: the next one of a table that lacks others is marked all the same, so that they are applied in their
+order.
 
 Two kinds of DDL come with a warning.  `zone_warning`: its values depend on the time zone of the session that ran it,
 which only a TiDB's change log tells (a DATETIME made a TIMESTAMP, a TIMESTAMP's default as text, CURRENT_TIMESTAMP for

@@ -246,7 +246,7 @@ class WithStart(Protocol):
     """Tasks that start their environment, such as Spark, when it is first needed."""
 
     def on_start(self, told: Callable[[str], None]) -> None:
-        """Call `told` with what is started, and with "" when it is over, in the thread that needs it."""
+        """Call `told` with the name of the environment when it starts, and with "" when it is ready."""
 
 
 class LocalTasks:

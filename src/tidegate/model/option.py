@@ -53,7 +53,7 @@ class Option:
     """The range of a number; of a time in ms."""
     local: Local = Local.NOTHING
     called: bool = False
-    """True for an address to be called, whose path is a secret."""
+    """True for a URL whose path is a secret, so that it is masked."""
     key: str = ""
     """The key of a changefeed file that sets it, too; after a final "." follows `name`."""
     field: str | None = None

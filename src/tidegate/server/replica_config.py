@@ -50,7 +50,7 @@ _NS_MAX: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One value: its path and name in the file, its name in JSON, its kind (document.KINDS)."""
+    """One value: its path and name in the file, its name in JSON, its kind (load.KINDS)."""
 
     path: str
     toml: str

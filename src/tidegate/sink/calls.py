@@ -44,8 +44,8 @@ class CheckpointSink(SegmentSink[R]):
 
 
 class KeyedSink(SegmentSink[Written], WithOmissions):
-    """A sink in which rows are found by their keys, so that tables without a key are left out. `held` keeps another
-    run of the feed on this machine out."""
+    """A sink in which rows are found by their keys, so that tables without a key are left out: `run` writes the steps
+    that `_keyed` returns. `held` keeps another run of the feed on this machine out."""
 
     flush_policy = FlushPolicy(limit=RoundLimit(rows=200_000, size_bytes=128 << 20), idle_s=5.0)
 

@@ -174,7 +174,7 @@ def _append(servers: RedisServers, stream: bytes, entries: Sequence[StreamEntry]
 
 
 PACKET_KEYS: Final = 4096
-"""So many keys are on their way before answers are read."""
+"""Limit of the keys that are sent before answers are read."""
 
 
 _Fitting: TypeAlias = tuple[CacheTemplate, tuple[tuple[str, ...], ...]]

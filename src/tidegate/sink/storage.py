@@ -160,9 +160,9 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         self._waiting: dict[str, str] = {}
         """Schema files of the round's DDLs by path."""
         self._directories: dict[tuple[str, str], _TableDirectory] = {}
-        """Of tables whose directories hold what an index names, and nothing else."""
+        """Tables whose directories hold what an index names, and nothing else."""
         self._written: dict[tuple[str, str], _TableDirectory] = {}
-        """Of tables that the round writes; they return to `_places` when it is published."""
+        """Tables that the round writes; they return to `_directories` when it is published."""
         self._checkpoint_ts = 0
         self._due: datetime | None = None
         self._sweep: Iterator[int] | None = None

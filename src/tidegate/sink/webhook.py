@@ -64,7 +64,7 @@ from tidegate.sink.webhook_options import WebhookOptions
 _TYPES: Final = {"Insert": "row.insert", "Update": "row.update", "Delete": "row.delete", "Ddl": "ddl"}
 _DIGEST_BYTES: Final = 16
 STRETCH_BYTES: Final = 64 << 20
-"""So many bytes of events wait for a call."""
+"""Limit of the events that are buffered before a call, in bytes."""
 
 
 class CloudEvent(NamedTuple):

@@ -171,7 +171,7 @@ def frozen(row: Row) -> Frozen:
 
 def untold(happened: Counter[SeenRow], arrived: Counter[SeenRow]) -> Iterator[str]:
     """Complain about images that happened more often than they arrived."""
-    return (f"{image} happened {count} times too often" for image, count in (happened - arrived).items())
+    return (f"{image} is missing, {count} times" for image, count in (happened - arrived).items())
 
 
 def invented(happened: Counter[SeenRow], arrived: Counter[SeenRow]) -> Iterator[str]:

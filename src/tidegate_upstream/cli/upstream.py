@@ -85,7 +85,11 @@ def upstream() -> None:
 )
 @click.option("--log-keep", default="0", metavar="TIME", help="How long the log stays, such as 24h; 0: for ever.")
 @click.option(
-    "--gc-ttl", default="24h", show_default=True, metavar="TIME", help="How long it stays for a changefeed that rests."
+    "--gc-ttl",
+    default="24h",
+    show_default=True,
+    metavar="TIME",
+    help="How long the log stays for a changefeed that stopped.",
 )
 @click.option("--foreground", is_flag=True, help="Stay until Ctrl-C or SIGTERM, then stop.")
 @JSON

@@ -5,7 +5,7 @@
     binary row   00 | null bitmap, from bit 2 on | values          INT 01 02 00 00  DATE 04 e8 07 01 1f  'ab' 02 61 62
 
 Texts are sent in the character set that the session asks for; characters outside it become `?`.  The text of a value is
-that of `value_text.render`.
+that of `mysql.values.render`.
 
     length: 3 | number: 1 | payload      a payload of 2^24-1 bytes is continued in the next packet
 
@@ -33,7 +33,7 @@ from typing import Final, NamedTuple, TypeAlias
 from mysql_mimic.charset import CharacterSet
 from mysql_mimic.packets import make_column_definition_41
 from mysql_mimic.stream import ConnectionClosed
-from mysql_mimic.types import Capabilities, ColumnDefinition, ColumnType, str_len
+from mysql_mimic.types import Capabilities, ColumnDefinition, str_len
 from mysql_mimic.types import ColumnType as WireType
 from mysql_mimic.utils import xor
 
@@ -41,6 +41,7 @@ from tidegate.expr.scope import ResultColumn, Row
 from tidegate.model.errors import DecodeError, SqlRefused
 from tidegate.model.mysql import BLOBS, FLOATS
 from tidegate.model.mysql import MysqlType as T
+from tidegate.model.table import ColumnType
 from tidegate.mysql.conversion import CODECS
 from tidegate.mysql.datum import Duration
 from tidegate.mysql.packed_time import ZERO, Time

@@ -1,6 +1,6 @@
 """The text of a DDL for a target: passes, rewritten, skipped, refused or forbidden. Pure.
 
-    query ── schema/restore ──► TiDB's form ── comments off ── TEXT ── parts ── charsets ──► the target's text
+    query ── schema/restore_ddl ──► TiDB's form ── comments off ── TEXT ── parts ── charsets ──► the target's text
 
     CREATE TABLE `t` (`a` INT /*T![..] .. */) STATS_TOPN = 3    CREATE TABLE `t` (`a` INT) DEFAULT CHARACTER SET ..
 

@@ -11,7 +11,7 @@
     [ .. ]        optional                                        group  (..) with its ends   value   a group or a token
     = and other signs stand for themselves; = is optional
 
-The texts are those of schema/restore: every name is quoted there, so a bare word is never a name.  `becomes` is what
+The texts are those of schema/restore_ddl: names are quoted there, so a bare word is never a name.  `becomes` is what
 replaces the words: "" nothing, None an error, `KEEP` the words as they are.  A row holds for the targets that `on`
 says.  What a rule leaves out costs the replica no row: the upstream has checked its rows, and every value is sent.
 

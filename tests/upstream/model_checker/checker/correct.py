@@ -1,4 +1,4 @@
-"""The scenarios that have to pass: every operation of `schema.f1_operations`, each as careful as the real cluster.
+"""The scenarios that have to pass: every operation of `f1_operations`, each as careful as the real cluster.
 
 instant         transactions begin and commit at once; the state sequence alone must do
 commit check    they stay open while versions pass; a commit fails when its node has a newer version

@@ -3,7 +3,7 @@
     add column            a, and c whose state changes        fields a, c    columns a, c
     lossy MODIFY COLUMN   a, and c in its old and new bytes   fields a, c    columns a, c old, c new, partners
 
-Source: Tidegate's own; the roles are those of `schema.f1_operations`.
+Source: Tidegate's own; the roles are those of `f1_operations`.
 """
 
 from dataclasses import dataclass

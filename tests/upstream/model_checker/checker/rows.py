@@ -6,7 +6,7 @@
 
 A *field* is what the user calls a column; while its type changes two stored columns hold it.  The last part of a row is
 the checker's own memory of what was written last: reading a field at a node that has it public must give just that.
-What a node does to each column, index and constraint comes from `schema.f1.ACCESS` alone.
+What a node does to each column, index and constraint comes from `f1.ACCESS` alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,7 +4,7 @@
                   |                 `-> v2 back 1 delete-only -> v2 back 2 delete-reorg -> v2 back 3 none
                   `-> v1 back 1 delete-only -> ..
 
-Source: `schema.f1.Operation`.
+Source: `f1.Operation`.
 """
 
 from collections.abc import Sequence
