@@ -23,6 +23,8 @@ from tidegate.config.load import KEYS, load
 from tidegate.config.registry import SINKS, SOURCES, entries_of
 from tidegate.config.uri import mask_uri
 from tidegate.model.errors import ConfigError, Retry, TidegateError, UnsupportedError, UriInvalid
+from tidegate.server.changefeeds import move_checkpoint
+from tidegate.server.record import UpdateRefused
 from tidegate.sink.kafka_target import TopicTarget
 
 GO_TOGETHER = [
@@ -264,6 +266,22 @@ def test_sinks_take_the_options_of_their_addresses() -> None:
     apart = {entry.scheme for entry in SINKS.values() if not entry.address.__module__.startswith("tidegate.sink.")}
 
     assert apart == {"search", "callback", "sqlite"}
+
+
+def test_where_progress_is_kept(tmp_path: Path) -> None:
+    """The page says of each sink what its entry says: a checkpoint beside the data is not in the state directory, so
+    that nobody overwrites one that is not read."""
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    told = dict(
+        re.findall(r"^\| \[`([a-z]+)(?:\+[a-z]+)?://`.*\| (with the data|in `--state-dir`) \|$", page, re.MULTILINE)
+    )
+
+    kept = {scheme: entry.keeps_progress or entry.keeps_position for scheme, entry in SINKS.items()}
+    assert {scheme: words == "with the data" for scheme, words in told.items()} == kept
+    for scheme in ("sqlite:///srv/shop.db", "redis://h/", "opensearch://h/", "mysql://h/"):
+        config = load(source_uri=f"tidb://{tmp_path}", sink_uri=scheme, state_dir="state")
+        with pytest.raises(UpdateRefused, match="stores the checkpoint with its rows"):
+            move_checkpoint(config, 1)
 
 
 def test_keys_for_some_sinks_are_refused_by_the_others() -> None:

@@ -1,5 +1,6 @@
 """Stores by address, what they are asked, and how often, when they answer with an error or not at all."""
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,10 +11,10 @@ from obstore.exceptions import GenericError
 
 from tests.s3 import environment
 from tests.s3_proxy import Proxy, running
-from tidegate.model.errors import Retry, SinkError
+from tidegate.model.errors import EnvironmentFault, Retry, SinkError
 from tidegate.objectstore import stores
 from tidegate.objectstore.deltalog import load
-from tidegate.objectstore.stores import STORE_ERRORS, delta_options, store, store_error, storing, unchanged
+from tidegate.objectstore.stores import STORE_ERRORS, delta_options, store, store_error, storing, unchanged, writable
 
 AZURE = {"AZURE_STORAGE_ACCOUNT_NAME": "acct", "AZURE_STORAGE_ACCOUNT_KEY": "a2V5", "AZURE_ALLOW_HTTP": "true"}
 
@@ -101,6 +102,23 @@ def test_a_file_is_no_store_that_does_not_answer(error: Exception, text: str) ->
 
     assert str(found).startswith(text)
     assert found.retry is Retry.LATER
+
+
+@pytest.mark.parametrize(
+    ("number", "lasts"), [(errno.ENOSPC, False), (errno.EIO, False), (errno.ESTALE, False), (errno.EACCES, True)]
+)
+def test_a_directory_that_cannot_be_made(
+    number: int, *, lasts: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A full disk or a share that is away is waited out, as for files; what lasts until somebody changes it is not."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, "said the system")
+
+    monkeypatch.setattr(Path, "mkdir", fail)
+    with pytest.raises(EnvironmentFault if lasts else OSError, match="said the system") as failed:
+        writable(str(tmp_path / "new"))
+    assert isinstance(failed.value, STORE_ERRORS) is not lasts
 
 
 def test_s3_addresses(monkeypatch: pytest.MonkeyPatch) -> None:

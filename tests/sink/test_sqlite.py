@@ -17,7 +17,7 @@ from tidegate.model.errors import Fenced, SinkError, SinkRefused
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sqlite import SqliteSink
 from tidegate.testing.contract import stories
-from tidegate.testing.script import ScriptedSource, run_here
+from tidegate.testing.script import Script, ScriptedSource, run_here
 
 
 def test_a_file_that_is_not_its_own(tmp_path: Path) -> None:
@@ -45,6 +45,16 @@ def test_a_file_that_is_no_database(tmp_path: Path) -> None:
         SqliteSink(str(tmp_path / "text"), "one").recover()
     with pytest.raises(SinkError, match="unable to open"):
         SqliteSink(str(tmp_path / "none" / "shop.db"), "one").recover()
+
+
+def test_what_sqlite_never_takes(tmp_path: Path) -> None:
+    """A name that SQLite reserves ends the feed and is not tried again."""
+    story = Script()
+    story.ddl("sqlite_shop", "CREATE DATABASE sqlite_shop")
+    story.ddl("sqlite_shop.t", "CREATE TABLE sqlite_shop.t (id INT PRIMARY KEY)")
+    story.resolve()
+    with pytest.raises(SinkRefused, match="reserved for internal use"):
+        run_here(ScriptedSource(story), SqliteSink(str(tmp_path / "shop.db"), "one"), until=story.ts)
 
 
 def test_a_table_that_comes_back(tmp_path: Path) -> None:

@@ -160,7 +160,11 @@ class Relay:
 
     def _ddl(self, ddl: Ddl) -> None:
         """Write a DDL: everything before it is acknowledged before it is sent, and it before anything that follows."""
-        messages = self._control.append(ddl)
+        try:
+            messages = self._control.append(ddl)
+        except EncodeError:
+            self.follow(ddl)  # rows behind it have its columns all the same
+            raise
         self.flush()
         statements = read_statements(ddl)
         previous = previous_name(ddl)

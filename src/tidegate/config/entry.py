@@ -322,6 +322,8 @@ class SinkEntry(Entry[SinkAddress]):
     """Other keys of a file that it cannot follow."""
     keeps_progress: bool = False
     """It keeps the checkpoint with the data; others need a state directory."""
+    keeps_position: bool = False
+    """It keeps the checkpoint in its target, so that the one in the state directory is not read."""
     reads_changelog: bool = False
     """It reads what has landed, so that ordered sources land for it, too."""
     home: Callable[[Any], str] = lambda address: str(address.identity)

@@ -101,6 +101,7 @@ SINK: Final = SinkEntry(
     parse=parse_redis,
     address=RedisOptions,
     open=_open,
+    keeps_position=True,
     needs_old_values=lambda address: (
         "mode=invalidate" if address.mode == "invalidate" else "lookups=true" if address.lookups else ""
     ),

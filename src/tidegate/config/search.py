@@ -133,6 +133,7 @@ EMBEDDED: Final = SinkEntry(
     parse=parse_embedded,
     address=EmbeddedTarget,
     open=_open,
+    keeps_position=True,
 )
 SERVERS: Final = SinkEntry(
     scheme="opensearch",
@@ -143,6 +144,7 @@ SERVERS: Final = SinkEntry(
     parse=parse_servers,
     address=ServerOptions,
     open=_open,
+    keeps_position=True,
     tokens_go_to=lambda sink: frozenset(f"{host}:{port}" for host, port in sink.hosts if sink.api_key_file),
     warnings=ServerOptions.warnings,
 )

@@ -118,6 +118,7 @@ SINK: Final = SinkEntry(
     parse=parse_sql,
     address=SqlOptions,
     open=_open,
+    keeps_position=True,
     own_keys={name: key_of(each, shown=False if each.kind == "bool" else each.default) for name, each in _SYNC.items()},
     accepts=frozenset({"bdr-mode"}),
     warnings=SqlOptions.warnings,

@@ -56,4 +56,5 @@ SINK: Final = SinkEntry(
     parse=parse_sqlite,
     address=SqliteTarget,
     open=_open,
+    keeps_position=True,
 )

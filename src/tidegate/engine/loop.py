@@ -403,8 +403,8 @@ class Engine:
         """The furthest position of the tables in a round that was cut off (engine/segment.py)."""
         self.messages_seen = 0
         """The source's count of messages at the last poll."""
-        self.frontier_since: tuple[int | None, float] = None, time.monotonic()
-        """The last frontier, and when the source reached it."""
+        self.stands_since: tuple[tuple[int | None, int], float] = (None, 0), time.monotonic()
+        """The last frontier and count of messages, and when the source reached them."""
         self.published_s = 0.0
         self.due_s = 0.0
         """The time at which merging may go on."""
@@ -717,12 +717,15 @@ class Engine:
 
     def waits_for(self, until: int | None) -> None:
         """Warn if `until` has passed and the source stands still below it."""
-        frontier, now_s = self.source.frontier(), time.monotonic()
-        if frontier != self.frontier_since[0]:
-            self.frontier_since = frontier, now_s
-        if until is None or physical_ms(until) > time.time() * 1000 or now_s - self.frontier_since[1] < WAITS_S:
+        frontier, reading, now_s = self.source.frontier(), self.source.reading(), time.monotonic()
+        stands = frontier, reading.messages
+        if stands != self.stands_since[0] or self.meter.now.waits_for:
+            self.stands_since = stands, now_s
+        if until is None or physical_ms(until) > time.time() * 1000 or now_s - self.stands_since[1] < WAITS_S:
             return
-        parts = self.source.reading().partitions
+        if frontier is not None and frontier >= until:  # the sink holds the end back
+            return
+        parts = reading.partitions
         least = min(parts, key=lambda part: part.resolved_ts or 0) if len(parts) > 1 else None
         who = f", by topic {least.topic} partition {least.partition}" if least else ""
         self.meter.warn(

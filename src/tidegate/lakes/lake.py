@@ -217,10 +217,10 @@ class Lake:
             before = now
         return found[-newest:]
 
-    def moves(self, newest: int = 0) -> list[SnapshotChanges]:
+    def moves(self) -> list[SnapshotChanges]:
         """Return the snapshots of `history` that changed a table, and the newest: an idle lake publishes its checkpoint
         every few seconds."""
-        found = self.history(newest)
+        found = self.history()
         return [one for one in found if one.changed or one.gone or one is found[-1]]
 
     def live(self, *, refresh: bool = True, scratch: str | None = None) -> "Live":

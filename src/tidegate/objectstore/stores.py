@@ -93,15 +93,24 @@ CONNECTION: Final = (
 )
 
 
+_LASTING: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG}
+)
+"""Errors of a directory that last until somebody changes it; a full disk or a share that is away may pass."""
+
+
 @lru_cache(maxsize=256)
 def store(uri: str) -> Any:
     """Return the object store at `uri`: a directory, or an address of one of the schemes above.
 
-    Raises FileNotFoundError for a directory that does not exist, EnvironmentFault for one that may not be looked at."""
+    Raises FileNotFoundError for a directory that does not exist, EnvironmentFault for one that may not be looked at,
+    and OSError for what may pass."""
     if "://" not in uri:
         try:
             is_there = Path(uri).is_dir()
         except OSError as wrong:
+            if wrong.errno not in _LASTING:
+                raise
             raise EnvironmentFault(f"{uri} cannot be read: {wrong.strerror}") from wrong
         if not is_there:
             raise FileNotFoundError(errno.ENOENT, "no such directory", uri)
@@ -122,13 +131,16 @@ def store(uri: str) -> Any:
 
 
 def writable(uri: str) -> Any:
-    """Return the object store at `uri`, for writing: a directory is made if it is missing. EnvironmentFault where it
-    cannot be."""
+    """Return the object store at `uri`, for writing: a directory is made if it is missing.
+
+    Raises EnvironmentFault where it cannot be, and OSError for what may pass, such as a full disk."""
     if "://" not in uri:
         try:
             if not Path(uri).is_dir():
                 Path(uri).mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as wrong:
+            if isinstance(wrong, OSError) and wrong.errno not in _LASTING:
+                raise
             reason = getattr(wrong, "strerror", wrong)
             raise EnvironmentFault(f"{uri} cannot be made: {reason}; name another directory") from wrong
     return store(uri)
@@ -136,9 +148,12 @@ def writable(uri: str) -> Any:
 
 def listed(uri: str, prefix: str | None = None, *, offset: str | None = None) -> Iterator[Any]:
     """Return what a store lists below `prefix`, sorting after `offset`; nothing for a directory that does not exist."""
-    with suppress(FileNotFoundError):
-        for batch in obstore.list(store(uri), prefix, offset=offset):
-            yield from batch
+    try:
+        found = store(uri)
+    except FileNotFoundError:
+        return
+    for batch in obstore.list(found, prefix, offset=offset):
+        yield from batch
 
 
 def delta_options(uri: str) -> dict[str, str] | None:

@@ -194,7 +194,7 @@ ANSWER_S: Final = 5.0
 def move_checkpoint(config: FeedConfig, ts: int) -> None:
     """Set the checkpoint of a changefeed. Raises UpdateRefused if its sink or its source does not allow it."""
     source, sink = entries_of(config)
-    if sink.keeps_progress or isinstance(config.sink, SqlOptions):
+    if sink.keeps_progress or sink.keeps_position:
         raise UpdateRefused(
             f"{config.sink_uri} stores the checkpoint with its rows, so it cannot be overwritten; create a changefeed "
             "with another sink"

@@ -146,7 +146,7 @@ class DashboardRoutes:
         config = self._feeds.config_of(self._view(changefeed_id, namespace).record)
         if not entries_of(config)[1].keeps_progress:
             return shown({"kept": False, "items": []})
-        snapshots = reversed(Lake(home_of(config)).moves(limit))
+        snapshots = reversed(Lake(home_of(config)).moves()[-limit:])
         items = [
             {
                 "number": snapshot.number,

@@ -86,10 +86,9 @@ class SqliteFile(msgspec.Struct, frozen=True):
                 self._check(connection)
                 yield connection
                 connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            raise SinkError(f"{self.path}: {error}") from error
         except (sqlite3.Error, OverflowError) as error:
-            raise SinkRefused(f"{self.path}: {error}") from error
+            passes = isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR
+            raise (SinkError if passes else SinkRefused)(f"{self.path}: {error}") from error
 
     def _check(self, connection: sqlite3.Connection) -> None:
         connection.execute(
@@ -322,9 +321,11 @@ def _delete(table: TableInfo) -> str:
 def _upsert(table: TableInfo, columns: Sequence[ColumnInfo]) -> str:
     """The INSERT of rows that may lack columns of the table: an UPDATE leaves these as they are."""
     names = [_quoted(column.name) for column in columns]
+    sets = ", ".join(f"{name} = excluded.{name}" for name in names)
+    key = ", ".join(map(_quoted, table.handle_key))
     return (
         f"INSERT INTO {_table(table.name)} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) "
-        f"ON CONFLICT DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in names)}"
+        f"ON CONFLICT ({key}) DO UPDATE SET {sets}"
     )
 
 
