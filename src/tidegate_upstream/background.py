@@ -46,11 +46,18 @@ _watchers: dict[int, subprocess.Popen[bytes]] = {}
 """Watchers of the children that end with this process, by pid of the child."""
 
 
+_KILL: Final = """
+read _
+(cat "/proc/$0/cmdline" 2>/dev/null || ps -o args= -p "$0") | grep -qaF -- "$1" && kill "$0"
+"""
+"""Waits for the end of its input, and ends the process `$0` if that is still the one whose last word is `$1`."""
+
+
 def started(child: subprocess.Popen[bytes], *, stays: bool) -> None:
     """Remember a child of this process. Unless it `stays`, it is told to end when this process ends, killed or not."""
     _children[child.pid] = child
     if not stays:  # the other end of this pipe is ours alone
-        words = ["sh", "-c", 'read _; kill "$0"', str(child.pid)]
+        words = ["sh", "-c", _KILL, str(child.pid), str(child.args[-1])]  # type: ignore[index]  a list of words
         _watchers[child.pid] = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )

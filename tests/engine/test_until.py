@@ -96,7 +96,7 @@ def test_marks_of_writers(tmp_path: Path) -> None:
     upstream.writer.close()
     assert log.ended()
     again = LogWriter(upstream.writer.log, log.directory, 0)
-    assert log.ended()
+    assert not log.ended()
     again.write(empty=True)
     assert not log.ended()
     del again  # as the end of its process does

@@ -230,6 +230,8 @@ class SegmentWriter:
                 _check_version(head, file.read(), str(last))
         self.low = written[-1][1] if written else from_ts
         self._lives: weakref.finalize[[int], SegmentWriter] | None = None
+        if (directory / _WRITER).exists():
+            self._lock()
 
     def write(self, rows: list[KvChange], high: int) -> Path:
         """Write all rows of (low, high], in commit order, and return the file.
