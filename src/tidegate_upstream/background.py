@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
 
 from tidegate.model.errors import EnvironmentFault, SameUpstream
 from tidegate.source.tidb_segment import GC_TTL_MS
@@ -57,7 +57,7 @@ def started(child: subprocess.Popen[bytes], *, stays: bool) -> None:
     """Remember a child of this process. Unless it `stays`, it is told to end when this process ends, killed or not."""
     _children[child.pid] = child
     if not stays:  # the other end of this pipe is ours alone
-        words = ["sh", "-c", _KILL, str(child.pid), str(child.args[-1])]  # type: ignore[index]  a list of words
+        words = ["sh", "-c", _KILL, str(child.pid), cast("list[str]", child.args)[-1]]
         _watchers[child.pid] = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )

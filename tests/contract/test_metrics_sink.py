@@ -10,6 +10,7 @@ import pytest
 from tests.sink.metrics.rules import rules_of, sink_of
 from tidegate.engine.ports import Sink
 from tidegate.model.event import RowChange, images
+from tidegate.model.name import parts_of
 from tidegate.sink.metrics import MetricsSink
 from tidegate.testing.contract import SinkContract
 from tidegate.testing.script import Script, run_here
@@ -61,7 +62,7 @@ def truth(story: Script, upto: int) -> dict[str, dict[tuple[str, ...], tuple[Dec
     buckets = [sum(one <= bound for one in moved) for bound in bounds] + [len(moved)]
     each = [buckets[0], *(high - low for low, high in pairwise(buckets))]
     return {
-        "live": {(name.partition(".")[2],): (Decimal(len(rows)),) for name, rows in tables.items() if rows},
+        "live": {(parts_of(name)[1],): (Decimal(len(rows)),) for name, rows in tables.items() if rows},
         "changes_total": {labels: (Decimal(count),) for labels, count in happened.items()},
         "balance": {(): (balance,)} if balance else {},
         "moved": {(): (Decimal(sum(moved)), *map(Decimal, each))} if moved else {},

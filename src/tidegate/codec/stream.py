@@ -116,7 +116,13 @@ def decode(key: bytes | None, value: bytes | None, options: DecodeOptions) -> tu
 
 
 def explained(error: DecodeError, key: bytes | None, value: bytes | None, options: DecodeOptions) -> DecodeError:
-    """Return the error that a message met, with what would read it, if there is something to say."""
+    """Return the error that a message met, with what would read it, if there is something to say.
+
+    It loses its frames, which hold many times what a small message has."""
+    one: BaseException | None = error
+    while one is not None:
+        one.__traceback__ = None
+        one = one.__cause__ or one.__context__
     told = remedy(key, value, options)
     return DecodeError(f"{error.what} ({told})", error.codec, error.offset) if told else error
 

@@ -136,10 +136,6 @@ def _plain(messages: Pairs, options: DecodeOptions, numbers: Iterable[int]) -> I
             events = decode(messages.keys[number], messages.values[number], options)
         except DecodeError as failed:
             error = explained(failed, messages.keys[number], messages.values[number], options)
-            one: BaseException | None = error
-            while one is not None:  # frames hold many times what a small message has
-                one.__traceback__ = None
-                one = one.__cause__ or one.__context__
             yield PlainMessage(number, (), error)
         else:
             yield PlainMessage(number, events)
