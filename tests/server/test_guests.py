@@ -61,6 +61,7 @@ def ended(client: socket.socket) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_a_peer_takes_its_share_alone(caplog: pytest.LogCaptureFixture) -> None:
     """Of 50 silent connections of a peer its share stays, another peer is answered, the log has a line a second."""
     caplog.set_level(logging.WARNING, "tidegate")
@@ -80,6 +81,7 @@ def test_a_peer_takes_its_share_alone(caplog: pytest.LogCaptureFixture) -> None:
     assert all("8 connections are open from 127.0.0.1" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_all_peers_have_their_share() -> None:
     """Peers together have no more connections than the port."""
     with (

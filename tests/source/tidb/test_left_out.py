@@ -87,6 +87,7 @@ def texts(place: Path) -> str:
     return "".join(path.read_text() for path in sorted(place.rglob("*.json")))
 
 
+@pytest.mark.slow
 def test_a_lake_keeps_tables_without_a_key(tmp_path: Path, upstream: Upstream) -> None:
     """With a warning that names them; one that gets its first key has all rows."""
     config = configured(tmp_path, f"delta://{tmp_path}/lake")
@@ -103,6 +104,7 @@ def test_a_lake_keeps_tables_without_a_key(tmp_path: Path, upstream: Upstream) -
     assert left_out_words(told) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", ["before", "behind"])
 def test_files_leave_them_out_by_name(tmp_path: Path, upstream: Upstream, begun: str) -> None:
     """In the reports, once in the warnings, and in `status`; a table that gets its first key when the feed has begun
@@ -126,6 +128,7 @@ def test_files_leave_them_out_by_name(tmp_path: Path, upstream: Upstream, begun:
     assert "bare" not in texts(tmp_path / "files")
 
 
+@pytest.mark.slow
 def test_force_replicate_brings_them_everywhere(tmp_path: Path, upstream: Upstream) -> None:
     """As in TiCDC."""
     told = run(configured(tmp_path, files(tmp_path), "force-replicate = true\n"))
@@ -134,6 +137,7 @@ def test_force_replicate_brings_them_everywhere(tmp_path: Path, upstream: Upstre
     assert "bare" in texts(tmp_path / "files")
 
 
+@pytest.mark.slow
 def test_rows_and_ddls_that_filters_take_out_are_counted(tmp_path: Path, upstream: Upstream) -> None:
     """Each once, by reports and `status`."""
     write_more(upstream)
@@ -156,6 +160,7 @@ def test_rows_and_ddls_that_filters_take_out_are_counted(tmp_path: Path, upstrea
     assert "1 DDLs, 3 rows" in words(status)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sink", ["lake", "files"])
 def test_rows_behind_the_last_that_is_kept_are_counted(tmp_path: Path, upstream: Upstream, sink: str) -> None:
     """Those that end a run, and those of a run that keeps no row."""
@@ -194,6 +199,7 @@ def test_a_feed_of_the_release_before_goes_on_without_them(tmp_path: Path, upstr
     assert [placed.ddl.table for placed in found.ddls(at, found.frontier() or 0)] == ["new"]
 
 
+@pytest.mark.slow
 def test_a_lake_of_the_release_before_goes_on_without_them(tmp_path: Path, upstream: Upstream) -> None:
     """It never had rows of a table without a key, so those that come from now on are none of its: they are named,
     across their first key, TRUNCATE and new runs. One that is made later is carried, whatever has landed when."""
@@ -247,6 +253,7 @@ def test_check_lists_what_a_run_would_leave_out(tmp_path: Path, upstream: Upstre
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == there
 
 
+@pytest.mark.slow
 def test_check_meets_both_ends(tmp_path: Path, upstream: Upstream) -> None:
     """A sink of another feed, a server that is away, a log that is not there: each as a run would say it."""
     run(configured(tmp_path, f"delta://{tmp_path}/lake"))
