@@ -256,7 +256,8 @@ def test_heads_are_bounded(plain: tuple[Server, Client], monkeypatch: pytest.Mon
     address = plain[1].address
     long = f"GET /healthz HTTP/1.1\r\nHost: {address}\r\nX: {'x' * (web_server.HEADER_BYTES + 1000)}"
     assert b" 413 " in raw(address, long)
-    assert b" 400 " in raw(address, long + "x" * 300_000)
+    answer = raw(address, long + "x" * 300_000)
+    assert b" 400 " in answer or not answer  # a reset, behind bytes that nobody read, may overtake the answer
     monkeypatch.setattr(web_server, "HEAD_S", 0.3)
     host, _, number = address.rpartition(":")
     whole = f"GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n".encode()
