@@ -92,14 +92,15 @@ WAYS_OUT: Final = {
     "sink/delta/columns.py::_without_zero_dates": (_LAKE + "test_a_zero_date",),
     "sink/documents.py::check_names": (_DOCUMENTS + "test_a_key_of_which_two_numbers_have_one_name",),
     "sink/metrics_counter.py::missing": ("sink/metrics/test_metrics.py::test_a_rule_that_is_mended",),
-    "sink/redis_cache.py::moves_of": (_DOCUMENTS + "test_a_table_that_comes_back",),
+    "sink/calls.py::rows_gone": (
+        _DOCUMENTS + "test_a_table_that_comes_back",
+        "sink/test_sqlite.py::test_a_table_that_comes_back",
+    ),
     "sink/redis_server.py::RedisProgress._compare": (
         "sink/redis/test_outages.py::test_a_server_that_forgets",
         "sink/redis/test_outages.py::test_the_rows_of_a_round_are_lost",
     ),
-    "sink/search.py::Follower.follow": (_DOCUMENTS + "test_a_table_that_comes_back",),
     "sink/sqlite.py::SqliteFile._check": ("sink/test_sqlite.py::test_a_file_that_is_not_its_own",),
-    "sink/sqlite.py::_follow": ("sink/test_sqlite.py::test_a_table_that_comes_back",),
     "sink/search_embedded.py::EmbeddedStore.check": (
         "sink/search/test_embedded.py::test_a_directory_that_was_emptied",
     ),

@@ -97,7 +97,7 @@ Loads = Callable[[], FeedConfig]
 
 
 class ClientReach:
-    """What clients may name on the server's machine, and which hosts may get its tokens."""
+    """Paths of the server's machine that clients may name, and hosts that may get its tokens."""
 
     def __init__(self, config: ServerConfig) -> None:
         security = config.security

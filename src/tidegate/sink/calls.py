@@ -20,9 +20,9 @@ from tidegate.engine.ports import (
     Written,
     sink_position,
 )
-from tidegate.model.errors import TidegateError
+from tidegate.model.errors import SinkRefused, TidegateError
 from tidegate.model.left_out import LeftOut, without_key
-from tidegate.model.table import TableName
+from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.effects import TableAltered
 from tidegate.schema.state import SchemaState
 
@@ -52,6 +52,7 @@ class KeyedSink(SegmentSink[Written], WithOmissions):
     def __init__(self, held: Callable[[], AbstractContextManager[None]]) -> None:
         self._held = held
         self._state = SchemaState()
+        self._schema: tuple[SchemaState | None, str] = None, ""
         self._warned: set[str] = set()
         self._keyless: set[TableName] = set()
 
@@ -65,6 +66,12 @@ class KeyedSink(SegmentSink[Written], WithOmissions):
         self._keyless |= {step.table.name for step in steps if not step.table.handle_key}
         return [step for step in steps if step.table.handle_key]
 
+    def _schema_text(self, state: SchemaState) -> str:
+        """Return the JSON of a schema, which is made anew only when it is another one."""
+        if state is not self._schema[0]:
+            self._schema = state, state.to_json().decode()
+        return self._schema[1]
+
     def _warn_of(self, planned: PlannedDdl) -> None:
         """Log what a user has to know of a DDL that is done, each text once."""
         keyed = (
@@ -77,6 +84,14 @@ class KeyedSink(SegmentSink[Written], WithOmissions):
             if text and text not in self._warned:
                 self._warned.add(text)
                 logging.getLogger(type(self).__module__).warning("%s", text)
+
+
+def rows_gone(table: TableInfo, target: str) -> SinkRefused:
+    """Return the error of a recovered table, whose rows the target no longer has."""
+    return SinkRefused(
+        f"table {table.name} came back with rows that {target} does not have any more; begin a new changefeed with "
+        "them, or leave the DDL out by an event filter"
+    )
 
 
 def write_batches(changes: Changes, step: Rows, write: Callable[[Batch], tuple[int, int]]) -> Written:

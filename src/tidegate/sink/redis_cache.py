@@ -59,7 +59,7 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
 from tidegate.schema import effects
-from tidegate.sink.calls import calls_of, write_batches
+from tidegate.sink.calls import calls_of, rows_gone, write_batches
 from tidegate.sink.documents import (
     Change,
     Row,
@@ -412,10 +412,7 @@ def moves_of(planned: PlannedDdl, options: RedisOptions) -> Iterator[KeyMove]:
             case effects.PartitionExchanged():
                 yield from _exchanged(effect, time_zone)
             case effects.TableRecovered(table):
-                raise SinkRefused(
-                    f"table {table.name} came back with rows that Redis does not have any more; begin a new changefeed "
-                    "with them, or leave the DDL out by an event filter"
-                )
+                raise rows_gone(table, "Redis")
 
 
 def _entries(

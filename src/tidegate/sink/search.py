@@ -50,7 +50,7 @@ from tidegate.objectstore.failpoint import reach
 from tidegate.schema import effects
 from tidegate.schema.effects import Effect
 from tidegate.schema.state import SchemaState
-from tidegate.sink.calls import KeyedSink
+from tidegate.sink.calls import KeyedSink, rows_gone
 from tidegate.sink.documents import altered, as_columns, fields_of, inside, json_objects, last_changes, row_of_json
 from tidegate.sink.search_mapping import IndexRule, alias_of, document_id, field_name, index_name, mapping_of
 
@@ -130,10 +130,7 @@ class Follower:
                 case effects.PartitionExchanged():
                     yield from self._exchanged(effect)
                 case effects.TableRecovered(table):
-                    raise SinkRefused(
-                        f"table {table.name} came back with rows that the index does not have any more; begin a new "
-                        "changefeed with them, or leave the DDL out by an event filter"
-                    )
+                    raise rows_gone(table, "the index")
 
     def ensure(self, table: TableInfo) -> Iterator[Filling]:
         """Give a table an index of its mapping, filled from another one that it has."""
@@ -392,7 +389,6 @@ class SearchSink(KeyedSink):
         self._epoch = self._made = 0
         self._checkpoint_ts = 0
         self._indexes: Indexes = {}
-        self._schema: tuple[SchemaState | None, str] = (None, "")
         self._tasks: Tasks | None = None
 
     def recover(self) -> SinkPosition:
@@ -434,10 +430,8 @@ class SearchSink(KeyedSink):
     def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  the indexes have them
         position = SinkPosition(planned.checkpoint, planned.state)
         reach("search/before-advance")
-        if planned.state is not self._schema[0]:
-            self._schema = planned.state, planned.state.to_json().decode()
-        indexes = tuple(self._indexes.values())
-        self.store.keep(PublishedIndexes(self._epoch, planned.checkpoint, self._schema[1], indexes))
+        schema, indexes = self._schema_text(planned.state), tuple(self._indexes.values())
+        self.store.keep(PublishedIndexes(self._epoch, planned.checkpoint, schema, indexes))
         self._checkpoint_ts, self._state = planned.checkpoint.ts, planned.state
         return position
 

@@ -46,7 +46,7 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
 from tidegate.schema import effects
 from tidegate.schema.state import SchemaState
-from tidegate.sink.calls import KeyedSink
+from tidegate.sink.calls import KeyedSink, rows_gone
 from tidegate.sink.documents import Row, altered, as_columns, inside, last_changes
 from tidegate.sink.row_id import RawText
 
@@ -154,12 +154,12 @@ class SqliteSink(KeyedSink):
         self._state = planned.after
 
     def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  the file has them
-        published = SqliteProgress(planned.checkpoint, planned.state.to_json().decode())
+        published = SqliteProgress(planned.checkpoint, self._schema_text(planned.state))
         with self._file.transaction() as connection:
             body = encode_state(StateKind.CHECKPOINT, published).decode()
             connection.execute(f"UPDATE {FEED} SET published = ?", (body,))
         self._state = planned.state
-        return published.position
+        return SinkPosition(planned.checkpoint, planned.state)
 
 
 def write_segment(file: SqliteFile, changes: Changes, segment: Segment) -> Written:
@@ -183,12 +183,10 @@ def _write_batch(connection: sqlite3.Connection, table: TableInfo, batch: Batch)
         typed = converted(batch, typed_batch)
         last = last_changes(table, typed, tuple)
         columns, key = _named(table, [field.name for field in typed.fields]), _named(table, table.handle_key)
-        gone = ([*map(_stored, key, name)] for name, row in zip(last.keys, last.rows, strict=True) if row is None)
-        connection.executemany(_delete(table), gone)
-        comes = (
-            [*map(_stored, columns, (values[row] for values in last.columns))] for row in last.rows if row is not None
-        )
-        connection.executemany(_upsert(table, columns), comes)
+        gone = (name for name, row in zip(last.keys, last.rows, strict=True) if row is None)
+        connection.executemany(_delete(table), _stored(key, gone))
+        comes = ([values[row] for values in last.columns] for row in last.rows if row is not None)
+        connection.executemany(_upsert(table, columns), _stored(columns, comes))
     except (TidegateError, sqlite3.DataError, sqlite3.IntegrityError, OverflowError) as error:
         refused = error if isinstance(error, TidegateError) else SinkRefused(f"table {table.name}: {error}")
         raise refused.at(table=str(table.name), commit_ts=batch.commit_ts[0].as_py()) from error
@@ -233,10 +231,7 @@ def _follow(connection: sqlite3.Connection, effect: effects.Effect, ddl: TableCh
             _publish(connection, new_other)
             _publish(connection, new)
         case effects.TableRecovered(table):
-            raise SinkRefused(
-                f"table {table.name} came back with rows that the file does not have any more; begin a new changefeed "
-                "with them, or leave the DDL out by an event filter"
-            )
+            raise rows_gone(table, "the file")
 
 
 def _position(connection: sqlite3.Connection) -> Position:
@@ -297,8 +292,8 @@ def _fill(connection: sqlite3.Connection, table: TableInfo, rows: Iterable[Row])
     beside, columns = _beside(table), _columns(table)
     _make(connection, beside)
     if table.handle_key:
-        stored = ([_stored(column, row[column.name]) for column in columns] for row in rows)
-        connection.executemany(_upsert(beside, columns), stored)
+        values = ([row[column.name] for column in columns] for row in rows)
+        connection.executemany(_upsert(beside, columns), _stored(columns, values))
 
 
 def _publish(connection: sqlite3.Connection, table: TableInfo) -> None:
@@ -353,8 +348,16 @@ def _is_digits(column: ColumnInfo) -> bool:
     return column.type.code is T.BIT or (column.type.code is T.LONGLONG and column.type.unsigned)
 
 
-def _stored(column: ColumnInfo, value: Any) -> Any:
-    return str(value) if value is not None and _is_digits(column) else value
+def _stored(columns: Sequence[ColumnInfo], rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    digits = [at for at, column in enumerate(columns) if _is_digits(column)]
+    for row in rows:
+        if not digits:
+            yield row
+            continue
+        values = list(row)
+        for at in digits:
+            values[at] = None if row[at] is None else str(row[at])
+        yield values
 
 
 def _loaded(column: ColumnInfo, value: Any) -> Value:

@@ -61,7 +61,7 @@ from tidegate.sink.sql.ddl_task import DdlTask, task_of
 
 
 class Computes(Enum):
-    """Who computes the values of a column that changes."""
+    """The side that computes the values of a column that changes."""
 
     TARGET = "the target"
     HERE = "Tidegate"
