@@ -1,6 +1,6 @@
 """The places where a process may be made to die, and how a test arms them.
 
-    tidegate.objectstore.failpoint   reach(place), in the code of source and sink; the environment variable
+    tidegate.objectstore.failpoint   failpoint(name), in the code of source and sink; the environment variable
     this module                     every place by name, and `armed` for tests in one process
 
 A place stands where the state on disk differs from the one before it, or where only memory does: a crash at each of
@@ -175,7 +175,7 @@ ALL: Final = {
 
 @contextmanager
 def armed(deeds: Mapping[str, Callable[[], None]]) -> Iterator[None]:
-    """`reach(place)` calls what `deeds` has for it, in this process, until the block ends."""
+    """`failpoint(name)` calls what `deeds` has for it, in this process, until the block ends."""
     unknown = sorted(deeds.keys() - ALL.keys())
     assert not unknown, unknown
     before = failpoint.arm(deeds)

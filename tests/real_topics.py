@@ -17,7 +17,7 @@ import numpy as np
 
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.stream import decode
-from tidegate.engine.change import Place, PlacedDdl, ordered_ddls
+from tidegate.engine.change import EventPosition, SourceDdl, ordered_ddls
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
@@ -55,12 +55,12 @@ _DDL: Final = {"open-protocol": ("key", b'"t":2'), "canal-json": ("value", b'"is
 
 
 @cache
-def ddls_of(topic: str) -> tuple[PlacedDdl, ...]:
+def ddls_of(topic: str) -> tuple[SourceDdl, ...]:
     """The DDLs of a topic, each once and in their order, as a changefeed takes them."""
     return tuple(ordered_ddls(_placed(topic)))
 
 
-def _placed(topic: str) -> Iterator[PlacedDdl]:
+def _placed(topic: str) -> Iterator[SourceDdl]:
     path, protocol = TOPICS[topic]
     member, sign = _DDL[protocol]
     with gzip.open(path) as lines:
@@ -68,10 +68,10 @@ def _placed(topic: str) -> Iterator[PlacedDdl]:
             if sign not in b64decode(line[member] or ""):
                 continue
             key, value = (None if line[part] is None else b64decode(line[part]) for part in ("key", "value"))
-            place = Place(line["topic"], line["partition"], line["offset"])
+            place = EventPosition(line["topic"], line["partition"], line["offset"])
             for event in decode(key, value or b"", DecodeOptions(protocol=protocol)):
                 if isinstance(event, Ddl):
-                    yield PlacedDdl(place, event)
+                    yield SourceDdl(place, event)
 
 
 @cache

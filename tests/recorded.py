@@ -22,7 +22,7 @@ from tidegate.changelog.source import BatchLoop, Message
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.stream import read_frames
-from tidegate.engine.change import Place
+from tidegate.engine.change import EventPosition
 from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import Tasks
 from tidegate.model.event import Resolved
@@ -122,7 +122,7 @@ class RecordedLanding(BatchLoop):
         self._tasks = tasks
         self._state = self._claim()
 
-    def bodies(self, places: Collection[Place]) -> dict[Place, Message]:
+    def bodies(self, places: Collection[EventPosition]) -> dict[EventPosition, Message]:
         """Return the messages at `places`."""
         found = {at: self.messages[at.partition][at.offset] for at in places}
         return {at: (one.key, one.value) for at, one in found.items()}

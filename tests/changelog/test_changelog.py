@@ -11,7 +11,7 @@ import pytest
 from tests.source.kit import OPEN, TOPIC, begin, ddl, insert, land_batch, manifest, open_message, recording, resolved
 from tidegate.changelog.changelog import Changelog
 from tidegate.changelog.files import LANDED_SCHEMA, groups_of
-from tidegate.engine.change import Place
+from tidegate.engine.change import EventPosition
 from tidegate.model.errors import ChangelogBroken, Retry
 from tidegate.model.event import Field
 from tidegate.model.table import TableName
@@ -182,7 +182,7 @@ def test_dead_letters_come_back_whole(uri):
 
     (letter,) = read(uri).dead_letters()
 
-    assert (letter.place, letter.raw_key, letter.raw_value) == (Place(TOPIC, 0, 0), b"k", None)
+    assert (letter.position, letter.raw_key, letter.raw_value) == (EventPosition(TOPIC, 0, 0), b"k", None)
     assert letter.error_code == "CDC:ErrDecodeFailed"
 
 

@@ -7,7 +7,7 @@ from tests.source.kit import TOPIC, TS, begin, ddl, insert, land_batch, open_mes
 from tidegate.changelog import changelog as module
 from tidegate.changelog.changelog import Changelog, ChangelogTrim, append, newest
 from tidegate.changelog.files import DEAD, REFUSED, REPLAYED, ControlFiles
-from tidegate.engine.change import DeadLetter, Place, PlacedDdl
+from tidegate.engine.change import DeadLetter, EventPosition, SourceDdl
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.retention import changelog_bound
 from tidegate.model.errors import Fenced
@@ -177,8 +177,10 @@ def test_ddls_and_letters_have_files_of_their_own(uri):
     """A DDL is taken out of the changelog without reading the messages of letters, which may be large."""
     begin(uri)
     controls = ControlFiles(uri, 1 << 20)
-    placed = PlacedDdl(Place(TOPIC, 0, 1), Ddl(schema="s", table="t", query="CREATE TABLE t (a INT)", commit_ts=TS))
-    controls.add([placed], [(DEAD, DeadLetter(Place(TOPIC, 0, 0), "code", "why", 0, b"key", bytes(100_000)))])
+    placed = SourceDdl(
+        EventPosition(TOPIC, 0, 1), Ddl(schema="s", table="t", query="CREATE TABLE t (a INT)", commit_ts=TS)
+    )
+    controls.add([placed], [(DEAD, DeadLetter(EventPosition(TOPIC, 0, 0), "code", "why", 0, b"key", bytes(100_000)))])
     append(uri, controls.close(), rows=0, ddls=1)
 
     assert sorted((len(one.ddls), len(one.dead)) for one in read(uri).controls().values()) == [(0, 1), (1, 0)]
@@ -190,7 +192,9 @@ def test_refused_messages_stay_until_they_are_applied(uri, monkeypatch):
     begin(uri)
     for n in range(3):
         controls = ControlFiles(uri, 1 << 20)
-        controls.add((), [(REFUSED, DeadLetter(Place(TOPIC, 0, n), "code", "why", 0, b"key", b"value", TS + n))])
+        controls.add(
+            (), [(REFUSED, DeadLetter(EventPosition(TOPIC, 0, n), "code", "why", 0, b"key", b"value", TS + n))]
+        )
         append(uri, controls.close(), rows=0, ddls=0)
     before = read(uri).refused()
 
@@ -209,7 +213,7 @@ def test_replayed_letters_go(uri):
     controls = ControlFiles(uri, 1 << 20)
     controls.add((), [(REPLAYED, letter)])
     append(uri, controls.close(), rows=0, ddls=0)
-    assert letter.place == Place(TOPIC, 0, 0)
+    assert letter.position == EventPosition(TOPIC, 0, 0)
 
     assert tend(uri, 0).dropped == 1
     assert read(uri).dead_letters() == []

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.engine.change import (
+    EventPosition,
     Layout,
-    Place,
-    PlacedDdl,
+    SourceDdl,
     decode_layout,
     encode_layout,
     encode_row,
@@ -21,8 +21,10 @@ from tidegate.model.event import Ddl, Delete, Field, Insert, Update
 FIELDS = (Field("id", 3, 11, handle=True), Field("näme", 15, 64, "varchar"))
 
 
-def placed(partition: int, offset: int, ts: int, query: str, table: str = "t", *, seq: int = 0) -> PlacedDdl:
-    return PlacedDdl(Place("a", partition, offset, seq), Ddl(schema="s", table=table, query=query, commit_ts=ts))
+def placed(partition: int, offset: int, ts: int, query: str, table: str = "t", *, seq: int = 0) -> SourceDdl:
+    return SourceDdl(
+        EventPosition("a", partition, offset, seq), Ddl(schema="s", table=table, query=query, commit_ts=ts)
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,6 +92,6 @@ def test_ddls_of_one_ts_keep_their_arrival():
 
 def test_a_place_says_where():
     """A place reads as topic, partition and offset; that of a change log has none of them."""
-    assert str(Place("shop", 2, 7041, 3)) == "topic shop partition 2 offset 7041"
-    assert str(Place(seq=3)) == "event 3 of the change log"
-    assert Place(seq=2) < Place(seq=3) < Place("a", 0, 0)
+    assert str(EventPosition("shop", 2, 7041, 3)) == "topic shop partition 2 offset 7041"
+    assert str(EventPosition(seq=3)) == "event 3 of the change log"
+    assert EventPosition(seq=2) < EventPosition(seq=3) < EventPosition("a", 0, 0)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.test_plan import units
-from tidegate.engine.change import Layout, Place, PlacedDdl
+from tidegate.engine.change import EventPosition, Layout, SourceDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import EventRule, TableFilter
 from tidegate.engine.plan import Checkpoint, Landed, Round, plan_round
@@ -29,10 +29,10 @@ X, Y = (11, "x", "create table x (id int primary key, v int)"), (12, "y", "creat
 LAYOUT = Layout((Field("id", 3, handle=True),), ("id",))
 
 
-def placed(*ddls: tuple[int, str, str]) -> list[PlacedDdl]:
+def placed(*ddls: tuple[int, str, str]) -> list[SourceDdl]:
     """DDLs by (ts, table of schema s, text)."""
     return [
-        PlacedDdl(Place("topic", 0, at), Ddl(schema="s", table=table, query=query, commit_ts=ts))
+        SourceDdl(EventPosition("topic", 0, at), Ddl(schema="s", table=table, query=query, commit_ts=ts))
         for at, (ts, table, query) in enumerate(ddls)
     ]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.engine.change import Layout, Place, PlacedDdl
+from tidegate.engine.change import EventPosition, Layout, SourceDdl
 from tidegate.engine.plan import Alter, Checkpoint, Create, Exchange, Landed, Rows, Trim, plan_round
 from tidegate.model.errors import SchemaError
 from tidegate.model.event import Ddl, Field
@@ -12,9 +12,9 @@ from tidegate.schema.state import SchemaState
 CREATE = (10, "create table t (id int primary key, v int)")
 
 
-def placed(*ddls: tuple[int, str]) -> list[PlacedDdl]:
+def placed(*ddls: tuple[int, str]) -> list[SourceDdl]:
     return [
-        PlacedDdl(Place("x", 0, at), Ddl(schema="s", table="t", query=query, commit_ts=ts))
+        SourceDdl(EventPosition("x", 0, at), Ddl(schema="s", table="t", query=query, commit_ts=ts))
         for at, (ts, query) in enumerate(ddls)
     ]
 

@@ -12,7 +12,7 @@ import pytest
 from tests.engine.test_plan import landed, plan
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
-from tidegate.engine.change import Place, PlacedDdl, ordered_ddls
+from tidegate.engine.change import EventPosition, SourceDdl, ordered_ddls
 from tidegate.engine.plan import Checkpoint, Round, plan_round
 from tidegate.engine.segment import plan_segment
 from tidegate.model.event import Ddl, Event, Insert, Update
@@ -54,7 +54,7 @@ def segment(*ddls: tuple[int, str]) -> Round:
     for ts, query in ddls[:-1]:
         state, _ = apply_ddl(state, Ddl(schema="s", table="t", query=query, commit_ts=ts), 1)
     ts, query = ddls[-1]
-    last = PlacedDdl(Place("x", 0, 1), Ddl(schema="s", table="t", query=query, commit_ts=ts))
+    last = SourceDdl(EventPosition("x", 0, 1), Ddl(schema="s", table="t", query=query, commit_ts=ts))
     return plan_segment(state, Checkpoint(ddls[-2][0]), [last], ts, landed())
 
 
@@ -75,7 +75,9 @@ def test_which_changes_are_told(change: str, *, told: bool, how: Callable[..., R
 def test_a_change_log_is_as_it_was() -> None:
     """Rows of a change log are mounted here, so nothing is said; nor is it of a table that the filter leaves out."""
     ddls = [(10, CREATE[1].format("int")), (20, "alter table t modify v varchar(9)")]
-    log = [PlacedDdl(Place(seq=ts), Ddl(schema="s", table="t", query=query, commit_ts=ts)) for ts, query in ddls]
+    log = [
+        SourceDdl(EventPosition(seq=ts), Ddl(schema="s", table="t", query=query, commit_ts=ts)) for ts, query in ddls
+    ]
     assert plan_round(SchemaState(), Checkpoint(), log, 100, landed()).warnings == ()
     assert plan(*ddls, accept=lambda *_: False).warnings == ()
 
@@ -93,7 +95,9 @@ def test_a_real_ticdc(name: str, protocol: str) -> None:
     """Each NULL that the recording has where TiDB had none lies in a window that is told."""
     events = recorded(name, protocol)
     mine = [event for event in events if not isinstance(event, Ddl) or event.schema == "rc_shop"]
-    ddls = ordered_ddls(PlacedDdl(Place("x", 0, at), one) for at, one in enumerate(mine) if isinstance(one, Ddl))
+    ddls = ordered_ddls(
+        SourceDdl(EventPosition("x", 0, at), one) for at, one in enumerate(mine) if isinstance(one, Ddl)
+    )
     planned = plan_round(SchemaState(), Checkpoint(), ddls, max(one.ddl.commit_ts or 0 for one in ddls), landed())
     told = [re.search(r"table (\S+) column (\S+): .*\((\d+), (\d+)\]", warning) for warning in planned.warnings]
     windows = [(one[1], one[2], int(one[3]), int(one[4])) for one in told if one]

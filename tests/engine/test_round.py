@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.test_plan import CREATE, placed
-from tidegate.engine.change import PlacedDdl
+from tidegate.engine.change import SourceDdl
 from tidegate.engine.plan import Checkpoint, Landed, plan_round
 from tidegate.engine.ports import RoundLimit, RowRange, TableSpan
 from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_landed, raised
@@ -71,7 +71,7 @@ class Some:
 
 def test_engine_and_readers_plan_alike():
     """What has landed is planned as `plan_round` does, with its spans."""
-    ddls: list[PlacedDdl] = placed(CREATE)
+    ddls: list[SourceDdl] = placed(CREATE)
     state, at = SchemaState(), Checkpoint()
 
     planned = plan_landed(state, at, ddls, 100, Some(), rules=Planning(lambda *_: True))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.engine.change import Layout, Place, PlacedDdl
+from tidegate.engine.change import EventPosition, Layout, SourceDdl
 from tidegate.engine.filter import TableFilter, previous_name
 from tidegate.engine.plan import Checkpoint, Landed, Round
 from tidegate.engine.segment import plan_segment, segment_end
@@ -15,10 +15,10 @@ CREATE = (10, "create table t (id int primary key, v int)")
 LAYOUT = Layout((Field("id", 3, handle=True),), ("id",))
 
 
-def placed(*ddls: tuple[int, str] | tuple[int, str, str]) -> list[PlacedDdl]:
+def placed(*ddls: tuple[int, str] | tuple[int, str, str]) -> list[SourceDdl]:
     """DDLs of table s.t, or of the one that is named."""
     return [
-        PlacedDdl(Place("x", 0, at), Ddl(schema="s", table=(*table, "t")[0], query=query, commit_ts=ts))
+        SourceDdl(EventPosition("x", 0, at), Ddl(schema="s", table=(*table, "t")[0], query=query, commit_ts=ts))
         for at, (ts, query, *table) in enumerate(ddls)
     ]
 
@@ -133,7 +133,7 @@ def test_renames_know_the_old_name() -> None:
     """A RENAME is handed on with the name that its table had before."""
     found = segments(CREATE, (20, "alter table t rename to u"), (30, "rename table u to s.v"))
 
-    assert [one.placed.previous for segment in found for one in segment.planned_ddls] == [
+    assert [one.source_ddl.previous for segment in found for one in segment.planned_ddls] == [
         None,
         TableName("s", "t"),
         TableName("s", "u"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import EventRule
 from tidegate.engine.plan import Alter, Checkpoint, Create, Landed, Round, Rows, SkippedDdl, plan_round
@@ -20,7 +20,7 @@ class Lake:
     """Plans one round after the other."""
 
     def __init__(self, *rules: dict[str, tuple[str, ...]]) -> None:
-        self.at, self.state, self.seen = Checkpoint(), SchemaState(), list[PlacedDdl]()
+        self.at, self.state, self.seen = Checkpoint(), SchemaState(), list[SourceDdl]()
         self.filtered(*rules)
 
     def filtered(self, *rules: dict[str, tuple[str, ...]]) -> None:
@@ -34,7 +34,7 @@ class Lake:
         """The round up to a ts, with new DDLs (ts, table, text)."""
         for ts, table, query in ddls:
             ddl = Ddl(schema="s", table=table, query=query, commit_ts=ts)
-            self.seen.append(PlacedDdl(Place("x", 0, len(self.seen)), ddl, left_out))
+            self.seen.append(SourceDdl(EventPosition("x", 0, len(self.seen)), ddl, left_out))
         named = {TableName("s", name): span for name, span in spans.items()}
         landed = Landed(named, lambda *_: (), lambda *_: True, self.drops)
         planned = plan_round(self.state, self.at, self.seen, upto, landed)

@@ -17,7 +17,7 @@ from typing import Final
 import psutil
 
 from tests.e2e.rig import Running, running
-from tidegate.objectstore.failpoint import DEEDS_VARIABLE, DIRECTORY_VARIABLE
+from tidegate.objectstore.failpoint import DIRECTORY_VARIABLE, VARIABLE
 
 LIFE_S: Final = 480.0
 POLL_S: Final = 0.02
@@ -78,7 +78,7 @@ VICTIMS: Final[tuple[Victim, ...]] = (driver, jvm, group, worker)
 def armed_processes(deeds: Sequence[str], shared: Path) -> Iterator[None]:
     """Processes started in the block have `deeds`, each done once among those that share the directory."""
     shared.mkdir(exist_ok=True)
-    variables = {DEEDS_VARIABLE: ",".join(deeds), DIRECTORY_VARIABLE: str(shared)}
+    variables = {VARIABLE: ",".join(deeds), DIRECTORY_VARIABLE: str(shared)}
     os.environ.update(variables)
     try:
         yield

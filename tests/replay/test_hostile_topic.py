@@ -51,7 +51,7 @@ def test_skip(tmp_path: Path, protocol: str, compression: str) -> None:
             checkpoint = stage.round(end)
 
     stage.log.refresh()
-    letters = {letter.place.offset: letter for letter in stage.log.dead_letters()}
+    letters = {letter.position.offset: letter for letter in stage.log.dead_letters()}
     assert {at: given.bad.get(at) for at in letters} == given.bad
     for at, letter in letters.items():
         assert letter.error_code in KINDS[given.bad[at]].codes, (given.bad[at], letter.error)
@@ -144,7 +144,7 @@ def test_into_a_topic(tmp_path: Path, protocol: str, into: str) -> None:
 
     done = run_here(source, topics.sink(), tasks=LocalTasks(pickles=False))
 
-    letters = {letter.place.offset: letter for letter in source.changelog.dead_letters()}
+    letters = {letter.position.offset: letter for letter in source.changelog.dead_letters()}
     lost = {at for at, name in given.bad.items() if DDL in KINDS[name].codes and protocol == "canal-json"}
     fits = {at for at, name in given.bad.items() if KINDS[name].in_lakes_alone} - lost
     assert set(letters) == set(given.bad) - fits

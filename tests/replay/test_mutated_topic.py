@@ -43,7 +43,7 @@ def played(root: Path, given: Topic, **mode: str) -> dict[int, DeadLetter]:
     assert stage.landing.exception() is None
     assert stage.round() >= given.ts
     stage.log.refresh()
-    return {letter.place.offset: letter for letter in stage.log.dead_letters()}
+    return {letter.position.offset: letter for letter in stage.log.dead_letters()}
 
 
 def lacking(lake: Lake, given: Topic) -> dict[str, set[int]]:
@@ -111,7 +111,7 @@ def test_into_other_targets(tmp_path: Path, protocol: str, target: str) -> None:
         done = run_here(source, sink, tasks=LocalTasks(pickles=False))
         assert done.checkpoint_ts >= given.ts, seed
         source.changelog.refresh()
-        assert {letter.place.offset for letter in source.changelog.dead_letters()} - set(given.bad) <= DDLS, seed
+        assert {letter.position.offset for letter in source.changelog.dead_letters()} - set(given.bad) <= DDLS, seed
 
 
 def no_columns(message: Message) -> None:

@@ -9,7 +9,7 @@ from tests.replay.hostile import TABLES, Topic, differences, topic
 from tests.replay.hostile_kinds import written
 from tests.replay.stage import Stage
 from tidegate.cli.main import main
-from tidegate.engine.change import Place
+from tidegate.engine.change import EventPosition
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, SchemaError, SqlError, UnsupportedError
 from tidegate.model.event import Ddl, Resolved
@@ -30,14 +30,14 @@ def begun(root: Path, given: Topic, **how: bool) -> Stage:
 
 def states(lake: Path, checkpoint_ts: int = 0) -> list[tuple[int, str]]:
     """What `dlq list` would show."""
-    return [(letter.place.offset, state) for letter, state in listed(opened_changelog(str(lake)), checkpoint_ts)]
+    return [(letter.position.offset, state) for letter, state in listed(opened_changelog(str(lake)), checkpoint_ts)]
 
 
 def test_replay_with_bytes_that_do_not_fit_either(tmp_path: Path) -> None:
     """The feed halts there again, and skipping still leads on; then the letter is what was replayed."""
     given = topic("canal-json", 1, 3, [UNFIT])
     ((offset, ((_, right), row)),) = given.right.items()
-    place, lake = Place("shop", 0, offset), str(tmp_path)
+    place, lake = EventPosition("shop", 0, offset), str(tmp_path)
     with pytest.raises(SchemaError, match=f"dlq skip {lake} --at shop/0/{offset}"):
         begun(tmp_path, given).round()
     assert states(tmp_path) == [(offset, "refused")]
@@ -66,7 +66,7 @@ def test_replay_of_what_was_put_aside(tmp_path: Path) -> None:
     """A letter that is replayed in time with bytes that do not fit is a letter again; with the right ones, a row."""
     given = topic("canal-json", 1, 3, [UNFIT])
     ((offset, ((_, right), row)),) = given.right.items()
-    place, lake = Place("shop", 0, offset), str(tmp_path)
+    place, lake = EventPosition("shop", 0, offset), str(tmp_path)
     stage = begun(tmp_path, given, skips_dead=True)
     assert stage.engine.round(None), "the message is put aside"
     assert states(tmp_path) == [(offset, "dead")]
@@ -104,7 +104,7 @@ def test_a_ddl_goes_with_its_repeats(tmp_path: Path, *, skips: bool) -> None:
     if not skips:
         with pytest.raises(SqlError, match="dlq skip"):
             life().round()
-        skip(str(tmp_path), Place("shop", 0, offset), checkpoint_ts=0)
+        skip(str(tmp_path), EventPosition("shop", 0, offset), checkpoint_ts=0)
     assert life().round() == given.ts
     assert states(tmp_path) == [(offset, "dead")]
     assert differences(Lake(str(tmp_path)), given) == {}
@@ -118,7 +118,7 @@ def test_replay_of_a_ddl(tmp_path: Path) -> None:
         begun(tmp_path, given).round()
     ddl = Ddl(schema="s", table="t", query="ALTER TABLE t ADD COLUMN z INT", type=5, commit_ts=given.ts)
     _, value = written("canal-json", ddl)
-    done = replay(str(tmp_path), Place("shop", 0, offset), Bytes(value=value), checkpoint_ts=0)
+    done = replay(str(tmp_path), EventPosition("shop", 0, offset), Bytes(value=value), checkpoint_ts=0)
     assert (done.rows, done.ddls) == (0, 1)
     assert begun(tmp_path, given).round() == given.ts
     assert "z" in Lake(str(tmp_path)).arrow("s.t").column_names

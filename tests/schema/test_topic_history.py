@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.real_topics import TOPICS, ddls_of, truth
-from tidegate.engine.change import PlacedDdl
+from tidegate.engine.change import SourceDdl
 from tidegate.expr.tokens import quote_name
 from tidegate.model.event import Ddl
 from tidegate.model.table import ColumnInfo, TableInfo
@@ -20,7 +20,7 @@ LEFT_OUT = {"rc_ddl.t", "rc_ddl.t2"}
 VIEWS = "views carry no rows"
 
 
-def applied(state: SchemaState, placed: PlacedDdl, seq: int) -> SchemaState:
+def applied(state: SchemaState, placed: SourceDdl, seq: int) -> SchemaState:
     """The schema behind a DDL; every one of them changes something that is known."""
     after, effects = apply_ddl(state, placed.ddl, seq)
     unknown = [effect.reason for effect in effects if isinstance(effect, NoEffect) and "unknown" in effect.reason]

@@ -30,7 +30,7 @@ from tidegate.engine.progress import Progress
 from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import Fenced, TidegateError
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.server import running
 from tidegate.server.record import FeedId
 from tidegate.server.running import RunningFeed
@@ -202,15 +202,15 @@ class SharedCheckpoints(Checkpoints):
         if not self._begun:
             SharedCheckpoints.owner, self._begun = self, True
         self._check()
-        reach("start/recovered")
+        failpoint("start/recovered")
         return SharedCheckpoints.kept
 
     def save(self, saved: Saved) -> None:
         """Put it in place."""
-        reach("publish/before-snapshot")
+        failpoint("publish/before-snapshot")
         self._check()
         SharedCheckpoints.kept = saved
-        reach("publish/after-snapshot")
+        failpoint("publish/after-snapshot")
 
     def _check(self) -> None:
         if SharedCheckpoints.owner is not self:

@@ -12,19 +12,19 @@ import pytest
 import tidegate
 from tests.failpoint import ALL, PLACES, armed
 from tidegate.model.errors import ConfigError, SinkError
-from tidegate.objectstore.failpoint import arm, parse, reach
+from tidegate.objectstore.failpoint import arm, failpoint, parse_failpoints
 from tidegate.objectstore.stores import storing
 
 SRC = Path(tidegate.__file__).parent
 
 
 def reached_in_code() -> list[str]:
-    """What product code passes to `reach`."""
+    """What product code passes to `failpoint`."""
     found = []
     texts = {path: path.read_text() for path in SRC.glob("**/*.py")}
-    for path in (path for path, text in texts.items() if "reach(" in text):
+    for path in (path for path, text in texts.items() if "failpoint(" in text):
         for node in ast.walk(ast.parse(texts[path])):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "reach":
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "failpoint":
                 assert isinstance(node.args[0], ast.Constant), f"{path.name}:{node.lineno}: a literal name"
                 found.append(node.args[0].value)
     return found
@@ -42,41 +42,41 @@ def test_nothing_happens_unarmed() -> None:
     """A process without the variable passes every place."""
     before = arm(None)
     for place in PLACES:
-        reach(place)
+        failpoint(place)
     arm(before)
 
 
 @pytest.mark.parametrize(("text", "calls"), [("round/planned=error:EIO", 1), ("round/planned=error:EIO@3", 3)])
 def test_at_the_nth_time_once(text: str, calls: int) -> None:
     """A deed is done at the time that was asked for, and never again."""
-    with armed(parse(text)):
+    with armed(parse_failpoints(text)):
         for _ in range(calls - 1):
-            reach("round/planned")
+            failpoint("round/planned")
         with pytest.raises(OSError, match="round/planned"):
-            reach("round/planned")
-        reach("round/planned")
+            failpoint("round/planned")
+        failpoint("round/planned")
 
 
 def test_once_among_all_processes(tmp_path: Path) -> None:
     """What was done by one process that shares the directory is not done by the next."""
     text = "round/planned=error:SinkError"
-    with armed(parse(text, tmp_path)), pytest.raises(SinkError):
-        reach("round/planned")
-    with armed(parse(text, tmp_path)):
-        reach("round/planned")
+    with armed(parse_failpoints(text, tmp_path)), pytest.raises(SinkError):
+        failpoint("round/planned")
+    with armed(parse_failpoints(text, tmp_path)):
+        failpoint("round/planned")
 
 
 @pytest.mark.parametrize("text", ["round/planned", "round/planned=explode", "round/planned=pause", "=kill"])
 def test_what_does_not_read_is_said(text: str) -> None:
     """A value that does not parse stops the process at its start: a test that arms nothing would prove nothing."""
     with pytest.raises(ConfigError):
-        parse(text)
+        parse_failpoints(text)
 
 
 def test_killed_by_the_variable(tmp_path: Path) -> None:
     """The variable alone kills a process that reaches the place, with a signal that nothing can catch."""
-    code = "from tidegate.objectstore.failpoint import reach; "
-    code += "reach('round/planned'); reach('round/planned'); print('alive')"
+    code = "from tidegate.objectstore.failpoint import failpoint; "
+    code += "failpoint('round/planned'); failpoint('round/planned'); print('alive')"
     env = {**os.environ, "TIDEGATE_FAILPOINTS": "round/planned=kill@2", "TIDEGATE_FAILPOINTS_DIR": str(tmp_path)}
     first, second = (
         subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=False) for _ in range(2)

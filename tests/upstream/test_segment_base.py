@@ -129,7 +129,7 @@ def test_no_log_begins_in_the_middle_of_a_ddl(tmp_path: Path) -> None:
             with pytest.raises(EnvironmentFault, match="DDL job"):
                 begin_log(upstream.cluster.storage, tmp_path / "new")
 
-    upstream.cluster.reach = look
+    upstream.cluster.failpoint = look
     upstream.session.execute("ALTER TABLE a ADD INDEX (id)")
     busy = writer.low
     writer.write(empty=True)

@@ -87,7 +87,7 @@ from tidegate.changelog.files import (
     groups_of,
 )
 from tidegate.codec.options import DecodeOptions
-from tidegate.engine.change import CONTROL_SCHEMA, ROWS_SCHEMA, DeadLetter, Place, PlacedDdl, ordered_ddls
+from tidegate.engine.change import CONTROL_SCHEMA, ROWS_SCHEMA, DeadLetter, EventPosition, SourceDdl, ordered_ddls
 from tidegate.engine.frontier import Reached, Slowest, forward, frontier, larger, slowest
 from tidegate.engine.plan import identity
 from tidegate.model.errors import ChangelogBroken, ConfigError, Fenced, SinkRefused, SourceError
@@ -96,7 +96,7 @@ from tidegate.model.kept_state import StateKind, convert_state, stamped
 from tidegate.model.table import TableName
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Lifespans, cut_log, sweep
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import opened, read_file, store, stored_files
 
 PART: Final = "part"
@@ -181,9 +181,9 @@ def claim(uri: str, feed: str, decode: DecodeOptions | None, completed: Callable
         )
 
     create(uri)
-    reach("landing/before-claim")
+    failpoint("landing/before-claim")
     claimed = _commit_over(uri, next_state, (), "CLAIM")
-    reach("landing/after-claim")
+    failpoint("landing/after-claim")
     return claimed
 
 
@@ -207,12 +207,12 @@ def replace(uri: str, old: Sequence[LandedFile], new: Sequence[LandedFile], *, f
         floor = larger(floor, state.floor)
         state = msgspec.structs.replace(state, floor=floor, messages=0, rows=0, ddls=0, dead=0)
         removed = [deltalog.remove(stored[file.path], data_change=False) for file in old]
-        reach("trim/before-commit")
+        failpoint("trim/before-commit")
         try:
             _commit(uri, snapshot.version + 1, state, new, "UPKEEP", removed=removed)
         except deltalog.CommitConflict:
             continue
-        reach("trim/after-commit")
+        failpoint("trim/after-commit")
         return True
     return False
 
@@ -239,9 +239,9 @@ def commit_batch(
             raise fenced(uri, known.epoch, current.epoch)
         return msgspec.structs.replace(state, floor=current.floor)
 
-    reach("landing/before-commit")
+    failpoint("landing/before-commit")
     committed = _commit_over(uri, next_state, [file for report in reports for file in report.files], "LAND")
-    reach("landing/after-commit")
+    failpoint("landing/after-commit")
     return committed
 
 
@@ -291,9 +291,9 @@ def advance(known: State, reports: Sequence[TaskReport], *, order_by_offset: boo
 def _halted(
     known: State, reports: Sequence[TaskReport], positions: Mapping[str, Mapping[int, Reached]]
 ) -> tuple[Halt, ...]:
-    fresh = {report.halt.place: report.halt for report in reports if report.halt is not None}
+    fresh = {report.halt.position: report.halt for report in reports if report.halt is not None}
     old = {
-        halt.place: halt
+        halt.position: halt
         for halt in known.halted
         if positions.get(halt.topic, {}).get(halt.partition, Reached(0)).offset == halt.offset
     }
@@ -340,10 +340,10 @@ BODIES: Final = frozenset({"raw_key", "raw_value"})
 class ControlFile:
     """The content of one control file."""
 
-    ddls: tuple[PlacedDdl, ...]
+    ddls: tuple[SourceDdl, ...]
     dead: tuple[DeadLetter, ...]
     halted: tuple[DeadLetter, ...]
-    replayed: tuple[Place, ...]
+    replayed: tuple[EventPosition, ...]
     refused: tuple[DeadLetter, ...] = ()
 
 
@@ -357,19 +357,19 @@ def read_control(uri: str, path: str, *, bodies: bool = False) -> ControlFile:
         by_kind.setdefault(row["kind"], []).append(row)
     return ControlFile(
         ddls=tuple(
-            PlacedDdl(_place(row), _ddl(row), kind == LEFT_OUT)
+            SourceDdl(_position(row), _ddl(row), kind == LEFT_OUT)
             for kind in (DDL, LEFT_OUT)
             for row in by_kind.get(kind, ())
         ),
         dead=tuple(_letter(row) for row in by_kind.get(DEAD, ())),
         halted=tuple(_letter(row) for row in by_kind.get(HALT, ())),
-        replayed=tuple(_place(row) for row in by_kind.get(REPLAYED, ())),
+        replayed=tuple(_position(row) for row in by_kind.get(REPLAYED, ())),
         refused=tuple(_letter(row) for row in by_kind.get(REFUSED, ())),
     )
 
 
-def _place(row: dict[str, Any]) -> Place:
-    return Place(row["topic"] or "", row["partition"] or 0, row["offset"] or 0, row["seq"])
+def _position(row: dict[str, Any]) -> EventPosition:
+    return EventPosition(row["topic"] or "", row["partition"] or 0, row["offset"] or 0, row["seq"])
 
 
 def _ddl(row: dict[str, Any]) -> Ddl:
@@ -386,7 +386,7 @@ def _ddl(row: dict[str, Any]) -> Ddl:
 
 def _letter(row: dict[str, Any]) -> DeadLetter:
     return DeadLetter(
-        _place(row),
+        _position(row),
         row["error_code"],
         row["error"],
         row["error_offset"],
@@ -445,13 +445,13 @@ class Changelog:
         """Return the partition that holds the frontier back."""
         return slowest(self.state.positions)
 
-    def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
+    def ddls(self, after: int, upto: int) -> list[SourceDdl]:
         """Return each DDL with after <= commit_ts <= upto once, in order.
 
         Inclusive of `after`, because a DDL may arrive when its ts is resolved already; the caller knows which DDLs at
         `after` it has applied."""
-        seen = [placed for control in self.controls().values() for placed in control.ddls]
-        return ordered_ddls(placed for placed in seen if after <= (placed.ddl.commit_ts or 0) <= upto)
+        seen = [source_ddl for control in self.controls().values() for source_ddl in control.ddls]
+        return ordered_ddls(source_ddl for source_ddl in seen if after <= (source_ddl.ddl.commit_ts or 0) <= upto)
 
     def slice(self, after: int, upto: int) -> ChangeSlice:
         """Return the row changes with after < commit_ts <= upto."""
@@ -468,18 +468,18 @@ class Changelog:
 
     def dead_letters(self) -> list[DeadLetter]:
         """Messages that were skipped, by position, without those replayed since."""
-        replayed = {place for control in self.controls().values() for place in control.replayed}
-        letters = {letter.place: letter for control in self._with_bodies() for letter in control.dead}
-        return [letters[place] for place in sorted(letters) if place not in replayed]
+        replayed = {position for control in self.controls().values() for position in control.replayed}
+        letters = {letter.position: letter for control in self._with_bodies() for letter in control.dead}
+        return [letters[position] for position in sorted(letters) if position not in replayed]
 
     def refused(self) -> list[DeadLetter]:
         """Messages that a sink refused after they landed, by position, until they are skipped or replayed."""
-        return sorted((one for control in self._with_bodies() for one in control.refused), key=lambda one: one.place)
+        return sorted((one for control in self._with_bodies() for one in control.refused), key=lambda one: one.position)
 
     def halted(self) -> list[tuple[Halt, DeadLetter | None]]:
         """Return the positions at which the feed is halted, with the message if it was stored."""
-        kept = {letter.place: letter for control in self._with_bodies() for letter in control.halted}
-        return [(halt, kept.get(halt.place)) for halt in self.state.halted]
+        kept = {letter.position: letter for control in self._with_bodies() for letter in control.halted}
+        return [(halt, kept.get(halt.position)) for halt in self.state.halted]
 
     def files(self) -> list[LandedFile]:
         """Return the files that make up the changelog."""
@@ -637,7 +637,7 @@ class ChangelogTrim:
             for file in self._log.files()
             if file.part == "rows" and file.max_ts is not None and file.max_ts <= bound
         ]
-        left = _left(self._log.controls(), bound, {halt.place for halt in self._log.state.halted})
+        left = _left(self._log.controls(), bound, {halt.position for halt in self._log.state.halted})
         empty = [file for file, control in left.items() if control == NOTHING]
         small = [file for file in left if file not in empty and file.size_bytes <= SMALL_BYTES]
         small = small if len(small) > SMALL_FILES_MAX else []
@@ -717,18 +717,18 @@ def _folds(files: Sequence[LandedFile]) -> list[list[LandedFile]]:
 
 
 def _left(
-    controls: Mapping[LandedFile, ControlFile], bound: int, halts: Collection[Place]
+    controls: Mapping[LandedFile, ControlFile], bound: int, halts: Collection[EventPosition]
 ) -> dict[LandedFile, ControlFile]:
     """The part of each control file that is still needed. A mark "replayed" stays as long as any file has its dead
     letter, which is therefore removed first."""
-    replayed = {place for control in controls.values() for place in control.replayed}
-    letters = {letter.place for control in controls.values() for letter in control.dead}
+    replayed = {position for control in controls.values() for position in control.replayed}
+    letters = {letter.position for control in controls.values() for letter in control.dead}
     return {
         file: ControlFile(
-            ddls=tuple(placed for placed in control.ddls if (placed.ddl.commit_ts or 0) >= bound),
-            dead=tuple(letter for letter in control.dead if letter.place not in replayed),
-            halted=tuple(letter for letter in control.halted if letter.place in halts),
-            replayed=tuple(place for place in control.replayed if place in letters),
+            ddls=tuple(source_ddl for source_ddl in control.ddls if (source_ddl.ddl.commit_ts or 0) >= bound),
+            dead=tuple(letter for letter in control.dead if letter.position not in replayed),
+            halted=tuple(letter for letter in control.halted if letter.position in halts),
+            replayed=tuple(position for position in control.replayed if position in letters),
             refused=tuple(letter for letter in control.refused if (letter.commit_ts or 0) > bound),
         )
         for file, control in controls.items()
@@ -739,11 +739,11 @@ def rewritten(uri: str, controls: Sequence[tuple[LandedFile, ControlFile]]) -> t
     """Write the remaining entries of some control files as one file (more, if letters are large), not yet committed."""
     files = ControlFiles(uri, FOLD_FLUSH_BYTES)
     for file, control in controls:
-        left = {letter.place for letter in (*control.dead, *control.halted, *control.refused)}
+        left = {letter.position for letter in (*control.dead, *control.halted, *control.refused)}
         whole = read_control(uri, file.path, bodies=True) if left else control  # only the file has the messages
         kinds = ((DEAD, whole.dead), (HALT, whole.halted), (REFUSED, whole.refused))
-        letters = [(kind, letter) for kind, some in kinds for letter in some if letter.place in left]
-        marks = [(REPLAYED, DeadLetter(place, "", "", 0, None, None)) for place in control.replayed]
+        letters = [(kind, letter) for kind, some in kinds for letter in some if letter.position in left]
+        marks = [(REPLAYED, DeadLetter(position, "", "", 0, None, None)) for position in control.replayed]
         files.add(control.ddls, [*letters, *marks])
     return files.close()
 
@@ -753,13 +753,13 @@ NOTED_MAX: Final = 100
 """The most messages to keep of one error that ends a feed."""
 PUT_ASIDE_TRIES: Final = 5
 
-Instead = tuple[dict[TableName, pa.Table], Sequence[PlacedDdl]]
+Instead = tuple[dict[TableName, pa.Table], Sequence[SourceDdl]]
 
 
 def note(changelog: Changelog, letters: Sequence[DeadLetter]) -> None:
     """Store refused messages that are not stored yet."""
-    known = {letter.place for control in changelog.controls().values() for letter in control.refused}
-    fresh = [letter for letter in letters[:NOTED_MAX] if letter.place not in known]
+    known = {letter.position for control in changelog.controls().values() for letter in control.refused}
+    fresh = [letter for letter in letters[:NOTED_MAX] if letter.position not in known]
     if fresh:
         files = ControlFiles(changelog.uri, FLUSH_BYTES)
         files.add((), [(REFUSED, letter) for letter in fresh])
@@ -772,7 +772,7 @@ def put_aside(changelog: Changelog, letters: Sequence[DeadLetter], instead: Inst
     for _ in range(PUT_ASIDE_TRIES):
         changelog.refresh()
         old_rows = _holders(changelog, letters)
-        old_controls = _without(changelog, {letter.place for letter in letters})
+        old_controls = _without(changelog, {letter.position for letter in letters})
         if not old_rows and not any(left.ddls != control.ddls for _, control, left in old_controls):
             return False
         rows, controls = RowFiles(changelog.uri, flush_bytes=FLUSH_BYTES), ControlFiles(changelog.uri, FLUSH_BYTES)
@@ -811,34 +811,38 @@ def _read(uri: str, group: RowGroup) -> pa.Table:
 
 def _kept(rows: pa.Table, letters: Iterable[DeadLetter]) -> pa.Table:
     """The rows of other messages."""
-    for (topic, partition), some in groupby(sorted(one.place for one in letters), lambda at: (at.topic, at.partition)):
+    for (topic, partition), some in groupby(
+        sorted(one.position for one in letters), lambda at: (at.topic, at.partition)
+    ):
         here = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition))
         theirs: Any = pc.and_(here, pc.is_in(rows["offset"], pa.array([at.offset for at in some], pa.int64())))
         rows = rows.filter(pc.invert(pc.fill_null(theirs, fill_value=False)))
     return rows
 
 
-def _without(changelog: Changelog, places: Collection[Place]) -> list[tuple[LandedFile, ControlFile, ControlFile]]:
+def _without(
+    changelog: Changelog, positions: Collection[EventPosition]
+) -> list[tuple[LandedFile, ControlFile, ControlFile]]:
     """The control files with DDLs of the messages or marks about them, before and after their removal."""
     controls = changelog.controls()
     gone = {
         _ddl_key(one)
         for control in controls.values()
         for one in control.ddls
-        if Place(one.place.topic, one.place.partition, one.place.offset) in places
+        if EventPosition(one.position.topic, one.position.partition, one.position.offset) in positions
     }
     pairs = []
     for file, control in controls.items():
         left = changed(
             control,
             ddls=tuple(one for one in control.ddls if _ddl_key(one) not in gone),
-            replayed=tuple(place for place in control.replayed if place not in places),
-            refused=tuple(letter for letter in control.refused if letter.place not in places),
+            replayed=tuple(position for position in control.replayed if position not in positions),
+            refused=tuple(letter for letter in control.refused if letter.position not in positions),
         )
         if left != control:
             pairs.append((file, control, left))
     return pairs
 
 
-def _ddl_key(placed: PlacedDdl) -> tuple[int | None, str]:
-    return placed.ddl.commit_ts, identity(placed.ddl)
+def _ddl_key(source_ddl: SourceDdl) -> tuple[int | None, str]:
+    return source_ddl.ddl.commit_ts, identity(source_ddl.ddl)

@@ -60,9 +60,9 @@ from tidegate.engine.change import (
     Chunk,
     ChunkPart,
     DeadLetter,
+    EventPosition,
     Layout,
-    Place,
-    PlacedDdl,
+    SourceDdl,
     decode_layout,
     encode_layout,
     encode_row,
@@ -73,7 +73,7 @@ from tidegate.engine.ports import RowRange, TableSpan, converted
 from tidegate.model.event import Field, RowChange
 from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import TableName
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import opened, storing, writable
 
 
@@ -111,8 +111,8 @@ class Halt(msgspec.Struct, frozen=True):
     order: bool = False
 
     @property
-    def place(self) -> Place:
-        return Place(self.topic, self.partition, self.offset)
+    def position(self) -> EventPosition:
+        return EventPosition(self.topic, self.partition, self.offset)
 
 
 class TaskReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -290,14 +290,14 @@ class ControlFiles:
         self._files: list[LandedFile] = []
         self.ddls = self.dead = 0
 
-    def add(self, ddls: Iterable[PlacedDdl], letters: Iterable[tuple[str, DeadLetter]]) -> None:
+    def add(self, ddls: Iterable[SourceDdl], letters: Iterable[tuple[str, DeadLetter]]) -> None:
         """Buffer DDLs and (kind, letter) pairs."""
-        for placed in ddls:
-            ddl = placed.ddl
+        for source_ddl in ddls:
+            ddl = source_ddl.ddl
             self._rows.append(
                 {
-                    **_place_columns(placed.place),
-                    "kind": LEFT_OUT if placed.left_out else DDL,
+                    **_position_columns(source_ddl.position),
+                    "kind": LEFT_OUT if source_ddl.left_out else DDL,
                     "commit_ts": ddl.commit_ts,
                     "schema": ddl.schema,
                     "table": ddl.table,
@@ -311,7 +311,7 @@ class ControlFiles:
         for kind, letter in letters:
             self._letters.append(
                 {
-                    **_place_columns(letter.place),
+                    **_position_columns(letter.position),
                     "kind": kind,
                     "commit_ts": letter.commit_ts,
                     "error_code": letter.error_code,
@@ -341,18 +341,18 @@ class ControlFiles:
         self._rows, self._letters, self._held_bytes = [], [], 0
 
 
-def _place_columns(place: Place) -> dict[str, Any]:
-    message = (place.topic, place.partition, place.offset) if place.topic else (None, None, None)
-    return dict(zip(("topic", "partition", "offset", "seq"), (*message, place.seq), strict=True))
+def _position_columns(position: EventPosition) -> dict[str, Any]:
+    message = (position.topic, position.partition, position.offset) if position.topic else (None, None, None)
+    return dict(zip(("topic", "partition", "offset", "seq"), (*message, position.seq), strict=True))
 
 
 def _put(uri: str, part: str, sink: Any) -> tuple[str, int]:
     body = sink.getvalue()
     path = f"part={part}/{uuid.uuid4().hex}.parquet"
     with storing(uri):
-        reach("landing/before-file")
+        failpoint("landing/before-file")
         obstore.put(writable(uri), path, memoryview(body).cast("B"))
-    reach("landing/after-file")
+    failpoint("landing/after-file")
     return path, body.size
 
 
@@ -456,13 +456,13 @@ class RowColumns:
 def landed_batch(topic: str, partition: int, offsets: pa.Array, batch: Batch) -> pa.Table:
     """Return the rows of a batch as LANDED_SCHEMA; `offsets[i]` (int64) is the offset of message i of the chunk."""
     rows = batch.rows
-    place = {
+    position = {
         "topic": pa.repeat(pa.scalar(topic), rows),
         "partition": pa.repeat(pa.scalar(partition, pa.int32()), rows),
         "offset": offsets.take(batch.message),
         "seq": batch.seq,
     }
-    return _landed(place, batch)
+    return _landed(position, batch)
 
 
 def landed_part(part: ChunkPart) -> pa.Table:
@@ -471,11 +471,11 @@ def landed_part(part: ChunkPart) -> pa.Table:
     return _landed({**nulls, "seq": pa.array(part.numbers, pa.int32())}, part.batch)
 
 
-def _landed(place: Mapping[str, Any], batch: Batch) -> pa.Table:
+def _landed(position: Mapping[str, Any], batch: Batch) -> pa.Table:
     rows = batch.rows
     layout = msgspec.json.encode(Layout(batch.fields, batch.pk_names)).decode()
     columns = {
-        **place,
+        **position,
         "commit_ts": batch.commit_ts,
         "op": batch.op,
         "schema": pa.repeat(pa.scalar(batch.schema), rows),

@@ -29,7 +29,7 @@ import msgspec
 
 from tidegate.changelog.changelog import Changelog, ChangelogTrim, changelog_uri, fenced, note, put_aside
 from tidegate.changelog.files import ChangeSlice, State
-from tidegate.engine.change import DeadLetter, Place, PlacedDdl
+from tidegate.engine.change import DeadLetter, EventPosition, SourceDdl
 from tidegate.engine.ports import PartitionReached, Reading, Source, Tasks
 from tidegate.engine.retention import Limits, changelog_bound
 from tidegate.model.errors import (
@@ -108,8 +108,8 @@ class BatchLoop(ABC):
         """Return True if who writes the source has ended; False where it cannot tell."""
         return False
 
-    def bodies(self, places: Collection[Place]) -> Mapping[Place, Message]:  # noqa: ARG002
-        """Return the messages at `places` that the source still has; {} for a source without messages."""
+    def bodies(self, positions: Collection[EventPosition]) -> Mapping[EventPosition, Message]:  # noqa: ARG002
+        """Return the messages at `positions` that the source still has; {} for a source without messages."""
         return {}
 
     def reached(self) -> Sequence[PartitionReached] | None:
@@ -224,7 +224,7 @@ class ChangelogSource(Source):
     def definitions(self, ts: int) -> Sequence[TableInfo]:  # noqa: ARG002  tables land as DDLs
         return ()
 
-    def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
+    def ddls(self, after: int, upto: int) -> list[SourceDdl]:
         return self.changelog.ddls(after, upto)
 
     def changes(self, after: int, upto: int) -> ChangeSlice:
@@ -313,16 +313,16 @@ class LandedSource(ChangelogSource):
         Otherwise raises `error` with the ways out."""
         if not error.messages or not isinstance(error, SchemaError | InputError | EncodeError | SinkRefused):
             return False
-        places = {Place(*message[:3]): message[3] for message in error.messages}
-        bodies = self.landing.bodies(places)
+        positions = {EventPosition(*message[:3]): message[3] for message in error.messages}
+        bodies = self.landing.bodies(positions)
         letters = [
-            DeadLetter(at, error.code, str(error), 0, *bodies.get(at, (None, None)), ts) for at, ts in places.items()
+            DeadLetter(at, error.code, str(error), 0, *bodies.get(at, (None, None)), ts) for at, ts in positions.items()
         ]
         if self.landing.skips_dead:
             self._refused += len(letters)
             return put_aside(self.changelog, letters)
         note(self.changelog, letters)
-        first, home = letters[0].place, self.changelog.uri.removesuffix(changelog_uri(""))
+        first, home = letters[0].position, self.changelog.uri.removesuffix(changelog_uri(""))
         at = f"{first.topic}/{first.partition}/{first.offset}"
         more = f" ({len(letters) - 1} more messages like it, see `tidegate dlq list {home}`)" if letters[1:] else ""
         kind = type(error) if len(error.args) == 1 else PoisonMessage

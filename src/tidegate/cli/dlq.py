@@ -20,19 +20,19 @@ import click
 from tidegate.cli.framed import settings_of
 from tidegate.cli.say import say, say_json
 from tidegate.config.uri import place_of
-from tidegate.engine.change import DeadLetter, Place
+from tidegate.engine.change import DeadLetter, EventPosition
 from tidegate.engine.checkpoints import StateFiles, checkpoints_in
 from tidegate.model.errors import Fenced
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import latest
-from tidegate.source.kafka_messages import parse_place
+from tidegate.source.kafka_messages import parse_position
 from tidegate.source.kafka_replay import Bytes, base64_text, find, listed, opened_changelog, replay, skip
 
 PREVIEW_BYTES = 32
 HEX_WIDTH = 16
 
 PLACE = click.argument("home", metavar="PLACE")
-AT = click.option("--at", "place", required=True, metavar="TOPIC/PARTITION/OFFSET", help="The message.")
+AT = click.option("--at", "message", required=True, metavar="TOPIC/PARTITION/OFFSET", help="The message.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -54,8 +54,10 @@ def list_(home: str, *, as_json: bool) -> None:
     if not letters:
         click.echo("no dead letters")
     for letter, state in letters:
-        place = letter.place
-        say(f"{state:<7} {place.topic}/{place.partition}/{place.offset}   {letter.error_code}   {letter.error}")
+        position = letter.position
+        say(
+            f"{state:<7} {position.topic}/{position.partition}/{position.offset}   {letter.error_code}   {letter.error}"
+        )
         for name, body in (("key", letter.raw_key), ("value", letter.raw_value)):
             if body is not None:
                 shown = body[:PREVIEW_BYTES]
@@ -67,14 +69,14 @@ def list_(home: str, *, as_json: bool) -> None:
 @PLACE
 @AT
 @JSON
-def show(home: str, place: str, *, as_json: bool) -> None:
+def show(home: str, message: str, *, as_json: bool) -> None:
     """Show one message whole: why it cannot be decoded, and its bytes."""
     root = _root(home)
-    letter, state = find(opened_changelog(root), parse_place(place), _checkpoint_ts(root))
+    letter, state = find(opened_changelog(root), parse_position(message), _checkpoint_ts(root))
     if as_json:
         say_json(_fields(letter, state))
         return
-    say(f"{letter.place} ({state})")
+    say(f"{letter.position} ({state})")
     say(f"{letter.error_code} at byte {letter.error_offset}: {letter.error}")
     for name, body in (("key", letter.raw_key), ("value", letter.raw_value)):
         click.echo(f"{name}: none" if body is None else f"{name}: {len(body):,} bytes")
@@ -86,14 +88,14 @@ def show(home: str, place: str, *, as_json: bool) -> None:
 @dlq.command("skip")
 @PLACE
 @AT
-def skip_(home: str, place: str) -> None:
+def skip_(home: str, message: str) -> None:
     """Let a stopped feed skip the message that stopped it."""
     root = _root(home)
-    path = skip(root, parse_place(place), checkpoint_ts=_checkpoint_ts(root))
+    path = skip(root, parse_position(message), checkpoint_ts=_checkpoint_ts(root))
     if path is None:
-        click.echo(f"{place} is left out; start the feed again")
+        click.echo(f"{message} is left out; start the feed again")
         return
-    click.echo(f"{place} will be left out when the feed starts again (recorded in {path})")
+    click.echo(f"{message} will be left out when the feed starts again (recorded in {path})")
 
 
 @dlq.command("replay")
@@ -102,9 +104,9 @@ def skip_(home: str, place: str) -> None:
 @click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Bytes of the key.")
 @click.option("--value-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Bytes of the value.")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A decode option; may be repeated.")
-def replay_(home: str, place: str, key_file: Path | None, value_file: Path | None, settings: tuple[str, ...]) -> None:
+def replay_(home: str, message: str, key_file: Path | None, value_file: Path | None, settings: tuple[str, ...]) -> None:
     """Decode a message again, with other bytes or options, and append its rows."""
-    position, root = parse_place(place), _root(home)
+    position, root = parse_position(message), _root(home)
     instead = Bytes(
         key_file.read_bytes() if key_file else None,
         value_file.read_bytes() if value_file else None,
@@ -115,14 +117,14 @@ def replay_(home: str, place: str, key_file: Path | None, value_file: Path | Non
         done = replay(root, position, instead, checkpoint_ts=before)
         after = _checkpoint_ts(root)
     if done.resolution is not None:
-        click.echo(f"{place} reads well now; it will land when the feed starts again (recorded in {done.resolution})")
+        click.echo(f"{message} reads well now; it will land when the feed starts again (recorded in {done.resolution})")
         return
     if done.first_ts is not None and after >= done.first_ts:
         raise Fenced(
-            f"{place}: {done.rows} rows were appended, but a running feed moved the checkpoint to {after} and "
+            f"{message}: {done.rows} rows were appended, but a running feed moved the checkpoint to {after} and "
             "may have passed them. Update those rows upstream, and stop the feed before replaying"
         )
-    click.echo(f"{place}: {done.rows} rows and {done.ddls} DDLs were appended to the changelog")
+    click.echo(f"{message}: {done.rows} rows and {done.ddls} DDLs were appended to the changelog")
 
 
 def _root(home: str) -> str:
@@ -153,7 +155,7 @@ def _beside(root: str) -> StateFiles | None:
 
 
 def _fields(letter: DeadLetter, state: str) -> dict[str, object]:
-    position: Place = letter.place
+    position: EventPosition = letter.position
     return {
         "state": state,
         "topic": position.topic,

@@ -22,7 +22,7 @@ from tidegate.cli.framed import address
 from tidegate.cli.say import say, say_json
 from tidegate.codec import decode
 from tidegate.config.kafka import kafka_topics
-from tidegate.engine.change import OPS, Place, PlacedDdl, ordered_ddls
+from tidegate.engine.change import OPS, EventPosition, SourceDdl, ordered_ddls
 from tidegate.engine.frontier import larger
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Ddl, Resolved
@@ -46,7 +46,7 @@ class PartitionReport:
     resolved: int | None = None
     tables: dict[str, dict[str, int]] = field(default_factory=dict)
     rows_without_ts: int = 0
-    ddls: list[PlacedDdl] = field(default_factory=list)
+    ddls: list[SourceDdl] = field(default_factory=list)
     undecodable: int = 0
     first_error: str = ""
 
@@ -59,8 +59,8 @@ class TopicReport:
     cut: bool
 
     @property
-    def ddls(self) -> list[PlacedDdl]:
-        return ordered_ddls(placed for one in self.partitions for placed in one.ddls)
+    def ddls(self) -> list[SourceDdl]:
+        return ordered_ddls(source_ddl for one in self.partitions for source_ddl in one.ddls)
 
     @property
     def tables(self) -> dict[str, dict[str, int]]:
@@ -88,10 +88,10 @@ def inspect(source: KafkaTopics, limit: int) -> TopicReport:
     ]
     lows = {(one.topic, one.partition): one.low for one in reports}
     highs = {(one.topic, one.partition): one.high for one in reports}
-    counts = {place: end - lows[place] for place, end in share(lows, highs, limit).items()}
+    counts = {partition: end - lows[partition] for partition, end in share(lows, highs, limit).items()}
     for one in reports:
         one.begin = one.high - counts[one.topic, one.partition]
-        for chunk in fetch_range(source, Place(one.topic, one.partition, one.begin), one.high):
+        for chunk in fetch_range(source, EventPosition(one.topic, one.partition, one.begin), one.high):
             for message in chunk:
                 _note(one, message, source)
     return TopicReport(tuple(reports), any(one.begin > one.low for one in reports))
@@ -110,7 +110,7 @@ def _note(report: PartitionReport, message: TopicMessage, source: KafkaTopics) -
             case Resolved(ts):
                 report.resolved = larger(report.resolved, ts)
             case Ddl():
-                report.ddls.append(PlacedDdl(Place(report.topic, report.partition, message.offset, seq), event))
+                report.ddls.append(SourceDdl(EventPosition(report.topic, report.partition, message.offset, seq), event))
             case row:
                 ops = report.tables.setdefault(qualified(row.schema, row.table), {})
                 op = OPS[type(row).__name__]
@@ -142,15 +142,15 @@ def as_json(report: TopicReport, *, now_ms: int) -> Mapping[str, object]:
         "rows": report.tables,
         "ddls": [
             {
-                "commit_ts": placed.ddl.commit_ts,
-                "schema": placed.ddl.schema,
-                "table": placed.ddl.table,
-                "query": placed.ddl.query,
-                "topic": placed.place.topic,
-                "partition": placed.place.partition,
-                "offset": placed.place.offset,
+                "commit_ts": source_ddl.ddl.commit_ts,
+                "schema": source_ddl.ddl.schema,
+                "table": source_ddl.ddl.table,
+                "query": source_ddl.ddl.query,
+                "topic": source_ddl.position.topic,
+                "partition": source_ddl.position.partition,
+                "offset": source_ddl.position.offset,
             }
-            for placed in report.ddls
+            for source_ddl in report.ddls
         ],
     }
 
@@ -210,9 +210,9 @@ def _show_ddls(report: TopicReport) -> None:
     if not ddls:
         return
     click.echo(f"{len(ddls)} DDLs")
-    for placed in ddls:
-        query = " ".join(placed.ddl.query.split())
-        say(f"  {placed.ddl.commit_ts}   {query[:QUERY_WIDTH]}{'…' if len(query) > QUERY_WIDTH else ''}")
+    for source_ddl in ddls:
+        query = " ".join(source_ddl.ddl.query.split())
+        say(f"  {source_ddl.ddl.commit_ts}   {query[:QUERY_WIDTH]}{'…' if len(query) > QUERY_WIDTH else ''}")
 
 
 def _age(ms: int) -> str:

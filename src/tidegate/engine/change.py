@@ -43,7 +43,7 @@ from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import TableName
 
 IMAGE: Final = pa.list_(pa.field("item", pa.binary()))
-PLACE_FIELDS: Final = [
+POSITION_FIELDS: Final = [
     pa.field("topic", pa.string()),
     pa.field("partition", pa.int32()),
     pa.field("offset", pa.int64()),
@@ -52,7 +52,7 @@ PLACE_FIELDS: Final = [
 
 ROWS_SCHEMA: Final = pa.schema(
     [
-        *PLACE_FIELDS,
+        *POSITION_FIELDS,
         pa.field("commit_ts", pa.int64()),
         pa.field("op", pa.string()),
         pa.field("schema", pa.string()),
@@ -67,7 +67,7 @@ ROWS_SCHEMA: Final = pa.schema(
 
 CONTROL_SCHEMA: Final = pa.schema(
     [
-        *PLACE_FIELDS,
+        *POSITION_FIELDS,
         pa.field("kind", pa.string()),
         pa.field("commit_ts", pa.int64()),
         pa.field("schema", pa.string()),
@@ -88,7 +88,7 @@ CONTROL_SCHEMA: Final = pa.schema(
 OPS: Final = {"Insert": "I", "Update": "U", "Delete": "D"}
 
 
-class Place(msgspec.Struct, frozen=True, order=True):
+class EventPosition(msgspec.Struct, frozen=True, order=True):
     """The position of an event: its message, and its number within the message. A change log has no messages: no topic,
     and `seq` is the event's number among those that were read with it."""
 
@@ -103,13 +103,13 @@ class Place(msgspec.Struct, frozen=True, order=True):
         return f"topic {self.topic} partition {self.partition} offset {self.offset}"
 
 
-class PlacedDdl(msgspec.Struct, frozen=True):
+class SourceDdl(msgspec.Struct, frozen=True):
     """A DDL with the position where it was first read. `left_out` is set for a DDL that the source filters out, by its
     transaction or, in bdr-mode, by its cluster.
 
     `previous` is the table's earlier name, where source or schema know it; it decides the DDL's topic."""
 
-    place: Place
+    position: EventPosition
     ddl: Ddl
     left_out: bool = False
     previous: TableName | None = None
@@ -119,7 +119,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
     """A message that could not be decoded, with the error. `commit_ts` is set for a row that a sink refused after it
     landed."""
 
-    place: Place
+    position: EventPosition
     error_code: str
     error: str
     error_offset: int
@@ -213,14 +213,14 @@ def _image(values: Values | None) -> list[bytes | None] | None:
     return None if values is None else [encode_value(value) for value in values]
 
 
-def ordered_ddls(seen: Iterable[PlacedDdl]) -> list[PlacedDdl]:
+def ordered_ddls(seen: Iterable[SourceDdl]) -> list[SourceDdl]:
     """Return each DDL once, by (commit_ts, arrival order).
 
     Identity is (commit_ts, schema, table, query): partitions repeat a DDL, restarts send it again.  DDLs that share
     a commit_ts keep the order in which the lowest place of each arrived within one partition.
     """
-    first: dict[tuple[int | None, str, str, str], PlacedDdl] = {}
-    for placed in sorted(seen, key=lambda one: one.place):
-        ddl = placed.ddl
-        first.setdefault((ddl.commit_ts, ddl.schema, ddl.table, ddl.query), placed)
-    return sorted(first.values(), key=lambda one: (one.ddl.commit_ts or 0, one.place))
+    first: dict[tuple[int | None, str, str, str], SourceDdl] = {}
+    for source_ddl in sorted(seen, key=lambda one: one.position):
+        ddl = source_ddl.ddl
+        first.setdefault((ddl.commit_ts, ddl.schema, ddl.table, ddl.query), source_ddl)
+    return sorted(first.values(), key=lambda one: (one.ddl.commit_ts or 0, one.position))

@@ -84,7 +84,7 @@ from tidegate.model.errors import EncodeError, Fenced, Overtaken, SourceBehind, 
 from tidegate.model.left_out import LeftOut
 from tidegate.model.path_counts import PathCounts
 from tidegate.model.tso import physical_ms, to_datetime
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import STORE_ERRORS, first_line, store_error
 from tidegate.schema.state import SchemaState
 
@@ -217,11 +217,11 @@ class Meter:
         now_s = time.monotonic()
         silent = []
         for one in partitions:
-            place = one.topic, one.partition
-            if place not in self.moved or self.moved[place][0] != one.resolved_ts:
-                self.moved[place] = one.resolved_ts, now_s
+            partition = one.topic, one.partition
+            if partition not in self.moved or self.moved[partition][0] != one.resolved_ts:
+                self.moved[partition] = one.resolved_ts, now_s
             read = one.high is not None and one.offset >= one.high
-            if read and now_s - self.moved[place][1] >= self.silent_after_s:
+            if read and now_s - self.moved[partition][1] >= self.silent_after_s:
                 silent.append(one)
         if silent and len(silent) == len(partitions):
             self.warn(f"no partition has brought a resolved ts for {self.silent_after_s:.0f} s: does TiCDC run?")
@@ -580,10 +580,10 @@ class Engine:
         if isinstance(self.sink, WithAdmission):
             self.sink.admit(planned)
         self.meter.working(planned)
-        reach("round/planned")
+        failpoint("round/planned")
         with self.meter.timed("write"):
             results = self.outage.retrying(partial(self.apply, planned, changes))  # 6 route, 7 write
-        reach("round/applied")
+        failpoint("round/applied")
         self.floor = raised(self.floor, (result.ahead for result in results))
         if not is_whole(planned.checkpoint.ts, self.floor):
             return
@@ -592,7 +592,7 @@ class Engine:
                 with self.meter.timed("ddl"):
                     self.outage.retrying(partial(cast("SegmentSink[Any]", self.sink).ddl, ddl))
             except EncodeError as unsayable:
-                raise refusal(unsayable, ddl.ddl, ddl.placed.place) from None
+                raise refusal(unsayable, ddl.ddl, ddl.source_ddl.position) from None
         self.advance(planned, results)  # 8 advance
         if self.sink.flush_policy.rests:
             rest = rest_s(self.published_s - begun_s, planned.rows, self.sink.flush_policy.flush_s)

@@ -45,7 +45,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from tidegate.engine.change import Layout, Place, PlacedDdl
+from tidegate.engine.change import EventPosition, Layout, SourceDdl
 from tidegate.engine.filter import previous_name
 from tidegate.expr.change import depends_on_zone
 from tidegate.model.errors import InputError, RenameRefused, RowsLackDdl, SchemaError, SinkRefused, TidegateError
@@ -350,9 +350,9 @@ def _bounds(old: TableInfo | None, new: TableInfo) -> Iterator[str]:
             yield f"partition {one.name}"
 
 
-def null_warnings(ddl: Ddl, place: Place | None, found: Iterable[Effect]) -> Iterator[str]:
+def null_warnings(ddl: Ddl, position: EventPosition | None, found: Iterable[Effect]) -> Iterator[str]:
     """Return the warnings about a DDL of a message or a file."""
-    if place is None or not place.topic:
+    if position is None or not position.topic:
         return
     for effect in found:
         if not isinstance(effect, TableAltered):
@@ -458,7 +458,7 @@ class PlannedDdl:
     """A DDL for a sink with barrier ALL: the schema before and after it, and its effects on tables; `number` counts the
     DDLs of its ts from 1. If the schema cannot follow it, `error` is set and there are no effects."""
 
-    placed: PlacedDdl
+    source_ddl: SourceDdl
     number: int
     before: SchemaState
     after: SchemaState
@@ -467,7 +467,7 @@ class PlannedDdl:
 
     @property
     def ddl(self) -> Ddl:
-        return self.placed.ddl
+        return self.source_ddl.ddl
 
     @property
     def commit_ts(self) -> int:
@@ -485,16 +485,16 @@ class PlannedDdl:
     def refused(self, error: TidegateError) -> SinkRefused:
         """Return the error of a sink that must apply the effects of the DDL, and cannot because of `error`."""
         refused = SinkRefused(f"DDL {self.ddl.query[:500]!r} cannot be followed: {error}")
-        return refusal(refused.at(table=self.table, commit_ts=self.commit_ts), self.ddl, self.placed.place)
+        return refusal(refused.at(table=self.table, commit_ts=self.commit_ts), self.ddl, self.source_ddl.position)
 
 
-def plan_ddl(state: SchemaState, placed: PlacedDdl, number: int = 1) -> PlannedDdl:
+def plan_ddl(state: SchemaState, source_ddl: SourceDdl, number: int = 1) -> PlannedDdl:
     """Return the DDL with its effects on `state`; it is the `number`th of its ts."""
     try:
-        after, effects = apply_ddl(state, placed.ddl, number)
+        after, effects = apply_ddl(state, source_ddl.ddl, number)
     except (InputError, SchemaError) as error:
-        return PlannedDdl(placed, number, state, state, error=error)
-    return PlannedDdl(placed, number, state, after, effects)
+        return PlannedDdl(source_ddl, number, state, state, error=error)
+    return PlannedDdl(source_ddl, number, state, after, effects)
 
 
 @dataclass(frozen=True, slots=True)
@@ -534,24 +534,24 @@ def identity(ddl: Ddl) -> str:
     return f"{ddl.schema}\x1f{ddl.table}\x1f{ddl.query}"
 
 
-def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], upto: int, landed: Landed) -> Round:
+def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[SourceDdl], upto: int, landed: Landed) -> Round:
     """Return everything between the checkpoint and `upto`, as units of steps.
 
     `ddls` are ordered and without repeats (feed.change.ordered_ddls) and may include those at the checkpoint's ts.
     """
-    ddls = [placed for placed in ddls if at.ts <= (placed.ddl.commit_ts or 0) <= upto]
+    ddls = [source_ddl for source_ddl in ddls if at.ts <= (source_ddl.ddl.commit_ts or 0) <= upto]
     lacking = SkippedDdls(list(at.left_out))
     first_ddls: dict[Key, int] = {}
-    for placed in ddls:
-        first_ddls.setdefault(TableName(placed.ddl.schema, placed.ddl.table).key, placed.ddl.commit_ts or 0)
+    for source_ddl in ddls:
+        first_ddls.setdefault(TableName(source_ddl.ddl.schema, source_ddl.ddl.table).key, source_ddl.ddl.commit_ts or 0)
     plan = _Plan(state, at.ts, landed, first_ddls=first_ddls, upto=upto, lacking=lacking)
     plan.catch_up()
     plan.follow_drift()
     done: list[str] = list(at.done)
     done_ts = at.ts
     applied: list[Ddl] = []
-    for placed in ddls:
-        ddl = placed.ddl
+    for source_ddl in ddls:
+        ddl = source_ddl.ddl
         ts = ddl.commit_ts or 0
         if ts == at.ts and identity(ddl) in at.done:
             continue
@@ -560,15 +560,15 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], up
         done.append(identity(ddl))
         plan.meet(ts)
         try:
-            left_out = placed.left_out or plan.dropped(ddl)
+            left_out = source_ddl.left_out or plan.dropped(ddl)
         except InputError as unknown:
             if not plan.is_foreign(ddl):
-                raise refusal(unknown, ddl, placed.place) from None
+                raise refusal(unknown, ddl, source_ddl.position) from None
             left_out = False
         if left_out:
-            plan.pass_over(placed, len(done))
+            plan.pass_over(source_ddl, len(done))
             continue
-        if plan.apply(replace_ts(ddl, ts), len(done), placed.place):
+        if plan.apply(replace_ts(ddl, ts), len(done), source_ddl.position):
             applied.append(ddl)
     plan.meet(upto)
     units = plan.finish(upto)
@@ -585,11 +585,11 @@ def replace_ts(ddl: Ddl, ts: int) -> Ddl:
 Error = TypeVar("Error", bound=TidegateError)
 
 
-def refusal(error: Error, ddl: Ddl, place: Place | None) -> Error:
+def refusal(error: Error, ddl: Ddl, position: EventPosition | None) -> Error:
     """Return the error of a DDL that cannot be applied or sent, with its message where there is one."""
-    if place is not None and place.topic:
-        error.messages = ((place.topic, place.partition, place.offset, ddl.commit_ts or 0),)
-        error.at(topic=place.topic, partition=place.partition, offset=place.offset)
+    if position is not None and position.topic:
+        error.messages = ((position.topic, position.partition, position.offset, ddl.commit_ts or 0),)
+        error.at(topic=position.topic, partition=position.partition, offset=position.offset)
     return error
 
 
@@ -677,10 +677,10 @@ class _Plan:
     def dropped(self, ddl: Ddl) -> bool:
         return self.landed.drops is not None and self.landed.drops(ddl, renamed_away(self.state, ddl))
 
-    def pass_over(self, placed: PlacedDdl, seq: int) -> None:
-        ddl = placed.ddl
+    def pass_over(self, source_ddl: SourceDdl, seq: int) -> None:
+        ddl = source_ddl.ddl
         self.left_out += 1
-        sure = self.lacking.pass_over(ddl, foreseen(self.state, ddl, seq), for_good=placed.left_out)
+        sure = self.lacking.pass_over(ddl, foreseen(self.state, ddl, seq), for_good=source_ddl.left_out)
         doubt = "" if sure else "; what it would have done is not known"
         self.warnings.append(f"DDL of ts {ddl.commit_ts} left out by an event filter{doubt}: {ddl.query[:500]}")
 
@@ -716,8 +716,8 @@ class _Plan:
                 f"meanwhile ({lost.why}); leave it out again by a filter rule, or begin a fresh lake"
             ).at(table=str(name))
 
-    def apply(self, ddl: Ddl, seq: int, place: Place | None = None) -> bool:
-        """Apply one DDL, read at `place`, to the schema and cut the tables whose rows it changes; False for a DDL of
+    def apply(self, ddl: Ddl, seq: int, position: EventPosition | None = None) -> bool:
+        """Apply one DDL, read at `position`, to the schema and cut the tables whose rows it changes; False for a DDL of
         tables outside the filter that could not be followed."""
         lost = self.state.lost
         try:
@@ -733,12 +733,12 @@ class _Plan:
             if self.landed.drops is not None and isinstance(error, SchemaError):
                 hint = "Event filters may have left out what it needs: leave it out as well"
                 refused = SchemaError(f"{error}. {hint}").at(**msgspec.structs.asdict(error.where))
-            raise refusal(refused, ddl, place) from error
+            raise refusal(refused, ddl, position) from error
         self.lacking.follow(effects)
         kept = [effect for effect in effects if self.is_kept(effect)]
         if warning := zone_warning(ddl, kept):
             self.warnings.append(warning)
-        self.warnings += null_warnings(ddl, place, kept)
+        self.warnings += null_warnings(ddl, position, kept)
         for effect in effects:
             self.effect(effect, ddl, seq)
         self.seen |= set(self.state.tables)

@@ -37,7 +37,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from tidegate.codec.columnar.rows import Batch
-from tidegate.engine.change import Chunk, Layout, PlacedDdl
+from tidegate.engine.change import Chunk, Layout, SourceDdl
 from tidegate.engine.plan import Barrier, Checkpoint, PlannedDdl, Round, Rows, Segment, Unit
 from tidegate.model.errors import (
     EncodeError,
@@ -394,7 +394,7 @@ class Source(Protocol):
     def definitions(self, ts: int) -> Sequence[TableInfo]:
         """Return the replicated tables that exist at `ts`; () for a source that learns of tables from messages."""
 
-    def ddls(self, after: int, upto: int) -> Sequence[PlacedDdl]:
+    def ddls(self, after: int, upto: int) -> Sequence[SourceDdl]:
         """Return each DDL with after <= commit_ts <= upto once, by (commit_ts, arrival).
 
         Inclusive of `after`: a DDL may arrive when its ts is resolved already. The checkpoint names those done."""

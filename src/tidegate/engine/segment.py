@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from tidegate.engine.change import Layout, PlacedDdl
+from tidegate.engine.change import Layout, SourceDdl
 from tidegate.engine.filter import previous_name
 from tidegate.engine.plan import (
     Barrier,
@@ -47,12 +47,12 @@ from tidegate.schema.infer import infer_table, merge_inferred, unusable
 from tidegate.schema.state import SchemaState
 
 
-def segment_end(at: Checkpoint, ddls: Iterable[PlacedDdl], upto: int) -> int:
+def segment_end(at: Checkpoint, ddls: Iterable[SourceDdl], upto: int) -> int:
     """Return the ts of the first of `ddls` (ordered) that is not done at the checkpoint, at most `upto`."""
-    return min((_ts(placed) for placed in ddls if _is_pending(placed, at)), default=upto)
+    return min((_ts(source_ddl) for source_ddl in ddls if _is_pending(source_ddl, at)), default=upto)
 
 
-def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], upto: int, landed: Landed) -> Round:
+def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[SourceDdl], upto: int, landed: Landed) -> Round:
     """Return the round from the checkpoint to `upto`, which is at or before the first DDL that is not done.
 
     `ddls` are ordered and without repeats. Raises RenameRefused for a table that a RENAME brings into the filter."""
@@ -76,21 +76,23 @@ def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], 
     applied: list[Ddl] = []
     planned: list[PlannedDdl] = []
     left_out = 0
-    for placed in ddls:
-        if _ts(placed) != upto or not _is_pending(placed, at):
+    for source_ddl in ddls:
+        if _ts(source_ddl) != upto or not _is_pending(source_ddl, at):
             continue
-        done.append(identity(placed.ddl))
-        ddl = replace_ts(placed.ddl, upto)
-        planned_ddl = plan_ddl(state, msgspec.structs.replace(placed, ddl=ddl), len(done))
+        done.append(identity(source_ddl.ddl))
+        ddl = replace_ts(source_ddl.ddl, upto)
+        planned_ddl = plan_ddl(state, msgspec.structs.replace(source_ddl, ddl=ddl), len(done))
         state = planned_ddl.after
-        previous = placed.previous or previous_name(ddl, planned_ddl.effects)
+        previous = source_ddl.previous or previous_name(ddl, planned_ddl.effects)
         if landed.takes is not None and not landed.takes(ddl, previous):
             left_out += 1
             continue
-        if not placed.left_out and not (landed.drops is not None and landed.drops(ddl, previous)):
+        if not source_ddl.left_out and not (landed.drops is not None and landed.drops(ddl, previous)):
             applied.append(ddl)
-            warnings += null_warnings(ddl, placed.place, planned_ddl.effects)
-            planned.append(replace(planned_ddl, placed=msgspec.structs.replace(planned_ddl.placed, previous=previous)))
+            warnings += null_warnings(ddl, source_ddl.position, planned_ddl.effects)
+            planned.append(
+                replace(planned_ddl, source_ddl=msgspec.structs.replace(planned_ddl.source_ddl, previous=previous))
+            )
         else:
             left_out += 1
             why = "by an event filter, or as none of the primary by bdr-mode"
@@ -107,13 +109,13 @@ def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[PlacedDdl], 
     )
 
 
-def _is_pending(placed: PlacedDdl, at: Checkpoint) -> bool:
-    ts = _ts(placed)
-    return ts > at.ts or (ts == at.ts and identity(placed.ddl) not in at.done)
+def _is_pending(source_ddl: SourceDdl, at: Checkpoint) -> bool:
+    ts = _ts(source_ddl)
+    return ts > at.ts or (ts == at.ts and identity(source_ddl.ddl) not in at.done)
 
 
-def _ts(placed: PlacedDdl) -> int:
-    return placed.ddl.commit_ts or 0
+def _ts(source_ddl: SourceDdl) -> int:
+    return source_ddl.ddl.commit_ts or 0
 
 
 def end_of_round(
@@ -164,7 +166,7 @@ class Planning:
 def plan_landed(
     state: SchemaState,
     at: Checkpoint,
-    ddls: Iterable[PlacedDdl],
+    ddls: Iterable[SourceDdl],
     upto: int,
     landed: Changes,
     *,

@@ -39,7 +39,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tidegate.model.errors import EnvironmentFault, SinkError
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import Changed, StoredFile, VersionedFile, delete, delta_options, read_file, storing
 
 Action = dict[str, Any]
@@ -170,12 +170,12 @@ def commit(uri: str, version: int, actions: Sequence[Action], *, operation: str,
 
 
 def _checkpoint(uri: str, version: int) -> None:
-    reach("log/before-checkpoint")
+    failpoint("log/before-checkpoint")
     try:
         DeltaTable(uri, version=version, storage_options=delta_options(uri)).create_checkpoint()
     except DeltaError as failed:
         LOGGER.warning("%s: no checkpoint at version %d: %s", uri, version, failed)
-    reach("log/after-checkpoint")
+    failpoint("log/after-checkpoint")
 
 
 def create(
@@ -412,7 +412,7 @@ def cut_log(
         return 0
     below = sorted((version, file.path) for version, file in log_files if version < max(checkpoints))
     if below and not dry_run:
-        reach("upkeep/before-cut")
+        failpoint("upkeep/before-cut")
         below = below[:DELETIONS_MAX]
         delete(uri, [path for _, path in below])
     return len(below)

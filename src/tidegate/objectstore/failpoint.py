@@ -1,17 +1,17 @@
-"""Failpoints: places where a test makes this process die, fail or wait; without effect in other runs.
+"""Failpoints: points where a test makes this process die, fail or wait; without effect in other runs.
 
-    reach("landing/before-commit")        in the code; one comparison with None when nothing is armed
+    failpoint("landing/before-commit")    in the code; one comparison with None when nothing is armed
 
     TIDEGATE_FAILPOINTS="landing/before-commit=kill@3,publish/before-snapshot=error:ENOSPC"
-                         └ place ────────────┘ └ deed ┘└ at the third time of this process; else the first, once
+                         └ name ─────────────┘ └ action └ at the third time in this process; else the first, once
 
     kill            SIGKILL to this process, driver or worker, whichever gets there
-    error:ENOSPC    OSError of that name; the write that the place stands in fails
-    error:SinkError the error of ours of that name
+    error:ENOSPC    OSError of that name; the write at the failpoint fails
+    error:SinkError the error of model/errors.py of that name
     sleep:2         seconds
-    pause           put our process id into a file of TIDEGATE_FAILPOINTS_DIR and wait until somebody removes it
+    pause           put the process id into a file of TIDEGATE_FAILPOINTS_DIR and wait until somebody removes it
 
-`@*` acts every time.  With TIDEGATE_FAILPOINTS_DIR a deed is done once among all processes that share the directory,
+`@*` acts every time.  With TIDEGATE_FAILPOINTS_DIR an action happens once among all processes that share the directory,
 so a feed that was killed and is started again lives on.  The names are listed in tests/failpoint.py.
 """
 
@@ -28,50 +28,50 @@ from typing import Final
 from tidegate.model import errors
 from tidegate.model.errors import ConfigError, TidegateError
 
-DEEDS_VARIABLE: Final = "TIDEGATE_FAILPOINTS"
+VARIABLE: Final = "TIDEGATE_FAILPOINTS"
 DIRECTORY_VARIABLE: Final = "TIDEGATE_FAILPOINTS_DIR"
 PAUSE_MAX_S: Final = 60.0
 GRAMMAR: Final = re.compile(
-    r"(?P<place>[a-z]+/[a-z-]+)=(?P<deed>kill|pause|sleep|error)(:(?P<what>[\w.]+))?(@(?P<nth>\d+|\*))?"
+    r"(?P<name>[a-z]+/[a-z-]+)=(?P<action>kill|pause|sleep|error)(:(?P<what>[\w.]+))?(@(?P<nth>\d+|\*))?"
 )
 
-Deed = Callable[[], None]
+Action = Callable[[], None]
 
-_armed: Mapping[str, Deed] | None = None
-
-
-def reach(place: str) -> None:
-    """Perform the action armed for `place`, if any."""
-    if _armed is not None and place in _armed:
-        _armed[place]()
+_armed: Mapping[str, Action] | None = None
 
 
-def arm(deeds: Mapping[str, Deed] | None) -> Mapping[str, Deed] | None:
+def failpoint(name: str) -> None:
+    """Perform the action armed for `name`, if any."""
+    if _armed is not None and name in _armed:
+        _armed[name]()
+
+
+def arm(actions: Mapping[str, Action] | None) -> Mapping[str, Action] | None:
     """Replace the armed actions (None: none), and return the previous ones."""
     global _armed
-    before, _armed = _armed, deeds
+    before, _armed = _armed, actions
     return before
 
 
-def parse(text: str, directory: Path | None = None) -> dict[str, Deed]:
+def parse_failpoints(text: str, directory: Path | None = None) -> dict[str, Action]:
     """Return the actions in a TIDEGATE_FAILPOINTS value. Raises ConfigError for an invalid one."""
-    deeds: dict[str, Deed] = {}
+    actions: dict[str, Action] = {}
     for word in filter(None, text.split(",")):
         match = GRAMMAR.fullmatch(word.strip())
         if match is None:
-            raise ConfigError(f"{DEEDS_VARIABLE}: {word!r} is not PLACE=kill|pause|sleep:S|error:NAME, with @N or @*")
-        place, nth = match["place"], match["nth"] or "1"
-        deed = _deed(match["deed"], match["what"] or "", place, directory)
-        deeds[place] = deed if nth == "*" else _once(deed, int(nth), place, directory)
-    return deeds
+            raise ConfigError(f"{VARIABLE}: {word!r} is not NAME=kill|pause|sleep:S|error:NAME, with @N or @*")
+        name, nth = match["name"], match["nth"] or "1"
+        action = _action(match["action"], match["what"] or "", name, directory)
+        actions[name] = action if nth == "*" else _once(action, int(nth), name, directory)
+    return actions
 
 
-def mark(directory: Path, place: str) -> Path:
-    """Return the file that exists while a process pauses at `place`."""
-    return directory / f"{place.replace('/', '.')}.paused"
+def mark(directory: Path, name: str) -> Path:
+    """Return the file that exists while a process pauses at `name`."""
+    return directory / f"{name.replace('/', '.')}.paused"
 
 
-def _deed(kind: str, what: str, place: str, directory: Path | None) -> Deed:
+def _action(kind: str, what: str, name: str, directory: Path | None) -> Action:
     match kind:
         case "kill":
             return lambda: os.kill(os.getpid(), signal.SIGKILL)
@@ -79,18 +79,18 @@ def _deed(kind: str, what: str, place: str, directory: Path | None) -> Deed:
             return lambda: time.sleep(float(what))
         case "pause":
             if directory is None:
-                raise ConfigError(f"{DEEDS_VARIABLE}: pause needs {DIRECTORY_VARIABLE}")
-            return lambda: _pause(mark(directory, place))
+                raise ConfigError(f"{VARIABLE}: pause needs {DIRECTORY_VARIABLE}")
+            return lambda: _pause(mark(directory, name))
         case _:
-            return lambda: _fail(what, place)
+            return lambda: _fail(what, name)
 
 
-def _fail(name: str, place: str) -> None:
-    kind = getattr(errors, name, None)
+def _fail(error: str, name: str) -> None:
+    kind = getattr(errors, error, None)
     if isinstance(kind, type) and issubclass(kind, TidegateError):
-        raise kind(f"failpoint {place}")
-    number = getattr(errno, name, errno.EIO)
-    raise OSError(number, os.strerror(number), place)
+        raise kind(f"failpoint {name}")
+    number = getattr(errno, error, errno.EIO)
+    raise OSError(number, os.strerror(number), name)
 
 
 def _pause(where: Path) -> None:
@@ -100,14 +100,14 @@ def _pause(where: Path) -> None:
         time.sleep(0.02)
 
 
-def _once(deed: Deed, nth: int, place: str, directory: Path | None) -> Deed:
-    """`deed` at the nth call, if no process that shares `directory` has done it."""
+def _once(action: Action, nth: int, name: str, directory: Path | None) -> Action:
+    """`action` at the nth call, if no process that shares `directory` has done it."""
     times: Counter[str] = Counter()
 
     def at_last() -> None:
-        times[place] += 1
-        if times[place] == nth and (directory is None or _first(directory / f"{place.replace('/', '.')}.done")):
-            deed()
+        times[name] += 1
+        if times[name] == nth and (directory is None or _first(directory / f"{name.replace('/', '.')}.done")):
+            action()
 
     return at_last
 
@@ -120,5 +120,6 @@ def _first(done: Path) -> bool:
     return True
 
 
-if DEEDS_VARIABLE in os.environ:
-    arm(parse(os.environ[DEEDS_VARIABLE], Path(there) if (there := os.environ.get(DIRECTORY_VARIABLE)) else None))
+if VARIABLE in os.environ:
+    shared = os.environ.get(DIRECTORY_VARIABLE)
+    arm(parse_failpoints(os.environ[VARIABLE], Path(shared) if shared else None))

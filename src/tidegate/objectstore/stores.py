@@ -52,7 +52,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError,
 from obstore.store import LocalStore, from_url
 
 from tidegate.model.errors import ConfigError, EnvironmentFault, Retry, SinkError, SinkRefused
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 
 RETRIES: Final = 8
 RETRY_S: Final = 30
@@ -390,7 +390,7 @@ def delete(uri: str, paths: Sequence[str]) -> None:
     """Delete files in order, a batch at a time; files that are gone already are no error."""
     for at in range(0, len(paths), DELETE_AT_ONCE):
         batch = list(paths[at : at + DELETE_AT_ONCE])
-        reach("upkeep/before-delete")
+        failpoint("upkeep/before-delete")
         try:
             obstore.delete(store(uri), batch)
         except FileNotFoundError:

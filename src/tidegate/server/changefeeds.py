@@ -56,7 +56,7 @@ from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.model.errors import EnvironmentFault, HistoryLost, InputError, TidegateError, UriInvalid
 from tidegate.model.tso import compose
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import STORE_ERRORS, Changed, delete, first_line, listed
 from tidegate.schema.state import SchemaState
 from tidegate.server.config import ServerConfig
@@ -374,7 +374,7 @@ class Changefeeds:
                 continue
             record = msgspec.structs.replace(record, epoch=epoch)
             feeds[record.id] = ServedFeed(record, self._documents.write(name, _body(record), document.version))
-            reach("server/took-record")
+            failpoint("server/took-record")
         self.operation_log.take_over()
         self._feeds = feeds
         self._reach.warn_of((str(feed_id), partial(self.config_of, feed.record)) for feed_id, feed in feeds.items())
@@ -446,10 +446,10 @@ class Changefeeds:
             with self._lock:
                 if new.id in self._owned():
                     raise ChangefeedExists(f"changefeed already exists, {new.id.name}")
-                reach("server/create")
+                failpoint("server/create")
                 feed = ServedFeed(record, self._written(record, None))
                 self._owned()[new.id] = feed
-            reach("server/created")
+            failpoint("server/created")
             self._start(feed)
             return self._view(feed)
 
@@ -486,7 +486,7 @@ class Changefeeds:
             feed = self._feed(feed_id)
             with feed.lock:
                 if feed.record.state in RUNS:
-                    reach("server/pause")
+                    failpoint("server/pause")
                     self._enter(feed, "stopped", None, who)
             if feed.run is not None and feed.record.state not in RUNS:
                 feed.run.stop()
@@ -511,7 +511,7 @@ class Changefeeds:
                     )
                     self._replace(feed, moved)
                     feed.run = None  # its reports are of the checkpoint before
-                reach("server/resume")
+                failpoint("server/resume")
                 self._enter(feed, "normal", None, who)
                 self._start(feed)
             return self._view(feed)
@@ -523,7 +523,7 @@ class Changefeeds:
             if feed is None:
                 return None
             with feed.lock:
-                reach("server/remove")
+                failpoint("server/remove")
                 self._enter(feed, "removed", None, who)
             if feed.run is not None:
                 feed.run.stop()
@@ -629,7 +629,7 @@ class Changefeeds:
         except TidegateError as error:
             LOG.warning("the progress of %s in its target stays there: %s", record.id, error)
         forget_checkpoint(self._config.state_dir(record.id.namespace), record.id.name)
-        reach("server/forgot-checkpoint")
+        failpoint("server/forgot-checkpoint")
         self._documents.remove(record.id.document)
 
     # Runs

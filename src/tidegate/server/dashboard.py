@@ -34,7 +34,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidegate.config.registry import entries_of, home_of
-from tidegate.engine.change import DeadLetter, Place
+from tidegate.engine.change import DeadLetter, EventPosition
 from tidegate.lakes.lake import Lake, moment_ts
 from tidegate.model.errors import ConfigError, DecodeError
 from tidegate.server.answers import details, overview_line, safe, shown_state
@@ -230,8 +230,8 @@ def _parameter_errors() -> Iterator[None]:
         raise ApiParamInvalid(str(error)) from error
 
 
-def _position(body: LetterBody) -> Place:
-    return Place(body.topic, body.partition, body.offset)
+def _position(body: LetterBody) -> EventPosition:
+    return EventPosition(body.topic, body.partition, body.offset)
 
 
 def _bytes(text: str | None) -> bytes | None:
@@ -246,9 +246,9 @@ def _letter(letter: DeadLetter, state: str) -> dict[str, Any]:
     key, value = letter.raw_key, letter.raw_value
     return {
         "state": state,
-        "topic": letter.place.topic,
-        "partition": letter.place.partition,
-        "offset": letter.place.offset,
+        "topic": letter.position.topic,
+        "partition": letter.position.partition,
+        "offset": letter.position.offset,
         "code": letter.error_code,
         "reason": letter.error,
         "error_offset": letter.error_offset,

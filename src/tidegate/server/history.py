@@ -34,7 +34,7 @@ from tidegate.config.kafka import KafkaSource
 from tidegate.config.registry import entries_of, home_of
 from tidegate.config.tidb import TidbSource, log_of
 from tidegate.config.uri import mask_text
-from tidegate.engine.change import Chunk, DeadLetter, Place
+from tidegate.engine.change import Chunk, DeadLetter, EventPosition
 from tidegate.engine.event_filter import EventFilter
 from tidegate.lakes.lake import LATEST, Lake
 from tidegate.model.errors import ConfigError, TidegateError
@@ -432,14 +432,14 @@ def letters_of(feeds: Changefeeds, feed: FeedId, most: int) -> Letters:
     return Letters(len(letters), [*waiting, *reversed(dead)][:most])
 
 
-def skip_letter(feeds: Changefeeds, feed: FeedId, position: Place, who: str) -> None:
+def skip_letter(feeds: Changefeeds, feed: FeedId, position: EventPosition, who: str) -> None:
     """Skip the message that blocks a changefeed. Raises ConfigError for any other message."""
     with feeds.operation_log.noting("skip", feed, who, str(position)):
         view = _resting(feeds, feed)
         skip(home_of(feeds.config_of(view.record)), position, checkpoint_ts=view.checkpoint_ts)
 
 
-def replay_letter(feeds: Changefeeds, feed: FeedId, position: Place, instead: Bytes, who: str) -> Replayed:
+def replay_letter(feeds: Changefeeds, feed: FeedId, position: EventPosition, instead: Bytes, who: str) -> Replayed:
     """Replay a message, with other bytes or options. Raises what `replay` does."""
     with feeds.operation_log.noting("replay", feed, who, str(position)):
         view = _resting(feeds, feed)

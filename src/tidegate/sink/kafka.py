@@ -71,7 +71,7 @@ from tidegate.model.errors import DispatcherFailed, EncodeError, MessageTooLarge
 from tidegate.model.event import Ddl, Resolved, RowChange
 from tidegate.model.path_counts import PathCounts, Reason, SlowReason, counted
 from tidegate.model.table import TableInfo, TableName
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.snapshot import SchemaState
 from tidegate.sink.calls import CheckpointSink
 from tidegate.sink.kafka_dispatch import Dispatcher, Sent, TableDispatch
@@ -305,7 +305,7 @@ def _written(job: GroupJob, producer: Producer) -> Written:
         else:
             partitions.write(texts)
         done.path_counts.update(counts)
-    reach("topic/rows-queued")
+    failpoint("topic/rows-queued")
     partitions.flush()
     done.rows, done.messages, done.size_bytes = partitions.rows, partitions.messages, partitions.size_bytes
     return done
@@ -410,12 +410,12 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
         with self._connected() as writer:
             jobs = self._jobs(segment, changes, writer, tasks.slots) if segment.tables else []
             answers = tasks.run(write_group, jobs) if jobs else []
-        reach("topic/rows-written")
+        failpoint("topic/rows-written")
         return answers
 
     def ddl(self, planned: PlannedDdl) -> None:
         """Send one DDL; return when it is acknowledged. EncodeError for one that the protocol cannot say."""
-        ddl, previous = acting(planned.ddl), planned.placed.previous
+        ddl, previous = acting(planned.ddl), planned.source_ddl.previous
         self._known.note([self._router.ddl_topic(ddl.schema, ddl.table, previous)])
         try:
             with self._connected() as writer:
@@ -424,7 +424,7 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
             refused = type(error)(f"DDL at ts {ddl.commit_ts}: {error}: {ddl.query[:500]}")
             table = f"{ddl.schema}.{ddl.table}" if ddl.table else ""
             raise refused.at(table=table, commit_ts=ddl.commit_ts) from error
-        reach("topic/ddl-sent")
+        failpoint("topic/ddl-sent")
 
     def advance(self, planned: Round, results: Sequence[object]) -> SinkPosition:  # noqa: ARG002
         """Send the round's end as resolved timestamp to the active topics, and to those without a table any more; then
@@ -438,10 +438,10 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
                 writer.forget(self._known.retired(topics))
                 self._known.resolved(ts, topics)
             self._resolved_ts = ts
-        reach("topic/resolved-sent")
+        failpoint("topic/resolved-sent")
         position = SinkPosition(planned.checkpoint, planned.state)
         self._checkpoints.save(Saved(position, {TOPICS: list(self._known.names)}))
-        reach("topic/advanced")
+        failpoint("topic/advanced")
         return position
 
     def close(self) -> None:

@@ -59,7 +59,7 @@ from tidegate.model.mysql import INTEGERS, STRINGS, MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType, TableInfo
 from tidegate.model.tso import compose, physical_ms
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema import effects
 from tidegate.schema.effects import PartitionExchanged
 from tidegate.sink.calls import CheckpointSink
@@ -406,7 +406,7 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
                 self._pause_s = min(max(self._pause_s * 2, AGAIN_S), AGAIN_MAX_S)
                 self._due_s = time.monotonic() + self._pause_s
                 raise
-            reach("metrics/alert-sent")
+            failpoint("metrics/alert-sent")
             self._waiting, self._pause_s = self._waiting[1:], 0.0
             if enough():
                 return
@@ -430,9 +430,9 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
             turns = judged(tally, values_of(tally, position.state), position.checkpoint.ts)
             events += [alert_event(self.options.feed, tally, turn, position.checkpoint.ts) for turn in turns]
         events = [] if self._sender is None else events[-WAITING_MAX:]
-        reach("metrics/before-save")
+        failpoint("metrics/before-save")
         self._checkpoints.save(Saved(position, {**_notes(tallies, events), EXEMPT: list(exempt)}))
-        reach("metrics/saved")
+        failpoint("metrics/saved")
         self._tallies, self._waiting = tallies, events
         self._ddls, self._results = [], []
         self._show(position)

@@ -47,7 +47,7 @@ from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType, TableInfo
 from tidegate.mysql.conversion import zone_of
 from tidegate.mysql.values import SqlValue
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.infer import infer_table
 from tidegate.schema.partition import partition_of
 from tidegate.sink.metrics_options import MetricsOptions
@@ -637,5 +637,5 @@ def _count_table(options: MetricsOptions, changes: Changes, step: Rows, limits: 
             done.rows += typed.rows
     for number in done.parts:
         fold(number)
-    reach("metrics/counted")
+    failpoint("metrics/counted")
     return done

@@ -59,7 +59,7 @@ from tidegate.model.errors import ConfigError, InputError, SchemaError, SinkErro
 from tidegate.model.event import RowChange, Value
 from tidegate.model.name import lowered, qualified
 from tidegate.model.table import TableInfo, TableName
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema import effects
 from tidegate.schema.ddl_tables import subject_table
 from tidegate.schema.effects import Effect
@@ -379,12 +379,12 @@ class RedisSink(KeyedSink, WithCheck):
             raise planned.refused(error) from error
         if self._mode.needs_key:
             self._warn_of(planned)
-        reach("redis/ddl-done")
+        failpoint("redis/ddl-done")
         self._state = planned.after
 
     def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  Redis has their rows
         position = SinkPosition(planned.checkpoint, planned.state)
-        reach("redis/before-advance")
+        failpoint("redis/before-advance")
         with self._connected() as servers:
             while self._round is not None and (now := servers.run_ids()) != self._round.run_ids:
                 self._progress.check(servers)

@@ -52,7 +52,7 @@ from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import SinkPosition
 from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced, LoginRefused, SinkError, SinkRefused
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.state import SchemaState
 from tidegate.sink.redis_options import PROGRESS, RedisOptions, progress_key
 
@@ -186,14 +186,14 @@ return {}
 @contextmanager
 def writing() -> Iterator[None]:
     """Mark what writes a batch of rows."""
-    reach("redis/before-write")
+    failpoint("redis/before-write")
     yield
-    reach("redis/after-write")
+    failpoint("redis/after-write")
 
 
 def amid_ddl() -> None:
     """Mark that some keys of a DDL's tables are moved, and others not."""
-    reach("redis/amid-ddl")
+    failpoint("redis/amid-ddl")
 
 
 SCAN_KEYS: Final = 1000

@@ -46,7 +46,7 @@ from tidegate.engine.ports import Changes, SinkPosition, Tasks, Written, convert
 from tidegate.model.errors import InputError, SchemaError, SinkRefused, TidegateError
 from tidegate.model.event import NO_SESSION, DdlSession, Value
 from tidegate.model.table import TableInfo, TableName
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema import effects
 from tidegate.schema.effects import Effect
 from tidegate.schema.state import SchemaState
@@ -283,14 +283,14 @@ def write_table(store: SearchStore, changes: Changes, epoch: int, step: tuple[Ro
             for batch, _ in chunk.parts:
                 _write_batch(writer, rows.table, batch, done, written if len(chunk.parts) > 1 else None)
         writer.finish(rows.upto)
-        reach("search/after-write")
+        failpoint("search/after-write")
     return done
 
 
 def _write_batch(writer: IndexWriter, table: TableInfo, batch: Batch, done: Written, written: _Newest | None) -> None:
     try:
         documents = converted(batch, partial(_documents, table))
-        reach("search/before-write")
+        failpoint("search/before-write")
         done.size_bytes += writer.write(documents if written is None else list(_newer(documents, written)))
     except SinkRefused as error:
         rows = np.flatnonzero(batch.commit_ts.to_numpy() == error.where.commit_ts).tolist()
@@ -332,7 +332,7 @@ def fill_index(job: FillJob, share: int) -> Written:
                 documents = list(_filled(job, part, page))
                 writer.write(documents)
                 done.messages += len(documents)
-                reach("search/amid-fill")
+                failpoint("search/amid-fill")
         writer.finish(job.commit_ts)
     return done
 
@@ -371,7 +371,7 @@ class SearchOptions:
 
 def published_alone() -> None:
     """Mark that a checkpoint names new indexes while aliases name the old ones."""
-    reach("search/published")
+    failpoint("search/published")
 
 
 class SearchSink(KeyedSink):
@@ -424,12 +424,12 @@ class SearchSink(KeyedSink):
         except TidegateError as error:
             raise error.at(table=planned.table, commit_ts=ts) from None
         self._warn_of(planned)
-        reach("search/ddl-done")
+        failpoint("search/ddl-done")
         self._state, self._indexes = planned.after, follower.indexes
 
     def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  the indexes have them
         position = SinkPosition(planned.checkpoint, planned.state)
-        reach("search/before-advance")
+        failpoint("search/before-advance")
         schema, indexes = self._schema_text(planned.state), tuple(self._indexes.values())
         self.store.keep(PublishedIndexes(self._epoch, planned.checkpoint, schema, indexes))
         self._checkpoint_ts, self._state = planned.checkpoint.ts, planned.state

@@ -75,7 +75,7 @@ from tidegate.model.event import Ddl
 from tidegate.model.name import all_digits
 from tidegate.model.table import TableInfo
 from tidegate.model.tso import Tso, physical_ms
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema import effects
 from tidegate.schema.ddl_tables import subject_table
 from tidegate.schema.effects import Effect
@@ -230,9 +230,9 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         numbers = {directory: number for done in results for directory, number in done.numbers.items()}
         position = SinkPosition(planned.checkpoint, planned.state)
         saved = Saved(position, {NUMBERS: numbers, SCHEMAS: self._waiting})
-        reach("storage/before-save")
+        failpoint("storage/before-save")
         self._checkpoints.save(saved)
-        reach("storage/saved")
+        failpoint("storage/saved")
         self._publish(saved)
         for key, place in self._written.items():
             mine = {one: number for one, number in numbers.items() if one.startswith(f"{place.version}/")}
@@ -265,13 +265,13 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
             lambda at: self._bucket.raise_(index_path(at[0]), self._names.index(at[1]), self._names.indexed),
             saved.notes.get(NUMBERS, {}).items(),
         ):
-            reach("storage/index-written")
+            failpoint("storage/index-written")
         for path, text in saved.notes.get(SCHEMAS, {}).items():
             self._bucket.write(path, text.encode())
-            reach("storage/schema-written")
+            failpoint("storage/schema-written")
         self._checkpoint_ts = saved.position.checkpoint.ts
         self._bucket.raise_(METADATA, render_metadata(saved.position.checkpoint.ts), parse_metadata)
-        reach("storage/published")
+        failpoint("storage/published")
 
     def _met(
         self, steps: Sequence[Rows], known: Mapping[tuple[str, str], _TableDirectory | None], date: str

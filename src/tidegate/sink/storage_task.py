@@ -38,7 +38,7 @@ from tidegate.engine.split_columns import in_order, split_rows
 from tidegate.model.errors import EncodeError, SinkRefused
 from tidegate.model.event import RowChange
 from tidegate.model.name import lowered
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.sink.storage_bucket import Bucket
 from tidegate.sink.storage_options import StorageOptions
 
@@ -197,7 +197,7 @@ class _DirectoryWriter:
         self._number += 1
         body: list[bytes | memoryview] = [*filter(None, [self._header]), *self._waiting]
         self._bucket.create(f"{self._directory}/{self._options.names.data(self._number)}", *body)
-        reach("storage/file-written")
+        failpoint("storage/file-written")
         self._waiting, self._size = [], 0
         self._done.numbers[self._directory] = self._number
         self._done.size_bytes += sum(map(len, body))

@@ -175,10 +175,12 @@ def offsets(source: KafkaTopics, partitions: Iterable[tuple[str, int]], *, lates
 
 def watermarks(source: KafkaTopics) -> Marks:
     """Return the (low, high) marks of every partition of every topic."""
-    places = [(topic, number) for topic, description in described(source).items() for number in description.partitions]
-    lows, highs = (offsets(source, places, latest=latest) for latest in (False, True))
+    partitions = [
+        (topic, number) for topic, description in described(source).items() for number in description.partitions
+    ]
+    lows, highs = (offsets(source, partitions, latest=latest) for latest in (False, True))
     marks: Marks = {topic: {} for topic in source.topics}
-    for topic, partition in places:
+    for topic, partition in partitions:
         marks[topic][partition] = lows[topic, partition], highs[topic, partition]
     return marks
 
@@ -215,9 +217,9 @@ def share(
     """Return end offsets for at most `limit` messages in all; long partitions use what short ones leave."""
     ends = dict(starts)
     left = limit
-    backlog = sorted(starts, key=lambda place: highs[place] - starts[place])
-    for index, place in enumerate(backlog):
-        take = min(highs[place] - starts[place], left // (len(backlog) - index))
-        ends[place] += take
+    backlog = sorted(starts, key=lambda partition: highs[partition] - starts[partition])
+    for index, partition in enumerate(backlog):
+        take = min(highs[partition] - starts[partition], left // (len(backlog) - index))
+        ends[partition] += take
         left -= take
     return ends

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from tidegate.engine.change import Place
+from tidegate.engine.change import EventPosition
 from tidegate.model.errors import HistoryLost, SourceError
 from tidegate.source.kafka_client import CONSUMER, LOGGER, KafkaTopics, consumer, offsets, watermarks
 from tidegate.source.kafka_messages import TopicMessage, TopicMessages
@@ -46,34 +46,36 @@ PASSING: Final = frozenset(
 _OFFSET, _KEY, _VALUE, _ERROR = KafkaMessage.offset, KafkaMessage.key, KafkaMessage.value, KafkaMessage.error
 
 
-def fetch_range(source: KafkaTopics, place: Place, end: int) -> Iterator[TopicMessages]:
-    """Return the messages from `place` to `end` (exclusive), in order. Raises SourceError and HistoryLost."""
-    if place.offset >= end:
+def fetch_range(source: KafkaTopics, position: EventPosition, end: int) -> Iterator[TopicMessages]:
+    """Return the messages from `position` to `end` (exclusive), in order. Raises SourceError and HistoryLost."""
+    if position.offset >= end:
         return
     client = consumer(source.connection)
-    _acquaint(source.connection, place.topic)
-    client.assign([TopicPartition(place.topic, place.partition, place.offset)])
+    _acquaint(source.connection, position.topic)
+    client.assign([TopicPartition(position.topic, position.partition, position.offset)])
     try:
-        yield from _chunks(client, source, place, end)
+        yield from _chunks(client, source, position, end)
     finally:
         client.unassign()
 
 
-def messages_at(source: KafkaTopics, places: Collection[Place]) -> dict[Place, tuple[bytes | None, bytes | None]]:
-    """Return key and value of the messages at `places` that the broker still has. Raises SourceError."""
-    messages: dict[Place, tuple[bytes | None, bytes | None]] = {}
-    runs: list[list[Place]] = []
-    for place in sorted(places):
+def messages_at(
+    source: KafkaTopics, positions: Collection[EventPosition]
+) -> dict[EventPosition, tuple[bytes | None, bytes | None]]:
+    """Return key and value of the messages at `positions` that the broker still has. Raises SourceError."""
+    messages: dict[EventPosition, tuple[bytes | None, bytes | None]] = {}
+    runs: list[list[EventPosition]] = []
+    for position in sorted(positions):
         last = runs[-1][-1] if runs else None
-        if last is not None and _at(last, place.offset) == place and place.offset - last.offset <= FIRST_CHUNK:
-            runs[-1].append(place)
+        if last is not None and _at(last, position.offset) == position and position.offset - last.offset <= FIRST_CHUNK:
+            runs[-1].append(position)
         else:
-            runs.append([place])
+            runs.append([position])
     for run in runs:
         with suppress(HistoryLost):
             for chunk in fetch_range(source, run[0], run[-1].offset + 1):
                 read = ((_at(run[0], one.offset), one) for one in chunk)
-                messages |= {place: (one.key, one.value) for place, one in read if place in places}
+                messages |= {position: (one.key, one.value) for position, one in read if position in positions}
     return messages
 
 
@@ -84,7 +86,7 @@ def _acquaint(connection: tuple[tuple[str, str], ...], topic: str) -> None:
         consumer(connection).list_topics(topic, ACQUAINT_SECONDS)
 
 
-def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterator[TopicMessages]:
+def _chunks(client: Any, source: KafkaTopics, start: EventPosition, end: int) -> Iterator[TopicMessages]:
     at, size, last_error = start.offset, FIRST_CHUNK, "the broker sent nothing"
     deadline = time.monotonic() + source.timeout_s
     while at < end:
@@ -119,29 +121,29 @@ def _chunks(client: Any, source: KafkaTopics, start: Place, end: int) -> Iterato
             yield from chunk.pieces(2 * CHUNK_BYTES) if chunk.size_bytes > 2 * CHUNK_BYTES else (chunk,)
 
 
-def _at(place: Place, offset: int) -> Place:
-    return Place(place.topic, place.partition, offset)
+def _at(position: EventPosition, offset: int) -> EventPosition:
+    return EventPosition(position.topic, position.partition, offset)
 
 
-def history_lost(source: KafkaTopics, place: Place) -> SourceError:
+def history_lost(source: KafkaTopics, position: EventPosition) -> SourceError:
     """Return the error for a position whose message is gone, with the broker's offsets and the ways out. If the broker
     has the position when asked again, it was only behind: the error is then retryable."""
     try:
-        low = offsets(source, [(place.topic, place.partition)], latest=False)[place.topic, place.partition]
-        high = offsets(source, [(place.topic, place.partition)], latest=True)[place.topic, place.partition]
+        low = offsets(source, [(position.topic, position.partition)], latest=False)[position.topic, position.partition]
+        high = offsets(source, [(position.topic, position.partition)], latest=True)[position.topic, position.partition]
     except (SourceError, KafkaException) as unknown:
         kept = str(unknown)
     else:
-        if low <= place.offset <= high:
+        if low <= position.offset <= high:
             return SourceError(
-                f"broker {source.bootstrap}: {place} was out of range, and within {low} to {high} when asked again"
-            ).at(topic=place.topic, partition=place.partition, offset=place.offset)
+                f"broker {source.bootstrap}: {position} was out of range, and within {low} to {high} when asked again"
+            ).at(topic=position.topic, partition=position.partition, offset=position.offset)
         kept = f"the broker has offsets {low} to {high}" if low < high else f"the broker has none below {high}"
     return HistoryLost(
-        f"{place} is gone: {kept}. Retention removed messages before they were read, or the topic was made anew. "
+        f"{position} is gone: {kept}. Retention removed messages before they were read, or the topic was made anew. "
         "Start a fresh feed into a fresh lake from a new snapshot, or restore the topic; raise retention.ms above the "
         "longest time that the feed may stand still"
-    ).at(topic=place.topic, partition=place.partition, offset=place.offset)
+    ).at(topic=position.topic, partition=position.partition, offset=position.offset)
 
 
 def messages(source: KafkaTopics) -> Iterator[tuple[bytes | None, bytes | None, str]]:
@@ -149,7 +151,7 @@ def messages(source: KafkaTopics) -> Iterator[tuple[bytes | None, bytes | None, 
     partition."""
     for topic, partitions in watermarks(source).items():
         for partition, (low, high) in partitions.items():
-            for chunk in fetch_range(source, Place(topic, partition, low), high):
+            for chunk in fetch_range(source, EventPosition(topic, partition, low), high):
                 for message in chunk:
                     yield message.key, message.value, f"{topic}/{partition}/{message.offset}"
 
@@ -172,19 +174,19 @@ class Gathered:
         self._source, self._idle_s = source, idle_s
         chosen = {(topic, partition): offset for topic, partition, offset in source.start}
         marks = {(t, p): mark for t, numbers in watermarks(source).items() for p, mark in numbers.items()}
-        self.positions = {place: chosen.get(place, low) for place, (low, _) in marks.items()}
-        self._ends = {place: high for place, (_, high) in marks.items()}
+        self.positions = {partition: chosen.get(partition, low) for partition, (low, _) in marks.items()}
+        self._ends = {partition: high for partition, (_, high) in marks.items()}
         self._at_end: set[Partition] = set()
-        for place, offset in self.positions.items():
-            if not marks[place][0] <= offset <= marks[place][1]:
-                raise history_lost(source, Place(*place, offset))
+        for partition, offset in self.positions.items():
+            if not marks[partition][0] <= offset <= marks[partition][1]:
+                raise history_lost(source, EventPosition(*partition, offset))
 
     def chunks(self, hold: Callable[[], Collection[Partition]] = tuple) -> Iterator[list[Took]]:
         """Yield lists of messages, in order within each partition; empty ones from time to time while no data comes.
 
         Raises SourceError when a broker does not answer, HistoryLost when messages were removed meanwhile."""
         client = Consumer({**CONSUMER, **dict(self._source.connection)}, logger=LOGGER)
-        client.assign([TopicPartition(*place, offset) for place, offset in self.positions.items()])
+        client.assign([TopicPartition(*partition, offset) for partition, offset in self.positions.items()])
         resting: set[Partition] = set()
         last_s = time.monotonic()
         try:
@@ -204,37 +206,37 @@ class Gathered:
             return time.monotonic() - last_s > self._idle_s
         return all(map(self._ended, self._ends))
 
-    def _ended(self, place: Partition) -> bool:
+    def _ended(self, partition: Partition) -> bool:
         bounded = self._idle_s is None
-        return place in self._at_end or (bounded and self.positions[place] >= self._ends[place])
+        return partition in self._at_end or (bounded and self.positions[partition] >= self._ends[partition])
 
     def _sorted(self, got: list[Any]) -> list[Took]:
         messages = []
         for one in got:
-            place, error = (one.topic(), one.partition()), one.error()
+            partition, error = (one.topic(), one.partition()), one.error()
             if error is None:
-                if self._idle_s is None and one.offset() >= self._ends[place]:
-                    self.positions[place] = self._ends[place]
+                if self._idle_s is None and one.offset() >= self._ends[partition]:
+                    self.positions[partition] = self._ends[partition]
                     continue
-                messages.append(Took(place, TopicMessage(one.offset(), one.key(), one.value())))
-                self.positions[place] = one.offset() + 1
-                self._at_end.discard(place)
+                messages.append(Took(partition, TopicMessage(one.offset(), one.key(), one.value())))
+                self.positions[partition] = one.offset() + 1
+                self._at_end.discard(partition)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  its public name
-                self.positions[place] = max(self.positions[place], one.offset())
-                self._at_end.add(place)
+                self.positions[partition] = max(self.positions[partition], one.offset())
+                self._at_end.add(partition)
             elif error.code() in LOST:
-                raise history_lost(self._source, Place(*place, self.positions[place]))
+                raise history_lost(self._source, EventPosition(*partition, self.positions[partition]))
             elif error.code() not in PASSING:
-                raise SourceError(f"broker {self._source.bootstrap}: {place[0]}/{place[1]}: {error.str()}")
+                raise SourceError(f"broker {self._source.bootstrap}: {partition[0]}/{partition[1]}: {error.str()}")
         return messages
 
     def _rested(self, client: Any, resting: set[Partition], ahead: set[Partition]) -> set[Partition]:
-        if all(place in ahead or self._ended(place) for place in self._ends):
+        if all(partition in ahead or self._ended(partition) for partition in self._ends):
             ahead = set()
         if self._idle_s is None:
-            ahead |= {place for place, end in self._ends.items() if self.positions[place] >= end}
+            ahead |= {partition for partition, end in self._ends.items() if self.positions[partition] >= end}
         if ahead - resting:
-            client.pause([TopicPartition(*place) for place in ahead - resting])
+            client.pause([TopicPartition(*partition) for partition in ahead - resting])
         if resting - ahead:
-            client.resume([TopicPartition(*place) for place in resting - ahead])
+            client.resume([TopicPartition(*partition) for partition in resting - ahead])
         return ahead

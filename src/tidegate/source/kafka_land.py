@@ -41,7 +41,7 @@ import msgspec
 from tidegate.changelog.changelog import changelog_uri, claim, commit_batch
 from tidegate.changelog.files import DEAD, HALT, ControlFiles, Encoder, Halt, RowFiles, State, TaskReport
 from tidegate.changelog.source import TRIGGER_MS, BatchLoop, Message
-from tidegate.engine.change import Place
+from tidegate.engine.change import EventPosition
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.frontier import Positions, Reached
 from tidegate.model.errors import ConfigError, MadeAnew, PoisonMessage, TidegateError
@@ -148,16 +148,16 @@ class TopicPlan:
     changelog: str
     accept: Accept | None = None
     events: EventFilter = field(default_factory=EventFilter)
-    resolutions: Mapping[Place, Resolution] = field(default_factory=dict)
-    halted: frozenset[Place] = frozenset()
+    resolutions: Mapping[EventPosition, Resolution] = field(default_factory=dict)
+    halted: frozenset[EventPosition] = frozenset()
     """Positions whose messages are already stored in the changelog for inspection."""
 
     def land_plan(self, topic: str, partition: int) -> LandPlan:
         """Return the part of the plan that one Kafka partition needs."""
         mine = {
-            place.offset: resolution
-            for place, resolution in self.resolutions.items()
-            if (place.topic, place.partition) == (topic, partition)
+            position.offset: resolution
+            for position, resolution in self.resolutions.items()
+            if (position.topic, position.partition) == (topic, partition)
         }
         source = self.source
         return LandPlan(
@@ -183,7 +183,7 @@ def latest_ts() -> int:
 class OffsetRange:
     """Messages of one Kafka partition from position `start` up to offset `end`; `high` is the partition's end."""
 
-    start: Place
+    start: EventPosition
     end: int
     high: int
 
@@ -209,30 +209,30 @@ class Planner:
         topics = described(self.source)
         check_same(state, topics)
         every = [(topic, number) for topic, (numbers, _) in topics.items() for number in numbers]
-        added = [place for place in every if place not in starts]
+        added = [partition for partition in every if partition not in starts]
         if added:
             starts |= start_of(self.source, added)
             highs |= offsets(self.source, added, latest=True)
-        for place, start in starts.items():
-            if highs[place] < start:
-                raise history_lost(self.source, Place(*place, start))
+        for partition, start in starts.items():
+            if highs[partition] < start:
+                raise history_lost(self.source, EventPosition(*partition, start))
         ends = share(starts, highs, self.pace.limit)
-        self.pace.begin(sum(ends[place] - start for place, start in starts.items()))
+        self.pace.begin(sum(ends[partition] - start for partition, start in starts.items()))
         return [
-            OffsetRange(Place(*place, start), ends[place], highs[place])
-            for place, start in sorted(starts.items())
-            if start < ends[place] or place in added
+            OffsetRange(EventPosition(*partition, start), ends[partition], highs[partition])
+            for partition, start in sorted(starts.items())
+            if start < ends[partition] or partition in added
         ]
 
 
-def start_of(source: KafkaTopics, places: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+def start_of(source: KafkaTopics, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
     """Return the start offsets of new partitions: the user's, else the first offset that the broker has."""
-    lows = offsets(source, places, latest=False)
+    lows = offsets(source, partitions, latest=False)
     chosen = {(topic, partition): offset for topic, partition, offset in source.start}
-    for place, offset in chosen.items():
-        if place in lows and offset < lows[place]:
-            raise history_lost(source, Place(*place, offset))
-    return {place: chosen.get(place, low) for place, low in lows.items()}
+    for partition, offset in chosen.items():
+        if partition in lows and offset < lows[partition]:
+            raise history_lost(source, EventPosition(*partition, offset))
+    return {partition: chosen.get(partition, low) for partition, low in lows.items()}
 
 
 def land_range(plan: TopicPlan, clock: int, offsets: OffsetRange) -> TaskReport:
@@ -258,7 +258,7 @@ def land_range(plan: TopicPlan, clock: int, offsets: OffsetRange) -> TaskReport:
     finally:
         if collecting:
             gc.enable()
-    if total.halted_at is not None and total.halted_at.place not in plan.halted:
+    if total.halted_at is not None and total.halted_at.position not in plan.halted:
         controls.add((), [(HALT, total.halted_at)])
     files = (*rows.close(), *controls.close())
     total.path_counts.add(LEFT_OUT, total.filtered)
@@ -320,17 +320,17 @@ class Landing(BatchLoop):
             accept=self._accept,
             events=self._events,
             resolutions=recorded(self._lake, state.identities),
-            halted=frozenset(halt.place for halt in state.halted),
+            halted=frozenset(halt.position for halt in state.halted),
         )
         return state
 
     def idle(self) -> bool:
         known = _offsets_of(self._state.positions)
         highs = offsets(self.source, known, latest=True)
-        return all(highs[place] <= offset for place, offset in known.items())
+        return all(highs[partition] <= offset for partition, offset in known.items())
 
-    def bodies(self, places: Collection[Place]) -> Mapping[Place, Message]:
-        return messages_at(self.source, places)
+    def bodies(self, positions: Collection[EventPosition]) -> Mapping[EventPosition, Message]:
+        return messages_at(self.source, positions)
 
     def _completed(self, before: State) -> State:
         """`before` with the current topics, and start offsets for partitions that it does not have."""
@@ -353,16 +353,18 @@ class Landing(BatchLoop):
             for number in numbers
             if number not in positions.get(topic, {})
         ]
-        anew = [place for place in added if place[0] in before.positions and place[0] not in state.positions]
-        begins = start_of(self.source, [place for place in added if place not in anew])
+        anew = [
+            partition for partition in added if partition[0] in before.positions and partition[0] not in state.positions
+        ]
+        begins = start_of(self.source, [partition for partition in added if partition not in anew])
         begins |= offsets(self.source, anew, latest=False)  # `start` is about the topic before
         for (topic, number), offset in begins.items():
             positions.setdefault(topic, {})[number] = Reached(offset)
         known = _offsets_of(state.positions)
         lows, highs = (offsets(self.source, known, latest=latest) for latest in (False, True))
-        for place, offset in known.items():
-            if not lows[place] <= offset <= highs[place]:
-                raise history_lost(self.source, Place(*place, offset))
+        for partition, offset in known.items():
+            if not lows[partition] <= offset <= highs[partition]:
+                raise history_lost(self.source, EventPosition(*partition, offset))
         return msgspec.structs.replace(state, positions=positions)
 
     def _batch(self) -> None:
@@ -381,7 +383,7 @@ class Landing(BatchLoop):
         is gone. The topic has all changes above the first resolved ts of each partition."""
         if not self.needed_ts or self._state.frontier is not None:
             return
-        known = {place[:2] for place in self.source.start}
+        known = {partition[:2] for partition in self.source.start}
         known |= {
             (topic, number)
             for topic, numbers in self._state.positions.items()
@@ -425,14 +427,14 @@ def begins_late(late: Sequence[TaskReport], changelog: str, needed_ts: int) -> M
 def halted(halts: list[Halt], lake: str) -> TidegateError:
     """Return the error for a feed that is halted at `halts`."""
     first = halts[0]
-    place = {"topic": first.topic, "partition": first.partition, "offset": first.offset}
+    where = {"topic": first.topic, "partition": first.partition, "offset": first.offset}
     if first.order:
-        return ConfigError(f"{first.place}: {first.reason}").at(**place)
+        return ConfigError(f"{first.position}: {first.reason}").at(**where)
     at = f"{first.topic}/{first.partition}/{first.offset}"
     more = f" ({len(halts) - 1} more partitions stand still, see `tidegate dlq list {lake}`)" if halts[1:] else ""
     return PoisonMessage(
-        f"{first.place}: {first.code}: {first.reason}. Everything before it has landed{more}. Ways out: look at it "
+        f"{first.position}: {first.code}: {first.reason}. Everything before it has landed{more}. Ways out: look at it "
         f"with `tidegate dlq show {lake} --at {at}`; give the right bytes or options with `tidegate dlq replay {lake} "
         f"--at {at}`; leave it out with `tidegate dlq skip {lake} --at {at}`; or set dead-letter=skip. Then start the "
         "feed again"
-    ).at(**place)
+    ).at(**where)

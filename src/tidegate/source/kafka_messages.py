@@ -54,7 +54,7 @@ from tidegate.changelog.files import Encoded, Encoder, Halt, RowColumns, landed_
 from tidegate.codec import decode
 from tidegate.codec.columnar import Batch, Pairs, PlainMessage, decode_chunk
 from tidegate.codec.options import DecodeOptions
-from tidegate.engine.change import DeadLetter, Place, PlacedDdl
+from tidegate.engine.change import DeadLetter, EventPosition, SourceDdl
 from tidegate.engine.event_filter import MessageFilter
 from tidegate.engine.frontier import larger
 from tidegate.model.errors import ConfigError, DecodeError, InputError, SchemaError, TidegateError
@@ -152,8 +152,8 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The id of the message's topic, if known: in another topic the offset means another message."""
 
     @property
-    def place(self) -> Place:
-        return Place(self.topic, self.partition, self.offset)
+    def position(self) -> EventPosition:
+        return EventPosition(self.topic, self.partition, self.offset)
 
     def message(self, key: bytes | None, value: bytes | None) -> tuple[bytes | None, bytes | None]:
         """Return the bytes to decode instead of (key, value)."""
@@ -173,7 +173,7 @@ def record(lake: str, resolution: Resolution) -> str:
     return path
 
 
-def recorded(lake: str, identities: Mapping[str, str] = MappingProxyType({})) -> dict[Place, Resolution]:
+def recorded(lake: str, identities: Mapping[str, str] = MappingProxyType({})) -> dict[EventPosition, Resolution]:
     """Return every resolution of a lake by position, without those of topics that were recreated since. Raises
     ConfigError for an invalid file."""
     resolutions = {}
@@ -183,7 +183,7 @@ def recorded(lake: str, identities: Mapping[str, str] = MappingProxyType({})) ->
             continue
         resolution = _parse(f"{lake}/{path}", obstore.get(store(lake), path).bytes().to_bytes())
         if resolution.topic_id in {"", identities.get(resolution.topic, resolution.topic_id)}:
-            resolutions[resolution.place] = resolution
+            resolutions[resolution.position] = resolution
     return resolutions
 
 
@@ -220,13 +220,13 @@ def with_options(options: DecodeOptions, changes: Mapping[str, str]) -> DecodeOp
         raise ConfigError(f"decode options: {broken}") from broken
 
 
-def parse_place(text: str) -> Place:
+def parse_position(text: str) -> EventPosition:
     """Return the position that TOPIC/PARTITION/OFFSET names; the topic of files is their directory."""
     rest, _, offset = text.rpartition("/")
     topic, _, partition = rest.rpartition("/")
     if not topic or not (all_digits(partition) and all_digits(offset)):
-        raise ConfigError(f"{text!r} is not a place: write TOPIC/PARTITION/OFFSET, such as shop/2/7041")
-    return Place(topic, int(partition), int(offset))
+        raise ConfigError(f"{text!r} is not a position: write TOPIC/PARTITION/OFFSET, such as shop/2/7041")
+    return EventPosition(topic, int(partition), int(offset))
 
 
 @lru_cache(maxsize=4)
@@ -302,9 +302,9 @@ class LandPlan:
     latest_ts: int = MAX_TS
     """The largest plausible resolved ts: a larger one would hide all later rows below it."""
 
-    def place(self, offset: int, seq: int = 0) -> Place:
+    def position_of(self, offset: int, seq: int = 0) -> EventPosition:
         """Return the position of an event."""
-        return Place(self.topic, self.partition, offset, seq)
+        return EventPosition(self.topic, self.partition, offset, seq)
 
 
 @dataclass(slots=True)
@@ -314,7 +314,7 @@ class LandedMessages:
     position: int
     clock: int = 0
     tables: dict[TableName, pa.Table] = field(default_factory=dict)
-    ddls: list[PlacedDdl] = field(default_factory=list)
+    ddls: list[SourceDdl] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)
     resolved: int | None = None
     since: int | None = None
@@ -353,7 +353,7 @@ class _Draft:
 
     clock: int
     rows: list[Encoded] = field(default_factory=list)
-    ddls: list[PlacedDdl] = field(default_factory=list)
+    ddls: list[SourceDdl] = field(default_factory=list)
     resolved: int | None = None
     filtered: int = 0
     whole_bytes: int = 0
@@ -377,7 +377,7 @@ def land_messages(
         message = chunk[index]
         draft = _resolve(message, outcome, plan, encoder, cut, landed.clock)
         if isinstance(draft, _Bad):
-            at = plan.place(message.offset)
+            at = plan.position_of(message.offset)
             letter = DeadLetter(at, draft.code, draft.reason, draft.at, message.key, message.value)
             no_order = draft.code == NO_ORDER and not (
                 clock or batches or any(isinstance(event, Resolved) or event.commit_ts is not None for event in events)
@@ -573,14 +573,14 @@ def _read(  # noqa: PLR0917 - one step of land_messages
         return _Bad(broken.code, str(broken), broken.offset)
     draft = _Draft(clock)
     for seq, event in enumerate(events):
-        bad = _add(event, draft, plan.place(message.offset, seq), plan, encoder, cut)
+        bad = _add(event, draft, plan.position_of(message.offset, seq), plan, encoder, cut)
         if bad is not None:
             return bad
     return draft
 
 
 def _add(  # noqa: PLR0917 - one step of land_messages
-    event: Event, draft: _Draft, place: Place, plan: LandPlan, encoder: Encoder, cut: CutRows
+    event: Event, draft: _Draft, position: EventPosition, plan: LandPlan, encoder: Encoder, cut: CutRows
 ) -> _Bad | None:
     if isinstance(event, Resolved):
         if plan.order_by_offset or not 0 <= event.ts <= MAX_TS:
@@ -609,10 +609,12 @@ def _add(  # noqa: PLR0917 - one step of land_messages
             return None
     except (InputError, SchemaError) as error:
         return _Bad(error.code, str(error))
-    return _kept(event, draft, place, plan, encoder)
+    return _kept(event, draft, position, plan, encoder)
 
 
-def _kept(event: RowChange | Ddl, draft: _Draft, place: Place, plan: LandPlan, encoder: Encoder) -> _Bad | None:
+def _kept(
+    event: RowChange | Ddl, draft: _Draft, position: EventPosition, plan: LandPlan, encoder: Encoder
+) -> _Bad | None:
     if plan.order_by_offset:
         # as late as the event says it happened, and later than the one before
         ms = event.es_ms if event.es_ms is not None else (event.commit_ts or 0) >> LOGICAL_BITS
@@ -627,9 +629,9 @@ def _kept(event: RowChange | Ddl, draft: _Draft, place: Place, plan: LandPlan, e
     try:
         if isinstance(event, Ddl):
             f"{event.schema}{event.table}{event.query}".encode()
-            draft.ddls.append(PlacedDdl(place, event))
+            draft.ddls.append(SourceDdl(position, event))
         else:
-            draft.rows.append(encoder.encode(event, place.seq))
+            draft.rows.append(encoder.encode(event, position.seq))
     except UnicodeEncodeError as broken:
         return _Bad(BAD_TEXT, f"{_name(event)} at ts {event.commit_ts}: {broken.reason}: {broken.object[:60]!a}")
     return None

@@ -17,7 +17,7 @@ from typing import Final, Literal, TypeAlias
 from tidegate.changelog.changelog import Changelog, append, changelog_uri, put_aside
 from tidegate.changelog.files import REPLAYED, ControlFiles, RowFiles
 from tidegate.codec.options import DecodeOptions
-from tidegate.engine.change import DeadLetter, Place
+from tidegate.engine.change import DeadLetter, EventPosition
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
 from tidegate.source.kafka_messages import LandedMessages, LandPlan, Resolution, TopicMessage, land_messages, record
 
@@ -62,49 +62,52 @@ def opened_changelog(lake: str) -> Changelog:
 def listed(changelog: Changelog, checkpoint_ts: int) -> list[tuple[DeadLetter, State]]:
     """Return every message that waits for a decision, and those that were skipped, without messages that were refused
     once and applied since."""
-    halted = ((kept or DeadLetter(one.place, one.code, one.reason, 0, None, None)) for one, kept in changelog.halted())
+    halted = (
+        (kept or DeadLetter(one.position, one.code, one.reason, 0, None, None)) for one, kept in changelog.halted()
+    )
     letters: list[tuple[DeadLetter, State]] = [(letter, "halted") for letter in halted]
     letters += [(letter, "refused") for letter in changelog.refused() if (letter.commit_ts or 0) > checkpoint_ts]
     return [*letters, *((letter, "dead") for letter in changelog.dead_letters())]
 
 
-def find(changelog: Changelog, place: Place, checkpoint_ts: int) -> tuple[DeadLetter, State]:
-    """Return the letter at `place` and its state. Raises ConfigError when there is none."""
+def find(changelog: Changelog, position: EventPosition, checkpoint_ts: int) -> tuple[DeadLetter, State]:
+    """Return the letter at `position` and its state. Raises ConfigError when there is none."""
     for letter, state in listed(changelog, checkpoint_ts):
-        if letter.place == place:
+        if letter.position == position:
             return letter, state
-    raise ConfigError(f"{place} is neither a dead letter nor where the feed stands; see `tidegate dlq list`")
+    raise ConfigError(f"{position} is neither a dead letter nor where the feed stands; see `tidegate dlq list`")
 
 
-def skip(lake: str, place: Place, *, checkpoint_ts: int = 0) -> str | None:
+def skip(lake: str, position: EventPosition, *, checkpoint_ts: int = 0) -> str | None:
     """Skip the message at which the feed is halted; return the resolution's path, None for a message that had
     landed."""
     changelog = opened_changelog(lake)
-    letter, state = find(changelog, place, checkpoint_ts)
+    letter, state = find(changelog, position, checkpoint_ts)
     if state == "dead":
-        raise ConfigError(f"{place} was skipped already; the feed does not stand there")
+        raise ConfigError(f"{position} was skipped already; the feed does not stand there")
     if state == "refused":
         put_aside(changelog, [letter])
         return None
-    return record(lake, _resolution(changelog, place, "skip"))
+    return record(lake, _resolution(changelog, position, "skip"))
 
 
-def replay(lake: str, place: Place, instead: Bytes, *, checkpoint_ts: int) -> Replayed:
-    """Replay the message at `place`. Raises UnsupportedError when it comes too late, DecodeError when it still cannot
-    be read."""
+def replay(lake: str, position: EventPosition, instead: Bytes, *, checkpoint_ts: int) -> Replayed:
+    """Replay a message. Raises UnsupportedError when it comes too late, DecodeError when it still cannot be read."""
     changelog = opened_changelog(lake)
-    letter, state = find(changelog, place, checkpoint_ts)
+    letter, state = find(changelog, position, checkpoint_ts)
     if state == "refused" and instead == UNCHANGED:
-        raise ConfigError(f"{place} can be read, and was refused: give other bytes (--value-file), or skip it")
-    resolution = _resolution(changelog, place, "replace", instead)
+        raise ConfigError(f"{position} can be read, and was refused: give other bytes (--value-file), or skip it")
+    resolution = _resolution(changelog, position, "replace", instead)
     options = changelog.state.decode or DecodeOptions(protocol="open-protocol")
-    plan = LandPlan(place.topic, place.partition, options, resolutions={place.offset: resolution})
-    landed = land_messages([TopicMessage(place.offset, letter.raw_key, letter.raw_value)], plan, start=place.offset)
+    plan = LandPlan(position.topic, position.partition, options, resolutions={position.offset: resolution})
+    landed = land_messages(
+        [TopicMessage(position.offset, letter.raw_key, letter.raw_value)], plan, start=position.offset
+    )
     if landed.halt is not None:
-        raise DecodeError(f"{place} still cannot be landed: {landed.halt.code}: {landed.halt.reason}", "replay", 0)
+        raise DecodeError(f"{position} still cannot be landed: {landed.halt.code}: {landed.halt.reason}", "replay", 0)
     if state == "halted":
         return Replayed(resolution=record(lake, resolution))
-    first = _refuse_late(landed, place, checkpoint_ts)
+    first = _refuse_late(landed, position, checkpoint_ts)
     rows = sum(table.num_rows for table in landed.tables.values())
     if state == "refused":
         put_aside(changelog, [letter], (landed.tables, landed.ddls))
@@ -117,16 +120,16 @@ def replay(lake: str, place: Place, instead: Bytes, *, checkpoint_ts: int) -> Re
     return Replayed(rows=rows, ddls=len(landed.ddls), first_ts=first)
 
 
-def _resolution(changelog: Changelog, place: Place, action: str, instead: Bytes = UNCHANGED) -> Resolution:
+def _resolution(changelog: Changelog, position: EventPosition, action: str, instead: Bytes = UNCHANGED) -> Resolution:
     return Resolution(
-        topic=place.topic,
-        partition=place.partition,
-        offset=place.offset,
+        topic=position.topic,
+        partition=position.partition,
+        offset=position.offset,
         action=action,
         key_b64=base64_text(instead.key),
         value_b64=base64_text(instead.value),
         options=dict(instead.options or {}),
-        topic_id=changelog.state.identities.get(place.topic, ""),
+        topic_id=changelog.state.identities.get(position.topic, ""),
     )
 
 
@@ -135,7 +138,7 @@ def base64_text(body: bytes | None) -> str | None:
     return None if body is None else base64.b64encode(body).decode()
 
 
-def _refuse_late(landed: LandedMessages, place: Place, checkpoint_ts: int) -> int | None:
+def _refuse_late(landed: LandedMessages, position: EventPosition, checkpoint_ts: int) -> int | None:
     """The first commit_ts of the landed changes. Raises UnsupportedError when it is not above the checkpoint."""
     firsts = [(int(min(table.column("commit_ts").to_pylist())), str(name)) for name, table in landed.tables.items()]
     firsts += [(one.ddl.commit_ts or 0, f"DDL of {one.ddl.schema}.{one.ddl.table}") for one in landed.ddls]
@@ -144,7 +147,7 @@ def _refuse_late(landed: LandedMessages, place: Place, checkpoint_ts: int) -> in
     ts, what = min(firsts)
     if ts <= checkpoint_ts:
         raise UnsupportedError(
-            f"{place}: {what} at ts {ts} lies at or below the feed's checkpoint {checkpoint_ts}, which was reached "
+            f"{position}: {what} at ts {ts} lies at or below the feed's checkpoint {checkpoint_ts}, which was reached "
             "without it. Touch the row upstream (an UPDATE sends it again), or start a fresh feed into a fresh sink"
         )
     return ts

@@ -30,14 +30,14 @@ from tidegate.changelog.files import ControlFiles, Halt, State, TaskReport
 from tidegate.changelog.source import BatchLoop, Message
 from tidegate.codec.csv import records
 from tidegate.codec.storage import METADATA, SchemaFile, parse_index, parse_metadata, parse_schema_file
-from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.ports import PartitionReached
 from tidegate.model.errors import ConfigError, DecodeError, PoisonMessage, SchemaError, SourceBehind, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.path_counts import LEFT_OUT, PathCounts
 from tidegate.model.table import TableName
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.source.kafka_messages import Accept, recorded
 from tidegate.source.storage_listing import (
     PLACE,
@@ -143,9 +143,9 @@ class StorageLanding(BatchLoop):
         done = sum(position_of(stands) - 1 for stands in self._state.positions.values())
         return [PartitionReached(self._place.shown, 0, done, done + self._left, self._state.frontier)]
 
-    def bodies(self, places: Collection[Place]) -> Mapping[Place, Message]:
-        bodies: dict[Place, Message] = {}
-        for at in places:
+    def bodies(self, positions: Collection[EventPosition]) -> Mapping[EventPosition, Message]:
+        bodies: dict[EventPosition, Message] = {}
+        for at in positions:
             if at.topic == DDLS:
                 files = [path for path, (_, file) in self._schemas.items() if file.query and file.version == at.offset]
                 body: bytes | None = b"\n".join(filter(None, map(self._place.read, files)))
@@ -196,7 +196,7 @@ class StorageLanding(BatchLoop):
             self._look()
             if all(self._definitions_of(stream) is not None for stream in self._listing.data):
                 break
-        reach("files/listed")
+        failpoint("files/listed")
         self._check_same()
         for version, (name, unclear) in self._definitions.unclear.items():
             if (self._state.frontier or 0) <= version < checkpoint and (self._accept is None or self._accept(*name)):
@@ -211,7 +211,7 @@ class StorageLanding(BatchLoop):
             early=batch.early,
             events=self._events,
             resolutions=self._resolutions,
-            halted=frozenset(halt.place for halt in self._state.halted),
+            halted=frozenset(halt.position for halt in self._state.halted),
             skip_dead=self.skips_dead,
         )
         share = self._shared(batch)
@@ -423,7 +423,9 @@ class StorageLanding(BatchLoop):
 
     def _read(self, read: Sequence[RunRead], ddls: Sequence[Ddl]) -> TaskReport:
         controls = ControlFiles(self.changelog, RUN_BYTES)
-        controls.add([PlacedDdl(Place(DDLS, 0, ddl.commit_ts or 0, seq), ddl) for seq, ddl in enumerate(ddls)], ())
+        controls.add(
+            [SourceDdl(EventPosition(DDLS, 0, ddl.commit_ts or 0, seq), ddl) for seq, ddl in enumerate(ddls)], ()
+        )
         return TaskReport(
             start=0,
             position=0,
@@ -435,7 +437,7 @@ class StorageLanding(BatchLoop):
             files=(*(file for one in read for file in one.files), *controls.close()),
         )
 
-    def _line(self, at: Place) -> bytes | None:
+    def _line(self, at: EventPosition) -> bytes | None:
         number, record = file_of(at.offset)
         stored = self._listing.data.get(at.topic, {}).get(number)
         body = None if stored is None else self._place.read(stored.path)
@@ -448,15 +450,15 @@ class StorageLanding(BatchLoop):
         return next((one.raw for one in records(body, dialect.options) if one.number == record), None)
 
 
-def halted(halts: Sequence[Halt], lake: str, place: FilePlace, frontier: int) -> TidegateError:
+def halted(halts: Sequence[Halt], lake: str, files: FilePlace, frontier: int) -> TidegateError:
     """Return the error for a feed that is halted at `halts`; everything up to `frontier` has landed."""
     first = halts[0]
     if first.order:
-        return ConfigError(f"{place.shown}/{first.reason}").at(topic=first.topic, partition=0, offset=first.offset)
+        return ConfigError(f"{files.shown}/{first.reason}").at(topic=first.topic, partition=0, offset=first.offset)
     at = f"{first.topic}/0/{first.offset}"
     more = f" ({len(halts) - 1} more files stand still, see `tidegate dlq list {lake}`)" if halts[1:] else ""
     return PoisonMessage(
-        f"{place.shown}/{first.reason} ({first.code}). All rows up to ts {frontier} have landed{more}. Ways out: look "
+        f"{files.shown}/{first.reason} ({first.code}). All rows up to ts {frontier} have landed{more}. Ways out: look "
         f"at it with `tidegate dlq show {lake} --at {at}`; put the line right in its file; leave it out with `tidegate "
         f"dlq skip {lake} --at {at}`; or set dead-letter=skip. Then start the feed again"
     ).at(topic=first.topic, partition=0, offset=first.offset)

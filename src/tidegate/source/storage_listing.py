@@ -59,7 +59,7 @@ from tidegate.codec.storage import (
     table_of_file,
 )
 from tidegate.codec.wire_table import WireTable, wire_table
-from tidegate.engine.change import Place
+from tidegate.engine.change import EventPosition
 from tidegate.engine.event_filter import EventFilter, acting
 from tidegate.engine.filter import previous_name
 from tidegate.engine.frontier import Reached
@@ -465,8 +465,8 @@ class ReadPlan:
     upto: int
     early: bool = False
     events: EventFilter = field(default_factory=EventFilter)
-    resolutions: Mapping[Place, Resolution] = field(default_factory=dict)
-    halted: frozenset[Place] = frozenset()
+    resolutions: Mapping[EventPosition, Resolution] = field(default_factory=dict)
+    halted: frozenset[EventPosition] = frozenset()
     """Positions whose lines are already stored in the changelog for inspection."""
     skip_dead: bool = False
 

@@ -45,12 +45,12 @@ from tidegate.codec.columnar.csv import CsvTable
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.columnar.values import MISMATCHES, slow_reason
 from tidegate.codec.csv import CsvDecoder, CsvRow, Record, commit_ts_of, records, terminator_of, whole_bytes
-from tidegate.engine.change import DeadLetter, Place
+from tidegate.engine.change import DeadLetter, EventPosition
 from tidegate.model.errors import DecodeError, InputError, SchemaError, SourceError
 from tidegate.model.event import Delete, Insert, RowChange, Update
 from tidegate.model.path_counts import PathCounts, Reason, SlowReason
 from tidegate.model.tso import MAX_TS
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.source.kafka_messages import NO_ORDER, LandPlan, TopicMessages, land_messages
 from tidegate.source.storage_listing import CanalDialect, CsvDialect, FileJob, ReadPlan, RunJob, file_of, offset_of
 
@@ -291,13 +291,13 @@ class CsvFiles:
         return Delete(before=row.values, **members) if row.op == "D" else Insert(after=row.values, **members)
 
     def _aside(self, result: FileRows, job: FileJob, record: Record, code: str, what: str) -> None:
-        place = Place(self._run.stream, 0, offset_of(job.number, record.number))
+        position = EventPosition(self._run.stream, 0, offset_of(job.number, record.number))
         text = record.fields[3].text if record.fields and len(record.fields) > 3 else "unknown"
         where = f"{job.stored.path} line {record.line}, a row of {self._run.table.name} at commit_ts {text:.20}: {what}"
         if code == NO_ORDER:
             advice = NO_COMMIT_TS.format(key="include-commit-ts = true under [sink.csv]")
             result.halt = Halt(
-                place.topic, 0, place.offset, code, f"{where}. Either {advice}; or a field is missing", True
+                position.topic, 0, position.offset, code, f"{where}. Either {advice}; or a field is missing", True
             )
             return
         ts = commit_ts_of(text)
@@ -305,11 +305,11 @@ class CsvFiles:
             if ts > self._plan.after:
                 result.wait(ts)
             return
-        letter = DeadLetter(place, code, where, 0, None, record.raw)
-        if self._plan.skip_dead or place.offset in self._skipped:
+        letter = DeadLetter(position, code, where, 0, None, record.raw)
+        if self._plan.skip_dead or position.offset in self._skipped:
             (result.undated if ts is None else result.letters).append(letter)
         else:
-            result.halt, result.halted_at = Halt(place.topic, 0, place.offset, code, where), letter
+            result.halt, result.halted_at = Halt(position.topic, 0, position.offset, code, where), letter
 
 
 def _paired(rows: Iterator[_PlacedRow]) -> Iterator[tuple[_PlacedRow, CsvRow | None]]:
@@ -414,7 +414,7 @@ def read_run(plan: ReadPlan, run: RunJob, seen: "_Seen") -> RunRead:
         done.messages += result.messages
         done.filtered += result.filtered
         done.path_counts.update(result.path_counts)
-        reach("files/read")
+        failpoint("files/read")
     done.files, done.tables, done.dead = (*rows.close(), *controls.close()), rows.counts(), controls.dead
     return done
 
@@ -443,7 +443,7 @@ def _keep(tables: Iterable[pa.Table], run: RunJob, seen: "_Seen", rows: RowFiles
 def _halted(plan: ReadPlan, done: RunRead, found: FileRows) -> RunRead:
     """The result of a run that halts at a line, which is stored for inspection."""
     controls = ControlFiles(plan.changelog, FLUSH_BYTES)
-    if found.halted_at is not None and found.halted_at.place not in plan.halted:
+    if found.halted_at is not None and found.halted_at.position not in plan.halted:
         controls.add((), [(HALT, found.halted_at)])
     return RunRead(done.stream, done.is_loose, halt=found.halt, files=controls.close())
 

@@ -49,7 +49,7 @@ import msgspec
 from tidegate.changelog.changelog import changelog_uri, claim, commit_batch
 from tidegate.changelog.files import ControlFiles, LandedFile, RowFiles, State, TableRows, TaskReport, landed_part
 from tidegate.changelog.source import TRIGGER_MS, BatchLoop
-from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.ports import Reading, Source, Tasks
@@ -202,7 +202,7 @@ class LogLanding(BatchLoop):
         if self._late:
             return
         events = (*map(DdlEvent, self._first), *batch.events)
-        ddls = [PlacedDdl(Place(seq=seq), event.ddl, event.left_out) for seq, event in enumerate(events)]
+        ddls = [SourceDdl(EventPosition(seq=seq), event.ddl, event.left_out) for seq, event in enumerate(events)]
         controls = ControlFiles(self.changelog, FLUSH_BYTES)
         controls.add(ddls, ())
         files = [file for one in reports for file in one.files]
@@ -374,7 +374,7 @@ class _Stop(NamedTuple):
     """A change of the replicated tables' schema: the DDLs to send, and the schema after them."""
 
     ts: int
-    ddls: tuple[PlacedDdl, ...]
+    ddls: tuple[SourceDdl, ...]
     snapshot: StoredSnapshot
 
 
@@ -500,7 +500,7 @@ class LogSource(Source):
         self._move(ts)
         return [definition_of(version) for version in self._replicated.versions]
 
-    def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
+    def ddls(self, after: int, upto: int) -> list[SourceDdl]:
         """Return the DDLs of the first stop with after < commit_ts <= upto, in order. DDLs that bdr-mode or a filter of
         transactions leaves out are among them, marked; the engine applies the other filters."""
         self._move(after)
@@ -540,7 +540,9 @@ class LogSource(Source):
             except TidegateError as error:
                 self._failure = _Failure(ts, error)
                 return
-            ddls = [PlacedDdl(Place(seq=seq), one.ddl, one.left_out, one.previous) for seq, one in enumerate(events)]
+            ddls = [
+                SourceDdl(EventPosition(seq=seq), one.ddl, one.left_out, one.previous) for seq, one in enumerate(events)
+            ]
             if ddls or self._moves(before, timeline.snapshot):
                 self._next = _Stop(ts, tuple(ddls), timeline.snapshot)
 

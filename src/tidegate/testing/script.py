@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from tidegate.changelog.files import Encoder, RowColumns, chunks_of
 from tidegate.codec.wire_table import wire_table
-from tidegate.engine.change import Chunk, Layout, Place, PlacedDdl
+from tidegate.engine.change import Chunk, EventPosition, Layout, SourceDdl
 from tidegate.engine.event_filter import action_of_text
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.loop import Engine, Feed, Meter
@@ -356,11 +356,11 @@ class ScriptedSource(Source):
     def definitions(self, ts: int) -> Sequence[TableInfo]:  # noqa: ARG002
         return ()
 
-    def ddls(self, after: int, upto: int) -> list[PlacedDdl]:
+    def ddls(self, after: int, upto: int) -> list[SourceDdl]:
         self._trouble("ddls")
         hidden = self._steps[self._at].hidden if self._at >= 0 else None
         ddls = [(seq, ddl) for seq, ddl in enumerate(self.script.ddls(upto)) if commit_time(ddl) >= after]
-        return [PlacedDdl(Place(TOPIC, 0, seq), ddl) for seq, ddl in ddls if commit_time(ddl) != hidden]
+        return [SourceDdl(EventPosition(TOPIC, 0, seq), ddl) for seq, ddl in ddls if commit_time(ddl) != hidden]
 
     def changes(self, after: int, upto: int) -> ScriptedChanges:
         self._trouble("changes")

@@ -69,7 +69,7 @@ def _wall_ms() -> int:
 
 
 class Cluster:
-    """Nodes, owner and clock of an embedded TiDB; tests set `reach` to let the owner die at a named point of a step."""
+    """Nodes, owner and clock of an embedded TiDB; tests set `failpoint` to let the owner die within a step."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Cluster:
         self.changed = Condition(self.guard)
         self.rules: StepRules = rules or step_rules
         self.worker: Worker = worker or Backfill(self._now, self.options.batch_rows)
-        self.reach: Callable[[str], None] = lambda _place: None
+        self.failpoint: Callable[[str], None] = lambda _name: None
         self.nodes: dict[str, Node] = {}
         self.ddl_client = DdlClient(self)
         self._versions: dict[int, dict[int, _Definitions]] = {}
@@ -205,7 +205,7 @@ class Cluster:
             name,
             self.rules,
             metadata_lock=self.options.nodes.metadata_lock,
-            reach=self.reach,
+            failpoint=self.failpoint,
         )
         return Owner(self.storage, self.registry, steps, self.worker, self._numbers.__next__, self.options.error_limit)
 

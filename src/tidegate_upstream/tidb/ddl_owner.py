@@ -288,7 +288,7 @@ class Owner:
         transaction = self.steps.begin(entry)
         task, *rest = entry.progress.tasks
         rows = self.worker.batch(transaction, entry.job, task)
-        self.steps.reach("ddl/before-batch")
+        self.steps.failpoint("ddl/before-batch")
         if rows is None:
             transaction.lock(JOB.key(entry.job.id))
         else:

@@ -451,14 +451,14 @@ def failed(job: Job, refused: SqlRefused) -> Job:
 
 
 class Steps:
-    """The transactions on DDL jobs of the node `name`; `reach` is called at points where a test may let the node
+    """The transactions on DDL jobs of the node `name`; `failpoint` is called at points where a test may let the node
     die."""
 
     def __init__(
-        self, storage: Storage, name: str, rules: StepRules, *, metadata_lock: bool, reach: Callable[[str], None]
+        self, storage: Storage, name: str, rules: StepRules, *, metadata_lock: bool, failpoint: Callable[[str], None]
     ) -> None:
         self.storage, self.name, self.rules = storage, name, rules
-        self.metadata_lock, self.reach = metadata_lock, reach
+        self.metadata_lock, self.failpoint = metadata_lock, failpoint
 
     # --- transitions ---
 
@@ -519,7 +519,7 @@ class Steps:
         assert entry.job.state in ENDED, entry
         transaction = self.begin(entry)
         finish_job(transaction, entry, number)
-        self.reach("ddl/before-history")
+        self.failpoint("ddl/before-history")
         transaction.commit()
 
     def is_over(self, entry: JobEntry) -> bool:
@@ -553,7 +553,7 @@ class Steps:
                 with suppress(WriteConflict):
                     taking.commit()
                     version = newest
-            self.reach("ddl/version-taken")
+            self.failpoint("ddl/version-taken")
         job, progress = settle(outcome, version)
         if not job.real_start_ts:
             job = msgspec.structs.replace(job, real_start_ts=transaction.start_ts)
@@ -567,9 +567,9 @@ class Steps:
                     DELETE_RANGE.remove(transaction, number)
         _write(transaction, lambda ts: Meta(self.storage.snapshot(ts)), outcome, version)
         write_entry(transaction, JobEntry(job, progress))
-        self.reach("ddl/before-step")
+        self.failpoint("ddl/before-step")
         transaction.commit()
-        self.reach("ddl/after-step")
+        self.failpoint("ddl/after-step")
 
     def _ask(self, transaction: Transaction, entry: JobEntry, outcome: StepOutcome, version: int) -> None:
         """Record the tables whose transactions must end before nodes report `version` for this job."""

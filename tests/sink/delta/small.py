@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from tests.sink.delta.lake import Rows
-from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.plan import Landed, plan_round
 from tidegate.engine.retention import Limits
 from tidegate.model.event import Ddl
@@ -21,7 +21,7 @@ class Small:
     def __init__(self, root: str | Path, limits: Limits, **more: object) -> None:
         self.options = DeltaOptions(root=str(root), feed="f", **more)
         self.rows = Rows()
-        self.ddls: list[PlacedDdl] = []
+        self.ddls: list[SourceDdl] = []
         self.start(limits)
 
     def start(self, limits: Limits) -> None:
@@ -32,7 +32,9 @@ class Small:
 
     def ddl(self, ts: int, query: str, table: str = "t") -> None:
         """Let a DDL happen at `ts`."""
-        placed = PlacedDdl(Place("x", 0, len(self.ddls)), Ddl(schema="s", table=table, query=query, commit_ts=ts))
+        placed = SourceDdl(
+            EventPosition("x", 0, len(self.ddls)), Ddl(schema="s", table=table, query=query, commit_ts=ts)
+        )
         self.ddls.append(placed)
 
     def round(self, upto: int) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.replay.stage import Stage
 from tidegate.engine.retention import Limits
 from tidegate.lakes.lake import Lake
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.sink.delta.upkeep import LakeUpkeep, adopt
 from tidegate.verify.local import compare_tables
 
@@ -29,7 +29,7 @@ class Tended(Stage):
     def tend(self) -> None:
         """One pass of upkeep."""
         done = self.upkeep.run(self.sink.snapshot, self.log.frontier(), self.engine.tasks.run)
-        reach("upkeep/before-adopt")
+        failpoint("upkeep/before-adopt")
         self.sink.snapshot = adopt(self.sink.snapshot, done.kept)
         self.passes.append(done)
 

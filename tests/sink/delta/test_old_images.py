@@ -18,7 +18,7 @@ from tidegate.model.errors import SinkError
 from tidegate.model.mysql import MysqlType
 from tidegate.model.table import ColumnType, PartitionDef, PartitionInfo, TableInfo
 from tidegate.objectstore import deltalog
-from tidegate.objectstore.failpoint import arm, parse
+from tidegate.objectstore.failpoint import arm, parse_failpoints
 from tidegate.sink.delta import columns as stored_as
 from tidegate.sink.delta.columns import ARROW_TYPES, LakeColumn, arrow_type
 from tidegate.sink.delta.options import DeltaOptions
@@ -86,7 +86,7 @@ def test_the_first_key_leaves_upstreams_rows(tmp_path: Path, seed: int) -> None:
 def test_a_conversion_that_was_cut_off_is_done_once(tmp_path: Path, place: str) -> None:
     """A worker that dies before or behind the commit of the first key leaves nothing half done."""
     lake, rows = moved(tmp_path)
-    before = arm(parse(f"{place}=error:SinkError"))
+    before = arm(parse_failpoints(f"{place}=error:SinkError"))
     try:
         with pytest.raises(SinkError, match="failpoint"):
             run(lake, rows, Alter(KEYLESS, KEYED, 60, 1))

@@ -9,7 +9,7 @@ from tests.log_source import log_source
 from tests.source.tidb.kit import recorded_log
 from tests.source.tidb.test_landing import landed, landing
 from tidegate.changelog.changelog import Changelog
-from tidegate.engine.change import PlacedDdl
+from tidegate.engine.change import SourceDdl
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.ports import Changes, LocalTasks
 from tidegate.engine.segment import Planning, plan_landed, segment_end
@@ -33,7 +33,7 @@ class Fed:
         self.rows = 0
         self.paths: set[str] = set()
 
-    def round(self, ddls: Sequence[PlacedDdl], upto: int, changes: Changes) -> None:
+    def round(self, ddls: Sequence[SourceDdl], upto: int, changes: Changes) -> None:
         """The changes up to a ts."""
         at, state = self.position.checkpoint, self.position.state
         accept = TableFilter.parse(("*.*",)).matches

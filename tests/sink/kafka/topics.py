@@ -13,7 +13,7 @@ from tests.source.tidb.kit import Broker, MemoryTarget, target
 from tidegate.changelog.changelog import Changelog
 from tidegate.changelog.files import LANDED_SCHEMA, Encoder, RowColumns, chunks_of
 from tidegate.codec import from_config
-from tidegate.engine.change import Chunk, Layout, Place, PlacedDdl
+from tidegate.engine.change import Chunk, EventPosition, Layout, SourceDdl
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.plan import Barrier, identity
 from tidegate.engine.ports import Changes, RowRange, Saved, Sink, SinkPosition, TableSpan, Tasks
@@ -78,7 +78,7 @@ class Made:
     """Row changes of a range, made by hand, as they land; also a source of them and of DDLs."""
 
     rows: Sequence[RowChange] = ()
-    placed: Sequence[PlacedDdl] = ()
+    placed: Sequence[SourceDdl] = ()
     upto: int = 1 << 62
     after: int = 0
     chunk_rows: int = 16_384
@@ -88,7 +88,7 @@ class Made:
         """How far it goes."""
         return self.upto
 
-    def ddls(self, after: int, upto: int) -> Sequence[PlacedDdl]:
+    def ddls(self, after: int, upto: int) -> Sequence[SourceDdl]:
         """Those of the range, its begin included."""
         return [one for one in self.placed if after <= (one.ddl.commit_ts or 0) <= upto]
 
@@ -195,6 +195,6 @@ class Feed:
         return self.broker.events(self.protocol)
 
 
-def placed(ts: int, query: str, table: str = "t", schema: str = "s", kind: int | None = 17) -> PlacedDdl:
+def placed(ts: int, query: str, table: str = "t", schema: str = "s", kind: int | None = 17) -> SourceDdl:
     """A DDL of a topic."""
-    return PlacedDdl(Place(TOPIC, 0, ts), Ddl(schema=schema, table=table, query=query, commit_ts=ts, type=kind))
+    return SourceDdl(EventPosition(TOPIC, 0, ts), Ddl(schema=schema, table=table, query=query, commit_ts=ts, type=kind))

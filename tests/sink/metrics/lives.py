@@ -18,7 +18,7 @@ STORY = stories.shop()
 
 def life(home: Path, deed: str) -> None:
     """Run the feed to its end, or to the place where it is killed."""
-    failpoint.arm(failpoint.parse(deed))
+    failpoint.arm(failpoint.parse_failpoints(deed))
     run_here(ScriptedSource(STORY), sink_of(home, RULES), until=STORY.ts)
 
 

@@ -31,7 +31,7 @@ def sink_of(port: int, mode: str) -> RedisSink:
 
 def life(port: int, mode: str, deed: str) -> None:
     """Run the feed to its end, or to the place where it is killed."""
-    failpoint.arm(failpoint.parse(deed))
+    failpoint.arm(failpoint.parse_failpoints(deed))
     story = story_of(mode)
     client = redis.Redis(port=port)
     client.delete("_tidegate:progress:{feed}")

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 
 from tests.source.kit import insert, open_message, resolved
-from tidegate.engine.change import Place
+from tidegate.engine.change import EventPosition
 from tidegate.model.errors import HistoryLost
 from tidegate.source import kafka_fetch, kafka_land
 from tidegate.source.kafka_client import Described, KafkaTopics
@@ -49,7 +49,7 @@ class Broker:
         """Ends, or begins."""
         return {place: len(self.topics[place[0]][1]) if latest else 0 for place in wanted}
 
-    def fetch_range(self, _source: KafkaTopics, place: Place, end: int) -> Iterator[TopicMessages]:
+    def fetch_range(self, _source: KafkaTopics, place: EventPosition, end: int) -> Iterator[TopicMessages]:
         """The messages, once `amid` was called."""
         self.amid()
         messages = self.topics[place.topic][1]

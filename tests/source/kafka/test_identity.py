@@ -13,7 +13,7 @@ from tests.source.kit import OPEN
 from tidegate.changelog.changelog import Changelog, _commit_over, changelog_uri, newest
 from tidegate.changelog.files import Halt, State
 from tidegate.config.kafka import parse_source
-from tidegate.engine.change import Place
+from tidegate.engine.change import EventPosition
 from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import KafkaConfigInvalid, MadeAnew, PoisonMessage, Retry
@@ -207,15 +207,15 @@ def test_decisions_about_messages_are_of_their_topic(broker, lake, release):
     broker.topics["shop"][1][5] = TopicMessage(5, b"x", b"y")
     with pytest.raises(PoisonMessage, match="dlq skip"):
         land_all(source(), lake)
-    skip(lake, Place("shop", 0, 5))
+    skip(lake, EventPosition("shop", 0, 5))
     if release == "before":
-        record(lake, msgspec.structs.replace(recorded(lake)[Place("shop", 0, 5)], topic_id=""))
-    assert Place("shop", 0, 5) in recorded(lake, stands(lake).identities)
+        record(lake, msgspec.structs.replace(recorded(lake)[EventPosition("shop", 0, 5)], topic_id=""))
+    assert EventPosition("shop", 0, 5) in recorded(lake, stands(lake).identities)
     broker.make("shop", AFTER)
 
     land_all(source(("shop", f"{2:022}", False)), lake)
 
-    assert Place("shop", 0, 5) not in recorded(lake, stands(lake).identities)
+    assert EventPosition("shop", 0, 5) not in recorded(lake, stands(lake).identities)
     assert stands(lake).halted == ()
     assert landed(lake) == 5 + AFTER
 

@@ -10,7 +10,7 @@ from tests.source.kit import OPEN, insert, manifest, open_message, recording, re
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.cli.topic import topic as topic_command
 from tidegate.codec.options import DecodeOptions
-from tidegate.engine.change import Place
+from tidegate.engine.change import EventPosition
 from tidegate.model.errors import ConfigError, HistoryLost, PoisonMessage, SourceError
 from tidegate.model.table import TableName
 from tidegate.source.kafka_client import KafkaTopics, watermarks
@@ -117,11 +117,11 @@ def test_a_poison_message_halts_and_a_resolution_lets_go_on(spark, topics, lake)
     assert letter is not None
     assert (letter.raw_key, letter.raw_value) == (b"x", b"y")
 
-    skip(lake, Place(topic, 0, 1))
+    skip(lake, EventPosition(topic, 0, 1))
     land_all(spark, source, lake)
 
     assert read(lake).frontier() == 7
-    assert [one.place for one in read(lake).dead_letters()] == [Place(topic, 0, 1)]
+    assert [one.position for one in read(lake).dead_letters()] == [EventPosition(topic, 0, 1)]
     assert max(places(lake).values()) == 1
 
 
@@ -133,7 +133,7 @@ def test_poison_under_skip(spark, topics, lake):
     land_all(spark, KafkaTopics(topics.bootstrap, (topic,), OPEN, dead_letter="skip"), lake)
 
     assert read(lake).frontier() == 7
-    assert [one.place for one in read(lake).dead_letters()] == [Place(topic, 0, 0)]
+    assert [one.position for one in read(lake).dead_letters()] == [EventPosition(topic, 0, 0)]
 
 
 def test_a_partition_added_while_running(spark, topics, lake):

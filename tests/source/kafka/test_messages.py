@@ -17,7 +17,7 @@ from tidegate.changelog.files import LANDED_SCHEMA
 from tidegate.codec.columnar import MessageChunk, PlainMessage, RowTexts, decode_chunk, swept
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.stream import decode
-from tidegate.engine.change import Place
+from tidegate.engine.change import EventPosition
 from tidegate.engine.event_expression import SqlExpressions
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import EventRule
@@ -59,7 +59,7 @@ def test_rows_ddls_and_watermarks_part_ways():
     ]
     assert rows.column("after").to_pylist() == [[b"1", b"n1"], [b"3", b"n3"]]
     assert set(landed.tables) == {ORDERS, TableName("shop", "items")}
-    assert [placed.place for placed in landed.ddls] == [Place(TOPIC, 0, 9)]
+    assert [placed.position for placed in landed.ddls] == [EventPosition(TOPIC, 0, 9)]
     assert (landed.resolved, landed.position, landed.messages) == (6, 11, 4)
 
 
@@ -78,7 +78,7 @@ def test_halt_stops_before_the_poison():
     assert landed.tables[ORDERS].num_rows == 1
     assert landed.letters == []
     assert landed.halt is not None
-    assert (landed.halt.place, landed.halt.code) == (Place(TOPIC, 0, 1), "CDC:ErrDecodeFailed")
+    assert (landed.halt.position, landed.halt.code) == (EventPosition(TOPIC, 0, 1), "CDC:ErrDecodeFailed")
     assert landed.halted_at is not None
     assert landed.halted_at.raw_value == JUNK.value
 
@@ -89,7 +89,7 @@ def test_skip_keeps_the_message_whole_and_goes_on():
 
     assert (landed.position, landed.resolved, landed.halt) == (3, 6, None)
     (letter,) = landed.letters
-    assert (letter.place, letter.raw_key, letter.raw_value) == (Place(TOPIC, 0, 1), b"junk", b"\x00")
+    assert (letter.position, letter.raw_key, letter.raw_value) == (EventPosition(TOPIC, 0, 1), b"junk", b"\x00")
     assert landed.tables[ORDERS].num_rows == 2
 
 
@@ -391,7 +391,7 @@ def test_rows_that_event_filters_leave_out(monkeypatch):
     assert landed.halt.code == "CDC:ErrExpressionColumnNotFound"
     assert "for a row of shop.orders at commit_ts 8" in landed.halt.reason
     skipped = land_messages(messages, replace(PLAN, judge=judge, skip_dead=True))
-    assert [letter.place.offset for letter in skipped.letters] == [3]
+    assert [letter.position.offset for letter in skipped.letters] == [3]
     assert skipped.tables[ORDERS].num_rows == 3
 
 
@@ -424,4 +424,4 @@ def test_a_resolved_ts_of_a_time_to_come() -> None:
 
     assert halted.halt is not None
     assert (halted.resolved, halted.position, halted.halt.code) == (6, 1, BAD_TS)
-    assert (skipped.resolved, [letter.place.offset for letter in skipped.letters]) == (tomorrow, [1])
+    assert (skipped.resolved, [letter.position.offset for letter in skipped.letters]) == (tomorrow, [1])

@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 
 from tests.source.kit import OPEN
 from tidegate.changelog.files import State
-from tidegate.engine.change import Place
+from tidegate.engine.change import EventPosition
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SourceError
@@ -78,21 +78,21 @@ def test_ranges_say_how_much_is_left(broker):
     """A range begins where the changelog stands, and knows the end of its partition."""
     ranges = Planner(SOURCE).batch(positions(p0=5, p1=5))
 
-    assert ranges == [OffsetRange(Place("a", 0, 5), 7, 7), OffsetRange(Place("a", 1, 5), 13, 30)]
+    assert ranges == [OffsetRange(EventPosition("a", 0, 5), 7, 7), OffsetRange(EventPosition("a", 1, 5), 13, 30)]
 
 
 def test_a_new_partition_is_planned_even_while_empty(broker):
     """The changelog must hear of a partition before the first resolved ts that counts on it."""
     broker["a", 2] = (0, 0)
 
-    assert Planner(SOURCE).batch(positions(p0=7, p1=30)) == [OffsetRange(Place("a", 2, 0), 0, 0)]
+    assert Planner(SOURCE).batch(positions(p0=7, p1=30)) == [OffsetRange(EventPosition("a", 2, 0), 0, 0)]
 
 
 def test_a_new_partition_begins_at_its_first_offset(broker):
     """Retention may have taken the beginning of a partition that we never read; it begins where it begins."""
     broker["a", 2] = (3, 6)
 
-    assert Planner(SOURCE).batch(positions(p0=7, p1=30)) == [OffsetRange(Place("a", 2, 3), 6, 6)]
+    assert Planner(SOURCE).batch(positions(p0=7, p1=30)) == [OffsetRange(EventPosition("a", 2, 3), 6, 6)]
 
 
 def test_a_topic_made_anew_is_lost_history(broker):

@@ -9,13 +9,13 @@ from click.testing import CliRunner
 from tests.source.kit import TOPIC, begin, insert, land_batch, open_message, resolved
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.cli.dlq import dlq
-from tidegate.engine.change import Place
+from tidegate.engine.change import EventPosition
 from tidegate.model.errors import ConfigError, DecodeError, UnsupportedError
 from tidegate.model.table import TableName
-from tidegate.source.kafka_messages import Resolution, TopicMessage, parse_place, record, recorded
+from tidegate.source.kafka_messages import Resolution, TopicMessage, parse_position, record, recorded
 from tidegate.source.kafka_replay import Bytes, replay, skip
 
-PLACE = Place(TOPIC, 0, 1)
+PLACE = EventPosition(TOPIC, 0, 1)
 FIXED = open_message(1, insert(7, 9))
 GOOD = Bytes(FIXED.key, FIXED.value)
 
@@ -52,7 +52,7 @@ def test_skip_lets_a_halted_feed_pass(lake):
     state = go_on(lake)
 
     assert (state.frontier, state.halted) == (8, ())
-    assert [letter.place for letter in read(lake).dead_letters()] == [PLACE]
+    assert [letter.position for letter in read(lake).dead_letters()] == [PLACE]
 
 
 def test_replay_gives_a_halted_feed_other_bytes(lake):
@@ -104,19 +104,19 @@ def test_places_that_are_fine_are_refused(lake):
     land(lake)
 
     with pytest.raises(ConfigError, match="neither a dead letter"):
-        skip(lake, Place(TOPIC, 0, 0))
+        skip(lake, EventPosition(TOPIC, 0, 0))
 
 
 @pytest.mark.parametrize("text", ["", "a", "a/1", "a/1/x", "a/-1/2", "/1/2", "a/1/2/x"])
 def test_places_are_read_strictly(text):
     """A place is TOPIC/PARTITION/OFFSET and nothing else."""
     with pytest.raises(ConfigError, match="TOPIC/PARTITION/OFFSET"):
-        parse_place(text)
+        parse_position(text)
 
 
 def test_places_of_files():
     """Of files, the topic is a directory."""
-    assert parse_place("shop/t/1/2026-08-20/0/4294967299") == Place("shop/t/1/2026-08-20", 0, 4294967299)
+    assert parse_position("shop/t/1/2026-08-20/0/4294967299") == EventPosition("shop/t/1/2026-08-20", 0, 4294967299)
 
 
 def test_resolutions_come_back(lake):
@@ -125,7 +125,7 @@ def test_resolutions_come_back(lake):
     path = record(lake, one)
 
     assert path == "_tidegate/resolutions/a_.._b-1-2.json"
-    assert recorded(lake) == {one.place: one}
+    assert recorded(lake) == {one.position: one}
 
 
 @pytest.mark.parametrize("body", ["{", '{"topic":"a"}', '{"topic":"a","partition":0,"offset":1,"action":"drop"}'])

@@ -158,9 +158,9 @@ def test_ways_out_of_a_row_that_cannot_be_had(
 
     rest = cut[1:]
     if way == "skip":
-        skip(lake, halt.place)
+        skip(lake, halt.position)
     elif way == "replay":
-        replay(lake, halt.place, Bytes(*whole(insert(2, LONG))), checkpoint_ts=0)
+        replay(lake, halt.position, Bytes(*whole(insert(2, LONG))), checkpoint_ts=0)
     else:
         rest.append(TopicMessage(2, *whole(update("x", LONG, 2))))
     known = {place.offset: one for place, one in recorded(lake).items()}

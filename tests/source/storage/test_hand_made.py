@@ -467,7 +467,7 @@ def test_lines_put_aside(made: Made) -> None:
     assert lines_of(source) == [CREATE, "5 I t 1 a", "7 I t 3 c", "9 I t 4 d"]
     letters = source.changelog.dead_letters()
     assert [letter.raw_value for letter in letters] == [b'"I","t","shop",6,x,"b"\r\n', b'"Q","t","shop",6,2,"b"\r\n']
-    assert source.landing.bodies([letters[0].place]) == {letters[0].place: (None, letters[0].raw_value)}
+    assert source.landing.bodies([letters[0].position]) == {letters[0].position: (None, letters[0].raw_value)}
 
 
 def test_rows_without_a_commit_ts(made: Made) -> None:

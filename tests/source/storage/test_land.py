@@ -155,7 +155,7 @@ def test_ddls_as_messages(made: Made) -> None:
     made.schema("t", 6, COLUMNS, query="GRUMBLE", action=5)
     made.checkpoint(7)
     source = made.landed()
-    place = source.ddls(6, 6)[0].place
+    place = source.ddls(6, 6)[0].position
     ((_, body),) = source.landing.bodies([place]).values()
     assert body is not None
     assert json.loads(body)["Query"] == "GRUMBLE"
@@ -229,7 +229,7 @@ def test_large_files_go_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         path.write_bytes(b"ticdc-meta$operation,t,s,ts,u,id,v\r\n" + path.read_bytes())
         made.checkpoint(9)
         source = made.landed()
-        letters = [(one.place, one.error) for one in source.changelog.dead_letters()]
+        letters = [(one.position, one.error) for one in source.changelog.dead_letters()]
         rows = [part.batch.place for part in parts_of(every(source.changes(0, 9)))]
         found.append((lines_of(source), letters, pa.concat_tables(rows)["offset"].to_pylist()))
     assert found[0] == found[1]

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.source.tidb.kit import recorded_log
 from tidegate.changelog.changelog import Changelog, changelog_uri, claim, commit_batch
 from tidegate.changelog.files import RowFiles, State, TaskReport
-from tidegate.engine.change import Place
+from tidegate.engine.change import EventPosition
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import LocalTasks
@@ -74,7 +74,7 @@ def test_rows_and_ddls_have_no_place(tmp_path: Path) -> None:
     some = pa.concat_tables([whole.read(name) for name in whole.tables()])
     assert [some.column(name).null_count for name in (*PLACE, "seq")] == [some.num_rows] * 3 + [0]
     ddls = changelog.ddls(0, 1 << 62)
-    assert [placed.place for placed in ddls] == [Place(seq=seq) for seq in range(len(ddls))] != []
+    assert [placed.position for placed in ddls] == [EventPosition(seq=seq) for seq in range(len(ddls))] != []
 
 
 def test_a_changelog_of_the_time_before_goes_on(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tests.source.tidb.kit import changes, recorded_log
 from tests.source.tidb.mounted import transactions
 from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.wire_table import table_of_fields
-from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.ports import LocalTasks, Reading, Source
@@ -37,7 +37,7 @@ class Walked(NamedTuple):
     """What an engine gets: rows and DDLs in order, checkpoints on the way, and the definitions at each."""
 
     rows: list[RowChange]
-    ddls: list[PlacedDdl]
+    ddls: list[SourceDdl]
     definitions: dict[int, list[TableInfo]]
 
 
@@ -87,7 +87,9 @@ def plainly(log: Path) -> Walked:
         for rows in transactions(kv, (at, upto), spans, mounter_of(tables, at, FORCED)):
             told.rows.extend(one.row for one in rows)
         events = timeline.walk(upto)
-        told.ddls.extend(PlacedDdl(Place(seq=seq), one.ddl, False, one.previous) for seq, one in enumerate(events))
+        told.ddls.extend(
+            SourceDdl(EventPosition(seq=seq), one.ddl, False, one.previous) for seq, one in enumerate(events)
+        )
         at = upto
         versions = timeline.tables.replicated(timeline.snapshot)
         told.definitions[at] = [table_info(one.stored, one.schema, one.version, every_state=True) for one in versions]

@@ -73,7 +73,7 @@ def test_a_directory_holds_the_schema_and_a_job_under_way(tmp_path) -> None:
     world.write(world.node(), [(1, 10, 100), (2, 20, 200)])
     second = world.add_index("ib", "b")
     job_id = world.submit(world.add_index())
-    world.cluster.reach = lambda place: (_ for _ in ()).throw(Crash(place)) if place == "ddl/before-batch" else None
+    world.cluster.failpoint = lambda name: (_ for _ in ()).throw(Crash(name)) if name == "ddl/before-batch" else None
     with pytest.raises(Crash):
         world.cluster.ddl_client.wait(job_id)
     world.engine.close()

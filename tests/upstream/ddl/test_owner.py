@@ -65,13 +65,13 @@ def crash_at(world: World, count: int) -> list[str]:
     """Let the owner die at the `count`-th place that it reaches; the places so far."""
     reached: list[str] = []
 
-    def reach(place: str) -> None:
-        assert place in PLACES
-        reached.append(place)
+    def failpoint(name: str) -> None:
+        assert name in PLACES
+        reached.append(name)
         if len(reached) == count:
-            raise Crash(place)
+            raise Crash(name)
 
-    world.cluster.reach = reach
+    world.cluster.failpoint = failpoint
     return reached
 
 
@@ -129,12 +129,12 @@ def test_of_two_steps_that_overlap_one_conflicts() -> None:
     fast, slow = world.cluster.owner_of("n1"), world.cluster.owner_of("n2")
     acted: list[bool] = []
 
-    def overtake(place: str) -> None:
-        if place == "ddl/before-step" and not acted:
+    def overtake(name: str) -> None:
+        if name == "ddl/before-step" and not acted:
             acted.append(True)
             assert fast.act(job_id)
 
-    slow.steps.reach = overtake
+    slow.steps.failpoint = overtake
 
     assert slow.act(job_id) is False
     assert [entry.progress.at for entry in world.entries()] == [1]
@@ -252,7 +252,7 @@ def test_a_backfill_goes_on_where_it_was() -> None:
     world = prepared()
     job_id = world.submit(world.add_index())
     batches: list[str] = []
-    world.cluster.reach = lambda place: batches.append(place) if place == "ddl/before-batch" else None
+    world.cluster.failpoint = lambda name: batches.append(name) if name == "ddl/before-batch" else None
     world.ticks(lambda: len(batches) == 2)
     row = REORG.get(world.cluster.storage.snapshot(), job_id)
     world.cluster.kill(world.cluster.registry.candidate)
@@ -270,7 +270,7 @@ def test_a_row_written_between_batches_is_not_lost() -> None:
     world = prepared()
     world.submit(world.add_index())
     batches: list[str] = []
-    world.cluster.reach = lambda place: batches.append(place) if place == "ddl/before-batch" else None
+    world.cluster.failpoint = lambda name: batches.append(name) if name == "ddl/before-batch" else None
     world.ticks(lambda: len(batches) == 1)
     transaction = world.node("n2").begin()
     for number in (0, 4, 50):

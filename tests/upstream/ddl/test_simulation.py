@@ -46,7 +46,7 @@ class Life:
         self.world.write(self.world.node(), [(number, number, number % 2) for number in IDS[:4]])
         self.open: list[GuardedTransaction] = []
         self.ended = {"committed": 0, "refused": 0, "crashed": 0}
-        self.world.cluster.reach = self._reach
+        self.world.cluster.failpoint = self._failpoint
         self.crashes = 0.01
         self.slow = self.random.choice(NODES)
 
@@ -185,7 +185,7 @@ class Life:
             if name not in self.world.cluster.nodes:
                 self.world.cluster.add_node(name)
 
-    def _reach(self, place: str) -> None:
+    def _failpoint(self, place: str) -> None:
         if self.random.random() < self.crashes:
             raise Crash(place)
 

@@ -66,7 +66,7 @@ class Life:
         self.step = 0
         self._checked: dict[int, StoredTable] = {}
         self._seen: dict[str, object] = {}
-        self.cluster.reach = self._reach
+        self.cluster.failpoint = self._failpoint
 
     # --- the whole ---
 
@@ -279,7 +279,7 @@ class Life:
         """The change feed catches up."""
         self.replica.catch_up()
 
-    def _reach(self, place: str) -> None:
+    def _failpoint(self, place: str) -> None:
         if self.random.random() < self.crashes and len(self.cluster.nodes) > 1:
             raise Crash(place)
 

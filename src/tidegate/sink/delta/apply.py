@@ -57,7 +57,7 @@ from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, CommitConflict, TableSnapshot
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.literal import stored_value
 from tidegate.schema.partition import partition_of
 from tidegate.sink.delta.columns import (
@@ -648,7 +648,7 @@ def run_unit(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableR
         for nth, table in enumerate(tables):
             done = _retrying(step, table, changes, options)
             if isinstance(step, Exchange) and nth == 0:
-                reach("apply/exchange-half")
+                failpoint("apply/exchange-half")
             result = results.setdefault(table.incarnation, TableResult(table.incarnation, table.name, 0))
             result.name, result.version = table.name, done.version
             result.rows += done.tally.rows
@@ -717,10 +717,10 @@ def _run(step: Step, table: TableInfo, changes: Changes, options: DeltaOptions) 
     try:
         match step:
             case Alter():
-                reach("apply/before-alter")
+                failpoint("apply/before-alter")
                 actions = alter(step, snapshot, options)
             case Trim():
-                reach("apply/before-trim")
+                failpoint("apply/before-trim")
                 actions = trim(step, snapshot, options)
             case Exchange():
                 actions = exchange(step, table, snapshot, options)
@@ -728,9 +728,9 @@ def _run(step: Step, table: TableInfo, changes: Changes, options: DeltaOptions) 
         ts, _ = position_of(step)
         located = type(error)(f"table {table.name} at ts {ts}: {error}. DDL: {getattr(step, 'query', '')}")
         raise located.at(table=str(table.name), commit_ts=ts) from error
-    reach("apply/ddl-written")
+    failpoint("apply/ddl-written")
     _commit(snapshot, actions, step, options, type(step).__name__.upper())
-    reach("apply/ddl-committed")
+    failpoint("apply/ddl-committed")
     return _Done(snapshot.version, snapshot.version + 1)
 
 
@@ -746,7 +746,7 @@ def _commit(
 def _create(step: Create, snapshot: TableSnapshot | None, uri: str, options: DeltaOptions) -> _Done:
     if snapshot is not None:
         return _Done(snapshot.version, snapshot.version, ahead=position(snapshot, options.feed)[0])
-    reach("apply/before-create")
+    failpoint("apply/before-create")
     past = inherited(step.old, uri, (step.ts, step.seq), options) if step.old is not None else None
     schema, kept = past or (first_schema(step.table, options), [])
     deltalog.create(
@@ -757,7 +757,7 @@ def _create(step: Create, snapshot: TableSnapshot | None, uri: str, options: Del
         configuration=schema.configuration(options),
         name=str(step.table.name),
     )
-    reach("apply/after-create")
+    failpoint("apply/after-create")
     return _Done(-1, 0)
 
 
@@ -771,11 +771,11 @@ def _rows(
     chunks = if_any(changes.batches(step.table.name, max(step.after, at[0]), step.upto))
     if chunks is None:
         return _Done(snapshot.version, snapshot.version)
-    reach("apply/rows-read")
+    failpoint("apply/rows-read")
     columns, tally = stored_columns(snapshot), _Tally()
     how = ROW_STEPS[form_of(step.table, options.mode)]
     actions = how.write(snapshot, columns, how.read(tally.passing(chunks), step.table, columns, options))
-    reach("apply/rows-written")
+    failpoint("apply/rows-written")
     _commit(snapshot, actions, step, options, how.operation)
-    reach("apply/rows-committed")
+    failpoint("apply/rows-committed")
     return _Done(snapshot.version, snapshot.version + 1, tally)

@@ -56,7 +56,7 @@ from tidegate.model.errors import SinkError
 from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import TableDescription, TableSnapshot, VersionSpan
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import (
     STORE_ERRORS,
     Changed,
@@ -375,7 +375,7 @@ def project(uri: str, version: int, table: TableInfo, since: int | None = None) 
     there = projected(uri) if tidies else None
     move = move_to(uri, version, since, there)
     metadata = move.metadata if move.table is None else _described(move.metadata, move.table, table)
-    reach("iceberg/before-manifests")
+    failpoint("iceberg/before-manifests")
     manifests, counts, bodies = _manifests(uri, version + 1, move, metadata)
     listed, parent = list_path(version + 1), current(metadata)
     bodies[listed] = encode_list(manifests, version + 1, None if parent is None else parent["snapshot-id"])
@@ -383,9 +383,9 @@ def project(uri: str, version: int, table: TableInfo, since: int | None = None) 
     if there is not None:
         metadata = with_snapshots(metadata, {one + 1 for one in there})
     newer = with_snapshot(metadata, version + 1, f"{location_of(uri)}/{listed}", counts, time.time_ns() // 1_000_000)
-    reach("iceberg/before-metadata")
+    failpoint("iceberg/before-metadata")
     _publish(uri, version, msgspec.json.encode(newer))
-    reach("iceberg/after-metadata")
+    failpoint("iceberg/after-metadata")
 
 
 def _described(metadata: Metadata, snapshot: TableSnapshot | TableDescription, table: TableInfo) -> Metadata:

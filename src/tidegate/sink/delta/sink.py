@@ -54,7 +54,7 @@ from tidegate.engine.ports import (
 )
 from tidegate.engine.retention import PURGED
 from tidegate.model.errors import SinkError, SinkRefused, TidegateError
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import STORE_ERRORS, check_store, first_line
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.apply import TableResult, run_unit
@@ -143,7 +143,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
         if self.snapshot.options is not None:
             check_mode(self.options.mode, self.snapshot.options.mode, f"lake {self.options.root}")
             check_rules(self.snapshot, self.options)
-        reach("start/recovered")
+        failpoint("start/recovered")
         return SinkPosition(self.snapshot.checkpoint, self.snapshot.state, self.snapshot.number < 0)
 
     def check(self) -> bool:
@@ -287,12 +287,12 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
             raise
         except FAILURES as failure:
             raise SinkError(f"lake {self.options.root}: {failure}") from failure
-        reach("upkeep/before-adopt")
+        failpoint("upkeep/before-adopt")
         self.snapshot = adopt(self.snapshot, done.kept)
 
     def _name(self) -> None:
         if self._begun and self.snapshot.number >= 0:
-            reach("iceberg/before-names")
+            failpoint("iceberg/before-names")
             for catalog in self._catalogs:
                 catalog.publish(self.snapshot)
 

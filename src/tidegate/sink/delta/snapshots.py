@@ -58,7 +58,7 @@ from tidegate.model.name import lowered, table_key
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Action, TableSnapshot
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import (
     Changed,
     VersionedFile,
@@ -248,7 +248,7 @@ def keep_schema(options: DeltaOptions, state: SchemaState) -> str:
     schema = state.to_json()
     digest = hashlib.sha256(schema).hexdigest()[:32]
     with storing(options.control_uri):
-        reach("publish/before-schema")
+        failpoint("publish/before-schema")
         obstore.put(writable(options.control_uri), f"schemas/{digest}.json", schema)
     return digest
 
@@ -295,14 +295,14 @@ def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
     encoded = encode_state(StateKind.SNAPSHOT, body)
     try:
         with storing(options.control_uri):
-            reach("publish/before-snapshot")
+            failpoint("publish/before-snapshot")
             VersionedFile(options.control_uri, _path(snapshot.number)).write(encoded)
     except Changed as taken:
         where = f"lake {options.root}: snapshot {snapshot.number}"
         if taken.found is not None and decode_body(taken.found.body, where).epoch < snapshot.epoch:
             raise Overtaken(f"{where} was published by a run before this one") from taken
         raise Fenced(f"{where} was published by another run; run one changefeed per lake") from taken
-    reach("publish/after-snapshot")
+    failpoint("publish/after-snapshot")
     return digest
 
 

@@ -69,7 +69,7 @@ from tidegate.objectstore.deltalog import (
     cut_log,
     sweep,
 )
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import (
     STORE_ERRORS,
     StoredFile,
@@ -121,14 +121,14 @@ def compact(job: Compaction, options: DeltaOptions) -> int:
         return snapshot.version
     metadata = {"feed": options.feed, UPKEEP: True}
     actions = _folded(snapshot, small, job.table)
-    reach("compact/before-commit")
+    failpoint("compact/before-commit")
     try:
         deltalog.commit(uri, snapshot.version + 1, actions, operation="OPTIMIZE", metadata=metadata)
     except CommitConflict:
         return job.version
     if options.iceberg:
         project(uri, snapshot.version + 1, job.table, snapshot.version)
-    reach("compact/after-commit")
+    failpoint("compact/after-commit")
     return snapshot.version + 1
 
 
@@ -292,7 +292,7 @@ class Upkeep:
         log = sorted((file.path for file in files if file.path.startswith(LOG)), reverse=True)
         for path in sorted(log, key=lambda path: path.endswith(".json")):
             delete(uri, [path])
-        reach("upkeep/table-half")
+        failpoint("upkeep/table-half")
         delete(uri, [file.path for file in files if not file.path.startswith(LOG)])
         if "://" not in uri:
             shutil.rmtree(uri, ignore_errors=True)
@@ -429,7 +429,7 @@ class Shelf:
         if body is None:  # another upkeep was faster
             return
         obstore.put(writable(self._uri), new, body)
-        reach("upkeep/snapshot-copied")
+        failpoint("upkeep/snapshot-copied")
         delete(self._uri, [old])
 
     def drop_forgotten(self, forgotten_before_ms: int) -> None:

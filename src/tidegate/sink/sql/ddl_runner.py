@@ -36,7 +36,7 @@ from tidegate.model.errors import DdlForbidden, SchemaError, SinkError, SinkRefu
 from tidegate.model.event import Ddl
 from tidegate.mysql import server_sql as sent
 from tidegate.mysql.server_answer import AnswerKind, answer_kind
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.sink.sql.connection import ERRORS, OWN_ZONE, Connect, DdlConnection, StatementFailed, TargetServer, advice
 from tidegate.sink.sql.ddl_ledger import DdlLedger, DdlRecord, DdlWriter, ddl_id_of, values_table
 from tidegate.sink.sql.ddl_rewrite import TAKES_ALL, DdlVerdict, statement_for, statements_of
@@ -104,7 +104,7 @@ class DdlRunner:
         except (SinkError, DdlForbidden) as error:
             error.at(table=planned.table, commit_ts=planned.commit_ts)
             if isinstance(error, DdlForbidden):
-                refusal(error, ddl, planned.placed.place)
+                refusal(error, ddl, planned.source_ddl.position)
             raise
 
     def _run(self, task: DdlTask) -> None:
@@ -147,9 +147,9 @@ class DdlRunner:
         if record is None:
             facts = read_facts(session, task.keys, self._target)
             record = DdlRecord("planned", decision.text, note=token_hex(4), facts=facts, was=was)
-            reach("ddl/before-plan")
+            failpoint("ddl/before-plan")
             self._ledger.write(session, ddl, record)
-            reach("ddl/planned")
+            failpoint("ddl/planned")
         elif self._was_done(session, task, record):
             self._complete(session, task, record, values)
             return
@@ -158,7 +158,7 @@ class DdlRunner:
         if values is not None and (why := values.keep(record.facts)):
             self._refuse(session, ddl, why)
         self._execute(session, task, record)
-        reach("ddl/executed")
+        failpoint("ddl/executed")
         self._complete(session, task, record, values)
         if decision.why:
             self._warn_once(f"left out of {self._target}: {'; '.join(decision.why)}, as in {ddl.query[:300]!r}")
@@ -178,7 +178,7 @@ class DdlRunner:
         if values is not None:
             values.write(record.facts, lambda: self._writer.fence(session))
         self._ledger.write(session, task.ddl, replace(record, state="done"))
-        reach("ddl/done")
+        failpoint("ddl/done")
 
     def _execute(self, session: DdlConnection, task: DdlTask, record: DdlRecord) -> None:
         ddl, change = task.ddl, self._change(task, record)
@@ -186,7 +186,7 @@ class DdlRunner:
             session.ask(sent.USE.format(schema=quote_name(task.schema)))
         ((number,),) = session.ask(sent.CONNECTION)
         self._ledger.write(session, ddl, replace(record, state="running", connection_id=int(number)))
-        reach("ddl/running")
+        failpoint("ddl/running")
         moment = any(word in record.executed.upper() for word in _MOMENTS)
         at_s = task.clock_s if moment else 0
         session.ask(sent.CLOCK.format(seconds=f"{at_s:.6f}" if at_s else "DEFAULT"))
@@ -281,7 +281,7 @@ class DdlRunner:
     def _note(self, session: DdlConnection, ddl: Ddl, state: str, why: str) -> None:
         """Record in the ledger that a DDL is not run, and why."""
         self._ledger.write(session, ddl, DdlRecord(state, note=why))
-        reach("ddl/noted")
+        failpoint("ddl/noted")
 
     def _forbid(self, session: DdlConnection, ddl: Ddl, why: str) -> NoReturn:
         self._note(session, ddl, "refused", why)

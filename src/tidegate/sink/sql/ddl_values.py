@@ -37,7 +37,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.plan import plan_ddl
 from tidegate.expr.change import Rule, converter, elems_of, family_of, keeps_values
 from tidegate.expr.tokens import quote_name
@@ -49,7 +49,7 @@ from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo, TableName
 from tidegate.mysql import server_sql as sent
 from tidegate.mysql.conversion import enum_index, set_mask
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.columns import parse_type, render_type
 from tidegate.schema.effects import TableAltered
 from tidegate.schema.literal import stored_value
@@ -210,7 +210,7 @@ def with_target_columns(task: DdlTask, columns: Facts) -> DdlTask:
     for name in _unknown(task):
         if fact_name(name) in by_table:
             state = state.with_table(_table(state.table(name), name, by_table[fact_name(name)]))
-    return task_of(plan_ddl(state, PlacedDdl(Place(), task.ddl)))
+    return task_of(plan_ddl(state, SourceDdl(EventPosition(), task.ddl)))
 
 
 def _table(known: TableInfo | None, name: TableName, facts: list[Fact]) -> TableInfo:
@@ -282,7 +282,7 @@ class ValueTable:
                 some=" OR ".join(f"{quote_name(name)} IS NOT NULL" for name in olds.values()),
             )
         )
-        reach("ddl/kept")
+        failpoint("ddl/kept")
         return "" if key else self._difference()
 
     @property
@@ -323,7 +323,7 @@ class ValueTable:
             self._mode([one.new for one in self._found.columns])
             after = 0
             while key and (after := self._chunk(key, guard, after)):
-                reach("ddl/amid-values")
+                failpoint("ddl/amid-values")
             self._session.ask(sent.DROP_VALUES.format(values=self._values))
 
     def _fill(self, column: ColumnInfo, value: Value, guard: Guard) -> None:
@@ -350,7 +350,7 @@ class ValueTable:
             self._put(key, numbers[0], numbers[-1])
             text = sent.FORGET_VALUES.format(values=self._values, first=numbers[0], last=numbers[-1])
             self._session.ask(text)
-            reach("ddl/values-written")
+            failpoint("ddl/values-written")
         return numbers[-1]
 
     def _put(self, key: Sequence[str], first: int, last: int) -> None:

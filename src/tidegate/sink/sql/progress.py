@@ -44,7 +44,7 @@ from tidegate.model.errors import ConfigError, Fenced, SinkError, SinkRefused
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.model.tso import physical_ms
 from tidegate.mysql import server_sql as sent
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import Atomicity, SyncPoints, TargetServer, TargetSession
 from tidegate.sink.sql.ddl_ledger import last_ddl_ts
@@ -118,7 +118,7 @@ class TargetProgress:
         self._move(session, sent.MOVE_EPOCH, self.epoch)
         session.changed(sent.RAISE_SHARDS, self.epoch, self._feed)
         session.ask(sent.COMMIT)
-        reach("sql/raised")
+        failpoint("sql/raised")
         positions = [int(position) for _, position in session.ask(sent.SHARDS, values=(self._feed,))]
         behind = max(positions, default=0) <= self._state.checkpoint.ts
         layout = requested if behind else self._state.layout
@@ -132,7 +132,7 @@ class TargetProgress:
         for shard in range(layout.shards):
             session.changed(sent.ADD_SHARD, self._feed, shard, self.epoch, position)
         session.ask(sent.COMMIT)
-        reach("sql/laid-out")
+        failpoint("sql/laid-out")
         self._state = state
 
     def advance(self, session: TargetSession, position: SinkPosition, also: Callable[[], None] | None = None) -> None:
@@ -147,9 +147,9 @@ class TargetProgress:
         self._move(session, move, *values, ahead=position.checkpoint.ts)
         if also is not None:
             also()
-            reach("sql/point-written")
+            failpoint("sql/point-written")
             session.ask(sent.COMMIT)
-        reach("sql/advanced")
+        failpoint("sql/advanced")
         self._state, self._known, self._at = state, position.state, position.checkpoint.ts
 
     def _move(self, session: TargetSession, move: str, *values: object, ahead: int = 0) -> None:

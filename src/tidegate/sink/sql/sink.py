@@ -57,7 +57,7 @@ from tidegate.model.name import lowered
 from tidegate.model.pattern import like
 from tidegate.model.table import TableInfo, TableName
 from tidegate.mysql import server_sql as sent
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import WORKERS_MAX, SqlOptions, TargetServer, TargetSession, probe
 from tidegate.sink.sql.ddl_ledger import DdlWriter, fence_by_progress, has_ddl_above
@@ -198,7 +198,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
 
     def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  their rows are committed
         position, ts = SinkPosition(planned.checkpoint, planned.state), planned.checkpoint.ts
-        reach("sql/before-advance")
+        failpoint("sql/before-advance")
         with self._connected() as session:
             target = self._target
             assert target is not None

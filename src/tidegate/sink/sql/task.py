@@ -27,7 +27,7 @@ from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.model.errors import Retry, SinkError, SinkRefused, TidegateError
 from tidegate.model.table import TableName
 from tidegate.mysql import server_sql as sent
-from tidegate.objectstore.failpoint import reach
+from tidegate.objectstore.failpoint import failpoint
 from tidegate.sink.calls import calls_of
 from tidegate.sink.sql.connection import ROWS_MAX, RowCounts, SqlOptions, TargetServer, TargetSession, number_of
 from tidegate.sink.sql.progress import fence, position_of
@@ -247,16 +247,16 @@ class _Writer:
         for packet in packets if many else [[moved, *group.statements]]:
             first = packet[0] is moved
             texts = ([sent.BEGIN.encode()] if first else []) + [one.text for one in packet]
-            reach("sql/before-statements")
+            failpoint("sql/before-statements")
             sends = [texts] if many else [[text] for text in texts]
             answers = [answer for part in sends for answer in session.send(part)]
             for one, answer in zip(packet, answers[first:], strict=True):
                 _check(one, answer, group)
         if refusal is not None:
             _check_rows(session, group, refusal, documents=job.target.traits.documents)
-        reach("sql/before-commit")
+        failpoint("sql/before-commit")
         list(session.send([sent.COMMIT.encode()]))
-        reach("sql/after-commit")
+        failpoint("sql/after-commit")
 
 
 def _check(one: Statement, answer: RowCounts, group: Group) -> None:

@@ -18,7 +18,7 @@ from typing import ClassVar, Final
 import pytest
 
 from tidegate.codec.columnar.encode.encoder import events_of
-from tidegate.engine.change import Chunk, ChunkPart, Layout, PlacedDdl
+from tidegate.engine.change import Chunk, ChunkPart, Layout, SourceDdl
 from tidegate.engine.plan import Checkpoint, identity
 from tidegate.engine.ports import Changes, LocalTasks, Source
 from tidegate.engine.segment import segment_end
@@ -38,7 +38,7 @@ class _Segment:
     """A range of changes between two stops, and the DDLs at its end."""
 
     changes: Changes
-    ddls: tuple[PlacedDdl, ...]
+    ddls: tuple[SourceDdl, ...]
 
     @cached_property
     def rows(self) -> list[str]:
@@ -60,7 +60,9 @@ class _Walk:
 
     def ddls(self) -> list[tuple[int | None, str]]:
         """Return all DDLs in order."""
-        return [(placed.ddl.commit_ts, placed.ddl.query) for segment in self.segments for placed in segment.ddls]
+        return [
+            (source_ddl.ddl.commit_ts, source_ddl.ddl.query) for segment in self.segments for source_ddl in segment.ddls
+        ]
 
 
 class SourceContract:
@@ -184,14 +186,14 @@ class SourceContract:
         """Each DDL is returned once, with its commit_ts, by (commit_ts, arrival); also at `after` itself."""
         source = self.source(tmp_path)
         walk = self.walk(source)
-        placed = [one for segment in walk.segments for one in segment.ddls]
-        marks = [(one.ddl.commit_ts, identity(one.ddl)) for one in placed]
+        source_ddl = [one for segment in walk.segments for one in segment.ddls]
+        marks = [(one.ddl.commit_ts, identity(one.ddl)) for one in source_ddl]
         assert len(set(marks)) == len(marks)
         assert [ts for ts, _ in marks] == sorted(ts for ts, _ in marks if ts is not None)
         if self.inclusive:
-            ts = placed[-1].ddl.commit_ts
+            ts = source_ddl[-1].ddl.commit_ts
             assert ts is not None
-            assert placed[-1] in source.ddls(ts, walk.frontiers[-1])
+            assert source_ddl[-1] in source.ddls(ts, walk.frontiers[-1])
 
     def test_rows_fit_the_definition_of_their_time(self, tmp_path: Path) -> None:
         """A row has the columns of its table just before its commit_ts: one at a DDL's timestamp comes before it."""
@@ -206,8 +208,8 @@ class SourceContract:
                 if known is not None:
                     columns = {one.name for one in known.columns if not one.virtual}
                     assert {column.name for column in row.fields} == columns, event_text(row)
-            for seq, placed in enumerate(one.ddls, start=1):
-                state, _ = apply_ddl(state, placed.ddl, seq)
+            for seq, source_ddl in enumerate(one.ddls, start=1):
+                state, _ = apply_ddl(state, source_ddl.ddl, seq)
 
     # --- starting again ---
 
@@ -298,11 +300,11 @@ class SourceContract:
         ddls = source.ddls(checkpoint.ts, frontier)
         end = segment_end(checkpoint, ddls, frontier)
         already_done = checkpoint.done if end == checkpoint.ts else ()
-        placed = tuple(ddl for ddl in ddls if ddl.ddl.commit_ts == end and identity(ddl.ddl) not in already_done)
-        if end == checkpoint.ts and not placed:
+        source_ddl = tuple(ddl for ddl in ddls if ddl.ddl.commit_ts == end and identity(ddl.ddl) not in already_done)
+        if end == checkpoint.ts and not source_ddl:
             return None
-        done = (*already_done, *(identity(ddl.ddl) for ddl in placed))
-        return _Segment(source.changes(checkpoint.ts, end), placed), Checkpoint(end, done)
+        done = (*already_done, *(identity(ddl.ddl) for ddl in source_ddl))
+        return _Segment(source.changes(checkpoint.ts, end), source_ddl), Checkpoint(end, done)
 
 
 def every(changes: Changes) -> Iterator[Chunk]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.sink.sql.ddl.odd_values import TYPES
-from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.plan import plan_ddl
 from tidegate.expr.change import family_of, keeps_values
 from tidegate.model.event import Ddl
@@ -68,7 +68,7 @@ def task(*texts: str) -> DdlTask:
     state, ddls = SchemaState(), [Ddl(schema="d", table="", query=text, commit_ts=compose(1)) for text in texts]
     for ddl in ddls[:-1]:
         state, _ = apply_ddl(state, ddl, 1)
-    return task_of(plan_ddl(state, PlacedDdl(Place(), ddls[-1])))
+    return task_of(plan_ddl(state, SourceDdl(EventPosition(), ddls[-1])))
 
 
 @pytest.mark.parametrize(

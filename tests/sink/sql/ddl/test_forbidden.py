@@ -18,7 +18,7 @@ from tests.sink.sql.ddl.world import World, follow
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.codec.options import DecodeOptions
-from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import EventRule, TableFilter
 from tidegate.engine.plan import plan_ddl
@@ -51,7 +51,7 @@ def state_of(*queries: str) -> SchemaState:
     state = SchemaState()
     for number, query in enumerate(queries, start=1):
         state = task_of(
-            plan_ddl(state, PlacedDdl(Place(), Ddl(schema="shop", table="", query=query, commit_ts=number)))
+            plan_ddl(state, SourceDdl(EventPosition(), Ddl(schema="shop", table="", query=query, commit_ts=number)))
         ).after
     return state
 
@@ -60,7 +60,9 @@ def outcome(
     target: TargetServer, query: str, rules: TableFilter, state: SchemaState, *, schema: str = "shop", table: str = ""
 ) -> TargetDdl:
     """What becomes of a text."""
-    task = task_of(plan_ddl(state, PlacedDdl(Place(), Ddl(schema=schema, table=table, query=query, commit_ts=9))))
+    task = task_of(
+        plan_ddl(state, SourceDdl(EventPosition(), Ddl(schema=schema, table=table, query=query, commit_ts=9)))
+    )
     return statement_for(target, query, task.context(inherits=True, rules=rules))
 
 
@@ -227,7 +229,7 @@ def test_a_server_stays_as_it_is(maria: World) -> None:
     for offset, query in enumerate(TEXTS):
         ddl = maria.placed(query, "shop", "orders").ddl
         with pytest.raises(DdlForbidden, match=r"not sent to .*sink ddl .*--done .*ignore-sql") as error:
-            follow(runner, PlacedDdl(Place("topic", 2, offset), ddl), maria.state)
+            follow(runner, SourceDdl(EventPosition("topic", 2, offset), ddl), maria.state)
         assert isinstance(error.value, InputError)
         assert error.value.messages == (("topic", 2, offset, ddl.commit_ts),)
         assert error.value.where.table == "shop.orders"

@@ -4,7 +4,7 @@ import pytest
 
 from tests.sink.sql.ddl.examples import TIDB
 from tests.sink.sql.ddl.world import World
-from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.plan import plan_ddl
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
@@ -90,10 +90,13 @@ def task(*queries: str, schema: str = "d", table: str = "") -> DdlTask:
     state = SchemaState()
     for number, query in enumerate(queries[:-1], start=1):
         state = task_of(
-            plan_ddl(state, PlacedDdl(Place(), Ddl(schema="d", table="", query=query, commit_ts=number << 18)))
+            plan_ddl(state, SourceDdl(EventPosition(), Ddl(schema="d", table="", query=query, commit_ts=number << 18)))
         ).after
     return task_of(
-        plan_ddl(state, PlacedDdl(Place(), Ddl(schema=schema, table=table, query=queries[-1], commit_ts=99 << 18)))
+        plan_ddl(
+            state,
+            SourceDdl(EventPosition(), Ddl(schema=schema, table=table, query=queries[-1], commit_ts=99 << 18)),
+        )
     )
 
 

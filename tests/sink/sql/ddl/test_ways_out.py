@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.failpoint import armed
 from tests.sink.sql.ddl.world import World, follow
 from tidegate.cli.main import main
-from tidegate.engine.change import PlacedDdl
+from tidegate.engine.change import SourceDdl
 from tidegate.model.errors import SinkRefused
 from tidegate_upstream.tidb.listener import Upstream
 
@@ -40,7 +40,7 @@ def filled(maria: World) -> World:
     return maria
 
 
-def refused(world: World, placed: PlacedDdl, connect: Any = None) -> str:
+def refused(world: World, placed: SourceDdl, connect: Any = None) -> str:
     """What the error says."""
     with pytest.raises(SinkRefused) as error:
         follow(world.runner(connect=connect), placed, world.state)
@@ -55,7 +55,7 @@ def command(world: World, told: str, *, again: bool = False) -> None:
     assert CliRunner().invoke(main, words.split()).exit_code == 0
 
 
-def goes_on(world: World, placed: PlacedDdl, connect: Any = None) -> None:
+def goes_on(world: World, placed: SourceDdl, connect: Any = None) -> None:
     """The feed does this DDL and another, and the target has what the upstream has."""
     world.state = follow(world.runner(connect=connect), placed, world.state)
     world.ddl("create table behind (id int primary key)")

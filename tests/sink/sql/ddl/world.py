@@ -9,7 +9,7 @@ from typing import Any
 
 import pymysql
 
-from tidegate.engine.change import Place, PlacedDdl
+from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.plan import plan_ddl
 from tidegate.model.event import Ddl
 from tidegate.model.tso import compose
@@ -23,7 +23,7 @@ FEED = "shop"
 START_MS = 1_790_000_000_000
 
 
-def follow(runner: DdlRunner, placed: PlacedDdl, state: SchemaState, number: int = 1) -> SchemaState:
+def follow(runner: DdlRunner, placed: SourceDdl, state: SchemaState, number: int = 1) -> SchemaState:
     """The schema behind a DDL, which the runner does."""
     planned = plan_ddl(state, placed, number)
     runner.run(planned)
@@ -64,11 +64,11 @@ class World:
         writer = DdlWriter(FEED, epoch, fence_by_progress(FEED, epoch))
         return DdlRunner(connect or self.connect, self.target, writer, self.warnings.append)
 
-    def placed(self, query: str, schema: str = "d", table: str = "") -> PlacedDdl:
+    def placed(self, query: str, schema: str = "d", table: str = "") -> SourceDdl:
         """A DDL at the next second."""
         self.at_ms += 1000
         ddl = Ddl(schema=schema, table=table, query=query, commit_ts=compose(self.at_ms))
-        return PlacedDdl(Place(), ddl)
+        return SourceDdl(EventPosition(), ddl)
 
     def ddl(self, query: str, schema: str = "d", table: str = "") -> None:
         """A DDL, done."""
