@@ -1,5 +1,6 @@
 """Connections that send nothing take neither a port nor the files of its process from others."""
 
+import asyncio
 import errno
 import logging
 import os
@@ -59,6 +60,23 @@ def ended(client: socket.socket) -> bool:
         return False
     except ConnectionResetError:
         return True
+
+
+def test_answers_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No body of an answer waits until the client has confirmed the head, which takes it 40 ms."""
+    seen: list[int] = []
+
+    def made(protocol: module.BoundedProtocol, transport: asyncio.Transport) -> None:
+        seen.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        connection_made(protocol, transport)
+
+    connection_made = module.BoundedProtocol.connection_made
+    monkeypatch.setattr(module.BoundedProtocol, "connection_made", made)
+    with GuestListener(socket.AF_INET, ("127.0.0.1", 0)) as listener, served(listener) as place:
+        assert b"hello" in asked(place, "127.0.0.1")
+
+    assert len(seen) == 1
+    assert seen[0]
 
 
 @pytest.mark.slow

@@ -192,13 +192,15 @@ BACKLOG: Final = 64
 
 
 class PortLoop(asyncio.SelectorEventLoop):
-    """An event loop whose ports limit a TLS handshake to HEAD_S; asyncio waits a minute."""
+    """An event loop whose ports limit a TLS handshake to HEAD_S (asyncio waits a minute), and send answers at once."""
 
     async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:
         """Listen."""
         if options.get("ssl"):
             options["ssl_handshake_timeout"] = HEAD_S
         server: asyncio.Server = await super().create_server(*args, **options)
+        for port in server.sockets:  # accepted sockets inherit it, which asyncio leaves off
+            port.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return server
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from socket import create_server, socket
+from socket import IPPROTO_TCP, TCP_NODELAY, create_server, socket
 from threading import Event, Thread
 from typing import Any, Final, Self
 
@@ -135,8 +135,10 @@ class Listener:
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
+            door = self._listen((self.host, self.port))
+            door.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # accepted sockets inherit it, which asyncio leaves off
             self._server = self._loop.run_until_complete(
-                self._loop.create_server(self._protocol, sock=self._listen((self.host, self.port)), backlog=BACKLOG)
+                self._loop.create_server(self._protocol, sock=door, backlog=BACKLOG)
             )
             self.port = self._server.sockets[0].getsockname()[1]
         except OSError as fault:

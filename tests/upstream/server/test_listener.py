@@ -46,6 +46,15 @@ def answer(connection: "pymysql.Connection[pymysql.cursors.Cursor]", sql: str) -
         return tuple(cursor.fetchall())
 
 
+def test_answers_are_sent_at_once(port: Port) -> None:
+    """No packet of an answer waits until the client has confirmed the one before, which takes it 40 ms."""
+    with closing(port.connect()):
+        [client] = port.listener._control.clients.values()
+        served = client.stream._writer.get_extra_info("socket")
+
+        assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 FIRST = (
     *(-128, 255, -32768, 65535, -(1 << 63), (1 << 64) - 1, 1.5, 1e20, Decimal("-1.50")),
     dt.date(2024, 1, 31),
