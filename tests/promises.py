@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from tidegate.model.event import Ddl, Event, Resolved
-from tidegate.testing.validators import Place, event_text
+from tidegate.testing.validators import Partition, event_text
 
 
 def resolved(events: Iterable[Event]) -> list[int]:
@@ -11,7 +11,7 @@ def resolved(events: Iterable[Event]) -> list[int]:
     return [event.ts for event in events if isinstance(event, Resolved)]
 
 
-def keep_promises(partitions: Mapping[Place, list[Event]], protocol: str) -> None:
+def keep_promises(partitions: Mapping[Partition, list[Event]], protocol: str) -> None:
     """Assert of a feed that ran once: commit order, rows of a DDL's ts before it, nothing at or below a resolved ts
     behind it, DDLs where `protocol` sends them."""
     for (_, number), events in partitions.items():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Changefeed", "__version__", "decode", "lake", "net_changes", "register", "sinks"]
 
-_PLACES: Final = {
+_MODULES: Final = {
     "Changefeed": ("tidegate.config.changefeed", "Changefeed"),
     "decode": ("tidegate.lakes.frames", "decode_frame"),
     "lake": ("tidegate.lakes.lake", "Lake"),
@@ -41,7 +41,7 @@ def __getattr__(name: str) -> Any:
         return version("tidegate")
     if name == "sinks":
         return import_module("tidegate.sinks")
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
-    module, attribute = _PLACES[name]
+    module, attribute = _MODULES[name]
     return getattr(import_module(module), attribute)

@@ -113,8 +113,8 @@ class Processes(Generic[P]):
             if directory is None:
                 shutil.rmtree(home, ignore_errors=True)
             if isinstance(fault, OSError):
-                place = fault.filename or home
-                raise EnvironmentFault(f"{self.what} cannot use {place}: {fault.strerror or fault}") from fault
+                path = fault.filename or home
+                raise EnvironmentFault(f"{self.what} cannot use {path}: {fault.strerror or fault}") from fault
             raise
 
     def status(self, directory: Path | None = None) -> tuple[P, ...]:

@@ -57,5 +57,5 @@ def test_a_part_of_a_batch_has_all_its_columns() -> None:
     some = batch.part(1, batch.rows - 1)
     for name in ("message", "seq", "commit_ts", "op", "partition_id"):
         assert getattr(some, name).to_pylist() == getattr(batch, name).to_pylist()[1:-1]
-    assert (some.place.to_pylist(), some.start_ts) == (batch.place.to_pylist()[1:-1], None)
+    assert (some.positions.to_pylist(), some.start_ts) == (batch.positions.to_pylist()[1:-1], None)
     assert events_of(some) == events_of(batch)[1:-1]

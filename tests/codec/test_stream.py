@@ -9,7 +9,7 @@ import pytest
 from tests.codec.encode_rows import TABLE, TS, encoder, insert
 from tests.golden.codec_cases import DATA
 from tidegate.codec import DecodeOptions, stream
-from tidegate.codec.stream import Placed, StreamPlace, decode_messages, pack_frame, read_events, read_frames
+from tidegate.codec.stream import StreamEvent, StreamPosition, decode_messages, pack_frame, read_events, read_frames
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Resolved
 
@@ -27,8 +27,12 @@ def test_places() -> None:
     """Events carry message, event and byte; a stream gives what bytes give."""
     first, second = framed(insert(1), insert(2)), framed(Resolved(TS))
     found = list(read_events(first + second, OPEN))
-    assert [each.place for each in found] == [StreamPlace(0, 0, 0), StreamPlace(0, 1, 0), StreamPlace(1, 0, len(first))]
-    assert found[2] == Placed(StreamPlace(1, 0, len(first)), Resolved(TS))
+    assert [each.position for each in found] == [
+        StreamPosition(0, 0, 0),
+        StreamPosition(0, 1, 0),
+        StreamPosition(1, 0, len(first)),
+    ]
+    assert found[2] == StreamEvent(StreamPosition(1, 0, len(first)), Resolved(TS))
     assert list(read_events(BytesIO(first + second), OPEN)) == found
     assert list(decode_messages(read_frames(first + second), OPEN)) == found
 
@@ -47,12 +51,12 @@ def test_bad_messages_are_told_and_passed_over() -> None:
     """With `refused` the others go on; a torn frame is the last thing told."""
     good = framed(insert())
     raw = good + pack_frame(b"\0", b"") + good + b"\0\0"
-    told: list[tuple[StreamPlace, str]] = []
+    told: list[tuple[StreamPosition, str]] = []
     found = list(read_events(raw, OPEN, lambda place, error: told.append((place, error.codec))))
-    assert [each.place.message for each in found] == [0, 2]
+    assert [each.position.message for each in found] == [0, 2]
     assert told == [
-        (StreamPlace(1, 0, len(good)), "open-protocol"),
-        (StreamPlace(3, 0, 2 * len(good) + 9), "frame"),
+        (StreamPosition(1, 0, len(good)), "open-protocol"),
+        (StreamPosition(3, 0, 2 * len(good) + 9), "frame"),
     ]
 
 
@@ -60,7 +64,7 @@ def test_without_it_the_first_is_raised() -> None:
     """The error says which message, and where it begins."""
     good = framed(insert())
     events = read_events(good + pack_frame(b"\0", b"") + good, OPEN)
-    assert next(events).place.message == 0
+    assert next(events).position.message == 0
     with pytest.raises(DecodeError, match=rf"message 1 \(byte {len(good)}\)"):
         next(events)
 

@@ -24,7 +24,7 @@ def parsed(uri: str, tree: dict[str, Any] | None = None) -> StorageSource:
 def test_defaults() -> None:
     """Rows of csv have their commit ts; canal-json is told nothing more."""
     found = parsed(CSV)
-    assert (found.place, found.dead_letter, found.poll_ms, found.has_old_values) == ("/srv/in", "halt", 1000, False)
+    assert (found.address, found.dead_letter, found.poll_ms, found.has_old_values) == ("/srv/in", "halt", 1000, False)
     assert found.options().dialect == CsvDialect(CsvOptions(include_commit_ts=True))
     found = parsed("file:///srv/in?protocol=canal-json&time-zone=Asia/Shanghai")
     assert found.options().dialect == CanalDialect(DecodeOptions(protocol="canal-json", time_zone="Asia/Shanghai"))
@@ -67,7 +67,7 @@ def test_a_writers_own_address() -> None:
     uri = "s3://bucket/prefix?protocol=csv&flush-interval=5s&file-size=1024&date-separator=month&worker-count=3"
     found = parsed(f"{uri}&access-key=AK&secret-access-key=SK&endpoint=http%3A%2F%2Fh%3A9000")
     assert found.ignored == ("flush-interval", "file-size", "date-separator", "worker-count")
-    assert (found.place, found.identity, found.places) == ("s3://bucket/prefix",) * 2 + ({"s3://bucket/prefix"},)
+    assert (found.address, found.identity, found.addresses) == ("s3://bucket/prefix",) * 2 + ({"s3://bucket/prefix"},)
     assert str(found.uri).startswith("s3://bucket/prefix?access-key=AK&secret-access-key=SK")
     assert "AK" not in repr(found)
     assert "AK" not in repr(found.options())
@@ -95,7 +95,7 @@ def test_what_is_read_is_not_written() -> None:
     """A changefeed does not write the place that it reads; start-ts is for sources with a time."""
     with pytest.raises(UriInvalid, match="does not write what it reads"):
         load(source_uri=CSV, sink_uri="file:///srv/in?protocol=csv", state_dir="state")
-    with pytest.raises(ConfigError, match="files are read from the begin of their place"):
+    with pytest.raises(ConfigError, match="files are read from the begin of their directory"):
         load(source_uri=CSV, sink_uri="delta:///srv/lake", start_ts=5)
 
 

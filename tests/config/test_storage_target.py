@@ -24,7 +24,7 @@ def parsed(uri: str, **flat: object) -> StorageOptions:
 def test_defaults() -> None:
     """Without more an address has TiCDC's defaults."""
     found = parsed("file:///srv/out?protocol=csv")
-    assert (found.place, str(found.uri), found.encoder) == ("/srv/out", "/srv/out", CsvOptions())
+    assert (found.address, str(found.uri), found.encoder) == ("/srv/out", "/srv/out", CsvOptions())
     assert (found.workers, found.flush_s, found.file_bytes, found.index_digits) == (16, 5.0, 67108864, 20)
     assert (found.date_separator, found.partition_separator, found.time_zone) == ("day", True, "UTC")
     assert (found.column_ids, found.raw_change_event) == (False, False)
@@ -33,7 +33,7 @@ def test_defaults() -> None:
 def test_a_store() -> None:
     """Parameters of the store go to its client; printing shows none of its keys."""
     found = parsed(f"s3://bucket/prefix/?protocol=canal-json&enable-tidb-extension=true&{KEYS}")
-    assert (found.place, found.identity) == ("s3://bucket/prefix", "s3://bucket/prefix")
+    assert (found.address, found.identity) == ("s3://bucket/prefix", "s3://bucket/prefix")
     assert str(found.uri).startswith("s3://bucket/prefix?access-key=AK&secret-access-key=s%2Fk")
     assert isinstance(found.encoder, EncodeOptions)
     assert found.encoder.enable_tidb_extension

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tidegate.config.delta import DELTA_SINK, parse_delta
 from tidegate.config.kafka import KAFKA_SOURCE, KafkaSource, parse_source
 from tidegate.config.load import load
-from tidegate.config.uri import RawValue, mask_uri, resolve_uri, state_place
+from tidegate.config.uri import RawValue, mask_uri, resolve_uri, state_directory
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
 from tidegate.sink.delta.options import DeltaOptions
 
@@ -77,7 +77,7 @@ def test_file_options_yield_to_the_uri():
 )
 def test_state_places(text, place):
     """A state directory is one of a disk, or a place in an object store."""
-    assert state_place(text) == place
+    assert state_directory(text) == place
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_state_places(text, place):
 def test_bad_state_places(text, error, words):
     """Each wrong one raises its own error, without what may be a secret."""
     with pytest.raises(error) as caught:
-        state_place(text)
+        state_directory(text)
     assert words in str(caught.value)
     assert "hush" not in str(caught.value)
 

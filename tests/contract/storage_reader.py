@@ -12,7 +12,7 @@ from tidegate.codec.csv import CsvDecoder, CsvOptions, records
 from tidegate.codec.storage import FileNames, parse_schema_file, parse_schema_path
 from tidegate.model.event import Ddl, Delete, Event, Insert, RowChange
 from tidegate.sink.storage_bucket import Bucket
-from tidegate.source.storage_listing import FileLayout, PlaceDefinitions, table_of_stream
+from tidegate.source.storage_listing import FileDefinitions, FileLayout, table_of_stream
 
 CSV = CsvOptions(include_commit_ts=True, output_old_value=True)
 
@@ -21,7 +21,7 @@ def events_in(bucket: Bucket, paths: Sequence[str], extension: str) -> list[Even
     """Return the DDLs and rows of all tables in commit order, rows of a DDL's commit_ts before it; csv needs commit-ts
     and old values."""
     schemas = {path: parse_schema_file(body(bucket, path)) for path in paths if parse_schema_path(path)}
-    told = PlaceDefinitions.of(schemas)
+    told = FileDefinitions.of(schemas)
     found: list[RowChange | Ddl] = [*told.ddls]
     for path in data_files(bucket, paths, "", extension):
         place = table_of_stream(path.rpartition("/")[0], told.directories)

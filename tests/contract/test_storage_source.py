@@ -17,7 +17,7 @@ from tidegate.model.errors import Retry, TidegateError, Where
 from tidegate.sink.storage import StorageSink
 from tidegate.sink.storage_options import StorageOptions as Written
 from tidegate.source.storage_land import FilesToRead
-from tidegate.source.storage_listing import CanalDialect, CsvDialect, Dialect, FilePlace, offset_of
+from tidegate.source.storage_listing import CanalDialect, CsvDialect, Dialect, FileRoot, offset_of
 from tidegate.testing import validators
 from tidegate.testing.contract.sources import SourceContract, rows_of
 from tidegate.testing.contract.stories import shop
@@ -44,7 +44,7 @@ class TestCsv(SourceContract):
             sink = StorageSink(options, DirectoryCheckpoints(home / "state", "feed"))
             run_here(ScriptedSource(shop()), sink, until=shop().ts)
         lake = str(home / "lake")
-        read = FilesToRead(FilePlace(self.uri(home), "in"), self.dialect)
+        read = FilesToRead(FileRoot(self.uri(home), "in"), self.dialect)
         return LandedSource(lambda: ByHand(read, lake, "feed", batch_bytes=1_000), changelog_uri(lake))
 
     def more(self, source: Source) -> bool:
@@ -64,7 +64,7 @@ class TestCsv(SourceContract):
 
     def away(self, home: Path) -> Source:
         """A directory that is not there yet."""
-        read = FilesToRead(FilePlace(str(home / "later"), "later"), self.dialect)
+        read = FilesToRead(FileRoot(str(home / "later"), "later"), self.dialect)
         lake = str(home / "lake")
         return LandedSource(lambda: ByHand(read, lake, "feed"), changelog_uri(lake))
 
@@ -114,7 +114,7 @@ def reads_files_of(kind: type[InBucket], home: Path) -> None:
     """What a sink puts there is read as from a directory; a bucket that is missing may come."""
     kind().test_nothing_is_lost_nor_doubled(home)
     uri = f"{kind.place.partition('://')[0]}://nowhere/x"
-    read = FilesToRead(FilePlace(uri, "nowhere"), CsvDialect(CSV))
+    read = FilesToRead(FileRoot(uri, "nowhere"), CsvDialect(CSV))
     with pytest.raises(TidegateError) as told:
         LandedSource(lambda: ByHand(read, str(home / "other"), "feed"), "x").start(LocalTasks(), None)
     assert told.value.retry is Retry.LATER

@@ -37,7 +37,7 @@ from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_fetch import messages
 from tidegate.source.kafka_messages import TopicMessage
 from tidegate.source.storage_land import FilesToRead
-from tidegate.source.storage_listing import CanalDialect, FilePlace
+from tidegate.source.storage_listing import CanalDialect, FileRoot
 from tidegate.testing.script import run_here
 from tidegate.verify.local import Truth, compare_tables
 
@@ -179,7 +179,7 @@ class Pair:
     def _read_files(self) -> Path:
         """A lake made of the files, in this process."""
         lake = str(self.home / "landed")
-        read = FilesToRead(FilePlace(str(self.home / "files"), "files"), CanalDialect(CANAL))
+        read = FilesToRead(FileRoot(str(self.home / "files"), "files"), CanalDialect(CANAL))
         source = LandedSource(lambda: Polled(read, lake, "f"), changelog_uri(lake))
         run_here(source, DeltaSink(DeltaOptions(root=lake, feed="f", worker_count=1)), until=self.world.end_ts)
         return Path(lake)

@@ -11,7 +11,7 @@ from tests.source.tidb.kit import Broker, feed, target
 from tidegate.engine.frontier import WatermarkMerge
 from tidegate.expr.scope import ResultSet
 from tidegate.model.event import Ddl, Delete, Event, Insert, Resolved, Update
-from tidegate.testing.validators import Place
+from tidegate.testing.validators import Partition
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.log_writer import LogWriter
@@ -127,9 +127,9 @@ class Upstream:
         return {row["id"]: row for row in found}
 
 
-def in_order(partitions: dict[Place, list[Event]]) -> list[Event]:
+def in_order(partitions: dict[Partition, list[Event]]) -> list[Event]:
     """What a consumer of all partitions applies."""
-    gate: WatermarkMerge[Place] = WatermarkMerge(partitions)
+    gate: WatermarkMerge[Partition] = WatermarkMerge(partitions)
     for place, events in partitions.items():
         for event in events:
             gate.add(place, event)

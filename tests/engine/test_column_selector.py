@@ -106,8 +106,8 @@ def test_updates_are_split_by_columns_that_are_left_out() -> None:
 def test_partitions_go_by_what_is_left() -> None:
     """A table that keeps its unique key alone is spread by the columns of its handle that are sent: by none."""
     by_key = {"partition": "index-value"}
-    kept = {sent(selectors("K", "v"), mounted(None, (i, 1, i, 1)), by_key)[0].place for i in range(9)}
-    whole = {sent(ColumnSelectors(), mounted(None, (i, 1, i, 1)), by_key)[0].place for i in range(9)}
+    kept = {sent(selectors("K", "v"), mounted(None, (i, 1, i, 1)), by_key)[0].partition for i in range(9)}
+    whole = {sent(ColumnSelectors(), mounted(None, (i, 1, i, 1)), by_key)[0].partition for i in range(9)}
 
     assert (len(kept), len(whole)) == (1, 3)
 

@@ -45,7 +45,7 @@ def batch(fields: tuple[Field, ...], first: int, texts: list[bytes], *, places: 
         partition_id=pa.nulls(count, pa.int64()),
         before=RowTexts(pa.array([], pa.binary()), len(fields)),
         after=RowTexts(pa.array([text for text in texts for _ in fields], pa.binary()), len(fields)),
-        place=pa.table(place) if places else None,
+        positions=pa.table(place) if places else None,
     )
 
 

@@ -117,4 +117,4 @@ def test_rows_without_flags_are_dispatched_by_their_table() -> None:
 
     assert [at for at, _ in alone.splitter.keys] == [0]
     assert [at for at, _ in known.splitter.keys] == [0, 1]
-    assert known.wire.fields == known.places.fields == FIELDS
+    assert known.wire.fields == known.routing.fields == FIELDS

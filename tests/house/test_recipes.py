@@ -37,7 +37,7 @@ class EchoOptions:
         return self.path
 
     @property
-    def places(self):
+    def addresses(self):
         return frozenset()
 
 

@@ -126,7 +126,7 @@ WAYS_OUT: Final = {
         "source/kafka/test_set_back.py::test_the_ways_out_of_a_topic_that_does_not_reach_back",
         "source/kafka/test_identity.py::test_the_way_out_into_a_fresh_target",
     ),
-    "source/storage_listing.py::PlaceDefinitions._lost": (
+    "source/storage_listing.py::FileDefinitions._lost": (
         "source/storage/test_hand_made.py::test_a_step_of_a_rename_that_is_lost",
     ),
     "source/storage_listing.py::check_same": (

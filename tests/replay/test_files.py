@@ -30,7 +30,7 @@ from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.storage import StorageSink
 from tidegate.sink.storage_options import StorageOptions
 from tidegate.source.storage_land import FilesToRead
-from tidegate.source.storage_listing import CanalDialect, CsvDialect, Dialect, FilePlace
+from tidegate.source.storage_listing import CanalDialect, CsvDialect, Dialect, FileRoot
 from tidegate.testing.script import run_here
 
 CSV = CsvOptions(include_commit_ts=True, output_old_value=True)
@@ -103,7 +103,7 @@ class Shop:
 
     def read(self) -> None:
         """One life of the feed out of them, as far as they go."""
-        read = FilesToRead(FilePlace(str(self.home / "in"), "in"), self.dialect)
+        read = FilesToRead(FileRoot(str(self.home / "in"), "in"), self.dialect)
         source = LandedSource(lambda: Polled(read, self.lake, "out", batch_bytes=100_000), changelog_uri(self.lake))
         run_here(source, DeltaSink(DeltaOptions(root=self.lake, feed="out", worker_count=1)))
 

@@ -20,7 +20,7 @@ from tests.workloads.faces import Face, Facts, face_of
 from tests.workloads.setting import HANDLE_ONLY, PACKING, RAW, Setting
 from tidegate.codec import DecodeOptions, decode
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, RowChange, Update
-from tidegate.testing.validators import Place
+from tidegate.testing.validators import Partition
 
 RECORD = 36
 """What TiCDC adds to key and value of a message before it looks at max-message-bytes."""
@@ -30,7 +30,7 @@ CARRIED = ("schema", "table", "commit_ts", "pk_names", "handle_only", "es_ms", "
 """What a completed row keeps of its message."""
 
 Frame = tuple[bytes | None, bytes]
-Frames = Mapping[Place, Sequence[Frame]]
+Frames = Mapping[Partition, Sequence[Frame]]
 
 
 def read_options(setting: Setting) -> DecodeOptions:
@@ -53,18 +53,18 @@ class Consumer:
         self.setting = self.facts.setting
         self.options = read_options(self.setting)
 
-    def read(self, frames: Frames) -> dict[Place, list[Event]]:
+    def read(self, frames: Frames) -> dict[Partition, list[Event]]:
         """The events of each partition, rows whole."""
         return {place: [event for one in held for event in self._message(place, one)] for place, held in frames.items()}
 
-    def _message(self, place: Place, frame: Frame) -> Iterator[Event]:
+    def _message(self, place: Partition, frame: Frame) -> Iterator[Event]:
         events, limit = decode(*frame, self.options), self.setting.limit
         if limit is not None and _size(frame) > limit and any(map(_is_row, events)):
             self.problems.append(f"{place}: a message of {_size(frame)} bytes, and {limit} are allowed")
         for event in events:
             yield self._whole(place, event) if _is_row(event) else event  # type: ignore[arg-type]
 
-    def _whole(self, place: Place, row: RowChange) -> RowChange:
+    def _whole(self, place: Partition, row: RowChange) -> RowChange:
         if not row.handle_only and row.claim_check is None:
             return row
         self.cut += 1
@@ -74,7 +74,7 @@ class Consumer:
 
     # --- claim checks ---
 
-    def _claimed(self, place: Place, row: RowChange) -> RowChange:
+    def _claimed(self, place: Partition, row: RowChange) -> RowChange:
         """The row in the file of a claim check."""
         file = self.claims / str(row.claim_check).rpartition("/")[2]
         if not file.is_file():
@@ -100,7 +100,7 @@ class Consumer:
 
     # --- handle keys ---
 
-    def _asked(self, place: Place, row: RowChange) -> RowChange:
+    def _asked(self, place: Partition, row: RowChange) -> RowChange:
         """The row that the upstream had under these keys, values in numbers but for the keys."""
         seen, names = face_of(row, self.setting), [one.name.lower() for one in row.fields]
         found = [

@@ -32,7 +32,7 @@ from tidegate.lakes.lake import Lake
 from tidegate.model.event import Event
 from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_fetch import messages
-from tidegate.testing.validators import Place
+from tidegate.testing.validators import Partition
 from tidegate_upstream.broker import Broker
 
 AWAY_S = 3.0
@@ -141,9 +141,9 @@ class Real:
     def _topics(self) -> Sequence[str]:
         return f"{self.name}-{DEFAULT}", f"{self.name}-parted"
 
-    def _arrived(self) -> dict[Place, list[Event]]:
+    def _arrived(self) -> dict[Partition, list[Event]]:
         options = from_config({"protocol": self.setting.protocol})
-        found: dict[Place, list[Event]] = {
+        found: dict[Partition, list[Event]] = {
             (topic.removeprefix(f"{self.name}-"), number): []
             for topic in self._topics()
             for number in range(self.setting.partitions)

@@ -15,7 +15,7 @@ from tidegate.engine.dispatch import SplitPolicy
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, Update
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.schema.stored.definition import Name, StoredColumn, StoredIndex, StoredPart, StoredTable, StoredType
-from tidegate.testing.validators import Place
+from tidegate.testing.validators import Partition
 
 ID, C0, C1 = (Field(name, 3) for name in ("id", "c0", "c1"))
 OLD = StoredTable(
@@ -40,8 +40,8 @@ FACTS = Facts(
     living=frozenset({"t1"}),
     partitions={"all": 2},
 )
-HOME: Place = ("all", 0)
-OTHER: Place = ("all", 1)
+HOME: Partition = ("all", 0)
+OTHER: Partition = ("all", 1)
 
 
 def insert(ts: int, fields: tuple[Field, ...], *values: int) -> Insert:

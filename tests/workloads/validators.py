@@ -31,16 +31,16 @@ from tests.workloads.truth import TrueDdl
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, images
 from tidegate.schema.restore_ddl import restore_ddl
 from tidegate.testing import validators
-from tidegate.testing.validators import Place, event_text
+from tidegate.testing.validators import Partition, event_text
 
 SYNTHESIZED = frozenset({4, 42, 47})
 """DROP TABLE and EXCHANGE PARTITION, whose text is not the user's."""
 
-Partitions = Mapping[Place, Sequence[Event]]
+Partitions = Mapping[Partition, Sequence[Event]]
 Validator = Callable[[Facts, Partitions], Iterator[str]]
 
 
-def row_events(partitions: Partitions) -> Iterator[tuple[Place, RowChange]]:
+def row_events(partitions: Partitions) -> Iterator[tuple[Partition, RowChange]]:
     """The row changes with their places."""
     for place, events in partitions.items():
         for event in events:
@@ -102,7 +102,7 @@ def whole(facts: Facts, partitions: Partitions) -> Iterator[str]:
 
 def ddls_in_place(facts: Facts, partitions: Partitions) -> Iterator[str]:
     """DDLs between the right rows, in the right partitions."""
-    wanted: dict[Place, list[TrueDdl]] = defaultdict(list)
+    wanted: dict[Partition, list[TrueDdl]] = defaultdict(list)
     for ddl in facts.ddls:
         if facts.start < ddl.ts <= facts.checkpoint:
             topic = facts.setting.topic(ddl.home)
@@ -115,7 +115,7 @@ def ddls_in_place(facts: Facts, partitions: Partitions) -> Iterator[str]:
         yield from (f"{place}: {what}" for what in around)
 
 
-def _ddls_of(facts: Facts, place: Place, wanted: Sequence[TrueDdl], events: Sequence[Event]) -> Iterator[str]:
+def _ddls_of(facts: Facts, place: Partition, wanted: Sequence[TrueDdl], events: Sequence[Event]) -> Iterator[str]:
     setting = facts.setting
     found = {event_text(event): event for event in events if isinstance(event, Ddl)}
     for ddl in wanted:

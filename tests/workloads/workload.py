@@ -30,7 +30,7 @@ from tidegate.model.event import Event
 from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_fetch import messages
 from tidegate.source.kafka_messages import _reader
-from tidegate.testing.validators import Place
+from tidegate.testing.validators import Partition
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.listener import Upstream
 
@@ -49,7 +49,7 @@ class Workload:
     steps: int = STEPS
     problems: list[str] = field(default_factory=list)
     fired: Counter[str] = field(default_factory=Counter)
-    arrived: Mapping[Place, list[Event]] = field(default_factory=dict)
+    arrived: Mapping[Partition, list[Event]] = field(default_factory=dict)
 
     def run(self) -> "Workload":
         """Live, arrive, and be looked at."""
@@ -142,7 +142,7 @@ class Workload:
     def _held(self, setting: Setting) -> Frames:
         """The messages of every partition; topics without the name that they have in common."""
         topics, prefix = self._topics(self.bench.name), f"{self.bench.name}-"
-        found: dict[Place, list[tuple[bytes | None, bytes]]] = {
+        found: dict[Partition, list[tuple[bytes | None, bytes]]] = {
             (topic.removeprefix(prefix), number): [] for topic, count in topics.items() for number in range(count)
         }
         source = KafkaTopics(self.bootstrap, tuple(topics), from_config({"protocol": setting.protocol}))

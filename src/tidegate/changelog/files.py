@@ -638,8 +638,8 @@ class ChangeSlice:
         parts = self.narrow(name, after, upto).parts(LANDED_SCHEMA.names)
         rows = pa.concat_tables([LANDED_SCHEMA.empty_table(), *parts]).unify_dictionaries()
         order = [(column, "ascending") for column in ("commit_ts", "topic", "partition", "offset", "seq")]
-        places = pc.sort_indices(rows, sort_keys=order)
-        return rows if np.array_equal(places.to_numpy(), np.arange(len(places))) else rows.take(places)
+        indexes = pc.sort_indices(rows, sort_keys=order)
+        return rows if np.array_equal(indexes.to_numpy(), np.arange(len(indexes))) else rows.take(indexes)
 
     def layouts(self, name: TableName, after: int | None = None, upto: int | None = None) -> list[Layout]:
         mine = self.narrow(name, after, upto)

@@ -19,7 +19,7 @@ import click
 
 from tidegate.cli.framed import settings_of
 from tidegate.cli.say import say, say_json
-from tidegate.config.uri import place_of
+from tidegate.config.uri import location_of
 from tidegate.engine.change import DeadLetter, EventPosition
 from tidegate.engine.checkpoints import StateFiles, checkpoints_in
 from tidegate.model.errors import Fenced
@@ -31,7 +31,7 @@ from tidegate.source.kafka_replay import Bytes, base64_text, find, listed, opene
 PREVIEW_BYTES = 32
 HEX_WIDTH = 16
 
-PLACE = click.argument("home", metavar="PLACE")
+HOME = click.argument("home", metavar="PLACE")
 AT = click.option("--at", "message", required=True, metavar="TOPIC/PARTITION/OFFSET", help="The message.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -42,7 +42,7 @@ def dlq() -> None:
 
 
 @dlq.command("list")
-@PLACE
+@HOME
 @JSON
 def list_(home: str, *, as_json: bool) -> None:
     """List dead letters, and the messages that stopped the feed."""
@@ -66,7 +66,7 @@ def list_(home: str, *, as_json: bool) -> None:
 
 
 @dlq.command()
-@PLACE
+@HOME
 @AT
 @JSON
 def show(home: str, message: str, *, as_json: bool) -> None:
@@ -86,7 +86,7 @@ def show(home: str, message: str, *, as_json: bool) -> None:
 
 
 @dlq.command("skip")
-@PLACE
+@HOME
 @AT
 def skip_(home: str, message: str) -> None:
     """Let a stopped feed skip the message that stopped it."""
@@ -99,7 +99,7 @@ def skip_(home: str, message: str) -> None:
 
 
 @dlq.command("replay")
-@PLACE
+@HOME
 @AT
 @click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Bytes of the key.")
 @click.option("--value-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Bytes of the value.")
@@ -128,7 +128,7 @@ def replay_(home: str, message: str, key_file: Path | None, value_file: Path | N
 
 
 def _root(home: str) -> str:
-    root = place_of(home, "PLACE")
+    root = location_of(home, "PLACE")
     return root.rstrip("/") if "://" in root else str(Path(root).absolute())
 
 

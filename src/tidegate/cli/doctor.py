@@ -205,11 +205,13 @@ def _cache(_: frozenset[str]) -> Iterator[Finding]:
 
 
 def _disk(_: frozenset[str]) -> Iterator[Finding]:
-    for name, place in (("disk cache", cache_dir()), ("disk temporary", Path(tempfile.gettempdir()))):
-        free = shutil.disk_usage(place).free
+    for name, directory in (("disk cache", cache_dir()), ("disk temporary", Path(tempfile.gettempdir()))):
+        free = shutil.disk_usage(directory).free
         tight = free < DISK_MIN_BYTES
         remedy = f"make room, or set {'TIDEGATE_CACHE' if name == 'disk cache' else 'TMPDIR'} to a larger disk"
-        yield Finding(name, "warn" if tight else "ok", f"{free / GIB:.1f} GiB free at {place}", remedy if tight else "")
+        yield Finding(
+            name, "warn" if tight else "ok", f"{free / GIB:.1f} GiB free at {directory}", remedy if tight else ""
+        )
 
 
 def _memory(_: frozenset[str]) -> Iterator[Finding]:

@@ -38,7 +38,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 class RefusedMessage(NamedTuple):
     """A message that could not be processed: its position ("" if the error states it) and the error."""
 
-    place: str
+    position: str
     error: TidegateError
 
 
@@ -77,7 +77,7 @@ def write_out(messages: Iterable[bytes | RefusedMessage]) -> None:
     for part in messages:
         if isinstance(part, RefusedMessage):
             failed = True
-            position = f"{part.place}: " if part.place else ""
+            position = f"{part.position}: " if part.position else ""
             say(f"error {part.error.code}: {position}{part.error}", err=True)
         else:
             sys.stdout.buffer.write(part)

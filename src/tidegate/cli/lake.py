@@ -27,7 +27,7 @@ import pyarrow as pa
 from tidegate.cli.say import say, say_json
 from tidegate.config.delta import DELTA_SINK
 from tidegate.config.option import read_all
-from tidegate.config.uri import RawValue, place_of
+from tidegate.config.uri import RawValue, location_of
 from tidegate.model.errors import ConfigError, InputError
 from tidegate.model.name import printable
 from tidegate.model.tso import to_datetime
@@ -239,7 +239,7 @@ def project(*, root: str, as_json: bool) -> None:
 
 def lake_root(text: str, where: str = "LAKE", *others: str) -> str:
     """Return the address of a lake, a directory as an absolute path. Raises ConfigError if it is not a lake."""
-    root = place_of(text, where, *others)
+    root = location_of(text, where, *others)
     if "://" in root:
         return root
     if not Path(root, "_tidegate").is_dir():

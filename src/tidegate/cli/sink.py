@@ -186,4 +186,4 @@ def feed_of(session: TargetSession, name: str | None) -> str:
         return chosen
     hint = f"it has {', '.join(feeds)}; give --changefeed" if feeds else "none has"
     which = f"no changefeed {name} writes" if name else "several or no changefeeds write"
-    raise ConfigError(f"{which} to {session.options.place}: {hint}")
+    raise ConfigError(f"{which} to {session.options.address}: {hint}")

@@ -8,7 +8,7 @@ import click
 
 from tidegate.cli.say import say, say_json
 from tidegate.config.status import FeedStatus, statuses
-from tidegate.config.uri import place_of
+from tidegate.config.uri import location_of
 from tidegate.engine.progress import PathsSeen, left_out_words, slow_words
 from tidegate.model.errors import ConfigError
 
@@ -28,16 +28,16 @@ def words(status: FeedStatus) -> str:
 
 
 @click.command()
-@click.argument("place", metavar="[LAKE|STATE-DIR]", required=False)
+@click.argument("root", metavar="[LAKE|STATE-DIR]", required=False)
 @click.option("--state-dir", metavar="DIRECTORY|URL", help="Where `run` keeps checkpoints.")
 @click.option("-c", "--changefeed-id", "name", help="This changefeed only.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-def status(*, place: str | None, state_dir: str | None, name: str | None, as_json: bool) -> None:
+def status(*, root: str | None, state_dir: str | None, name: str | None, as_json: bool) -> None:
     """Show the state, checkpoint and error of the changefeeds of a lake or a state directory, ended ones too."""
-    where = place or state_dir
+    where = root or state_dir
     if where is None:
         raise click.UsageError("give a LAKE, or the --state-dir of a feed that keeps its checkpoint there")
-    shown = [each for each in statuses(place_of(where, "status")) if name in {None, each.changefeed}]
+    shown = [each for each in statuses(location_of(where, "status")) if name in {None, each.changefeed}]
     if name is not None and not shown:
         raise ConfigError(f"{where} knows no changefeed {name!r}")
     for each in shown:

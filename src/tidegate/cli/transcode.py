@@ -36,7 +36,7 @@ from tidegate.cli.framed import (
 from tidegate.codec import BatchEncoder, DecodeOptions, from_config
 from tidegate.codec.sniff import Sniffed, sniff_all
 from tidegate.codec.stream import CODEC as FRAME
-from tidegate.codec.stream import StreamPlace, decode_messages, pack_frame
+from tidegate.codec.stream import StreamPosition, decode_messages, pack_frame
 from tidegate.engine.event_filter import acting
 from tidegate.model.errors import ConfigError, DecodeError, EncodeError, TidegateError
 from tidegate.model.event import Ddl, RowChange
@@ -157,10 +157,10 @@ def _transcoded(frames: Frames, read: DecodeOptions, encoder: BatchEncoder) -> I
     refused: list[RefusedMessage] = []
     tables = FollowedTables()
 
-    def unreadable(position: StreamPlace, error: DecodeError) -> None:
+    def unreadable(position: StreamPosition, error: DecodeError) -> None:
         refused.append(RefusedMessage("" if error.codec == FRAME else f"message {position.message}", error))
 
-    def cut(position: StreamPlace, error: TidegateError) -> None:
+    def cut(position: StreamPosition, error: TidegateError) -> None:
         refused.append(RefusedMessage(f"message {position.message}", error))
 
     for position, event in whole_events(decode_messages(frames, read, unreadable), read, cut):

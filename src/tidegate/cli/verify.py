@@ -27,7 +27,7 @@ from tidegate.cli.sink import feed_of, session_of
 from tidegate.config.entry import Document
 from tidegate.config.redis import parse_redis
 from tidegate.config.sql import parse_sql
-from tidegate.config.uri import place_of, resolve_uri, scheme_of
+from tidegate.config.uri import location_of, resolve_uri, scheme_of
 from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import parse_ts, to_datetime
@@ -72,7 +72,7 @@ def upstream_of(uri: str) -> Upstream:
     if scheme_of(uri).partition("+")[0] in SQL:
         parse_sql(uri, where=UPSTREAM)
         return uri
-    path = place_of(uri, UPSTREAM, "tidb", "mysql")
+    path = location_of(uri, UPSTREAM, "tidb", "mysql")
     if "://" not in path and (Path(path, "truth").is_dir() or any(Path(path).glob("[0-9]*.json*"))):
         return Recording(path, load_truth(path))
     return lake_root(path)
@@ -118,7 +118,7 @@ def _beside_redis(uri: str, upstream: Upstream, options: VerifyOptions) -> Itera
 
 @contextmanager
 def _beside_lake(uri: str, upstream: Upstream, options: VerifyOptions) -> Iterator[Compared]:
-    path = place_of(uri, "TARGET", "tidb", "mysql", "redis")
+    path = location_of(uri, "TARGET", "tidb", "mysql", "redis")
     if options.feed is not None:
         raise ConfigError("--changefeed is for databases and Redis; a lake has one changefeed")
     if isinstance(upstream, Recording):
@@ -249,7 +249,7 @@ def verify(
             say(f"moment {truth.n}, ts {truth.ts}{f' ({truth.after})' if truth.after else ''}")
         elif not as_json:
             at_utc = f"{to_datetime(compared.ts):%Y-%m-%d %H:%M:%S} UTC"
-            say(f"ts {compared.ts} ({at_utc}): {compared.target.place} beside {compared.upstream.place}")
+            say(f"ts {compared.ts} ({at_utc}): {compared.target.label} beside {compared.upstream.label}")
         reports = compare_sides(
             compared.upstream,
             compared.target,

@@ -4,7 +4,7 @@ from tidegate.codec.batch import BatchEncoder, Message
 from tidegate.codec.encoding import EncodeOptions, encode_options
 from tidegate.codec.options import DecodeOptions, from_config
 from tidegate.codec.sniff import Sniffed, sniff, sniff_all
-from tidegate.codec.stream import Placed, StreamPlace, decode, decode_messages, read_events
+from tidegate.codec.stream import StreamEvent, StreamPosition, decode, decode_messages, read_events
 from tidegate.codec.wire_table import WireTable, wire_table
 
 __all__ = [
@@ -12,9 +12,9 @@ __all__ = [
     "DecodeOptions",
     "EncodeOptions",
     "Message",
-    "Placed",
     "Sniffed",
-    "StreamPlace",
+    "StreamEvent",
+    "StreamPosition",
     "WireTable",
     "decode",
     "decode_messages",

@@ -214,7 +214,7 @@ _WRITERS: Final[dict[MysqlType, Write]] = {
 class CanalField(NamedTuple):
     """One column: the index of its value, its name and colon, and the writer of its values."""
 
-    place: int
+    column: int
     head: str
     write: Write
 
@@ -241,21 +241,21 @@ class CanalRow:
         if options.content_compatible:
             for column in table.columns:
                 check_parameters(column)
-        places = range(len(table.columns))
-        self.all = self._prepared(places, options)
-        handles = [place for place in places if table.columns[place].handle]
-        self.handles = self._prepared(handles if handles or table.names_handle else places, options)
+        indexes = range(len(table.columns))
+        self.all = self._prepared(indexes, options)
+        handles = [index for index in indexes if table.columns[index].handle]
+        self.handles = self._prepared(handles if handles or table.names_handle else indexes, options)
         self._options = options
 
-    def _prepared(self, places: Iterable[int], options: EncodeOptions) -> Columns:
-        chosen = [(place, self._columns[place]) for place in places]
-        parts = [CanalField(place, f"{EASY(c.name)}:", writer(c, options.time_zone)) for place, c in chosen]
+    def _prepared(self, indexes: Iterable[int], options: EncodeOptions) -> Columns:
+        chosen = [(index, self._columns[index]) for index in indexes]
+        parts = [CanalField(index, f"{EASY(c.name)}:", writer(c, options.time_zone)) for index, c in chosen]
         sql_types = [(f"{EASY(c.name)}:", sql_type(c)) for _, c in chosen]
         types = ",".join(f"{EASY(c.name)}:{EASY(mysql_type(c, full=options.content_compatible))}" for _, c in chosen)
         empty = "null" if options.newarch else "{}"
         promoted = [
-            (position, place, *PROMOTIONS[c.type.code])
-            for position, (place, c) in enumerate(chosen)
+            (position, index, *PROMOTIONS[c.type.code])
+            for position, (index, c) in enumerate(chosen)
             if c.unsigned and c.type.code in PROMOTIONS
         ]
         return Columns(parts, sql_types, sql_types_text(sql_types), f"{{{types}}}" if types else empty, promoted)
@@ -277,8 +277,8 @@ class CanalRow:
             old = self._image(row.before, self._changed(row, columns.parts))
         over = {
             position: larger
-            for position, place, most, larger in columns.promoted
-            if (value := new[place]) is not None and value > most  # type: ignore[operator] # an integer was just written
+            for position, index, most, larger in columns.promoted
+            if (value := new[index]) is not None and value > most  # type: ignore[operator] # an integer was just written
         }
         body = f'"sqlType":{sql_types_of(columns, over)},"mysqlType":{columns.mysql_type},"old":{old},"data":{data}'
         return self.heads[type(row)], body
@@ -287,7 +287,7 @@ class CanalRow:
         if not self._options.only_output_updated_columns:
             return parts
         before, after = row.before, row.after
-        return [part for part in parts if self._differs(part, before[part.place], after[part.place])]
+        return [part for part in parts if self._differs(part, before[part.column], after[part.column])]
 
     def _differs(self, part: CanalField, old: Value, new: Value) -> bool:
         if self._options.newarch and isinstance(old, float) and isinstance(new, float):
@@ -299,7 +299,7 @@ class CanalRow:
             return "null"
         try:
             members = [
-                head + ("null" if (value := values[place]) is None else write(value)) for place, head, write in parts
+                head + ("null" if (value := values[index]) is None else write(value)) for index, head, write in parts
             ]
         except (TypeError, AttributeError) as error:
             _blame(self._columns, values, parts)
@@ -321,13 +321,13 @@ def sql_types_text(pairs: Sequence[tuple[str, int]]) -> str:
 
 def _blame(columns: tuple[WireColumn, ...], values: Values, parts: list[CanalField]) -> None:
     """Raises the error of the first value that cannot be written, with its column."""
-    for place, _, write in parts:
-        value = values[place]
+    for index, _, write in parts:
+        value = values[index]
         try:
             if value is not None:
                 write(value)
         except (TypeError, AttributeError) as error:
-            column = columns[place]
+            column = columns[index]
             raise EncodeError(
                 f"column {column.name!r} (type {int(column.type.code)}) cannot hold {value!a:.60}"
             ) from error

@@ -91,8 +91,8 @@ def claim_location(storage_uri: str, name: str) -> str:
     every reader of the topic sees it.
 
     A bare path is a directory of the sender's machine, file://."""
-    place = _USER_INFO.sub("", storage_uri, count=1).partition("?")[0].removesuffix("/")
-    return f"{place if '://' in place else f'file://{place}'}/{name}"
+    root = _USER_INFO.sub("", storage_uri, count=1).partition("?")[0].removesuffix("/")
+    return f"{root if '://' in root else f'file://{root}'}/{name}"
 
 
 def _bytes(text: str, name: str) -> bytes:

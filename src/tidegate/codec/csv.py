@@ -59,7 +59,7 @@ from tidegate.model.tso import MAX_TS
 
 _MAX_DELIMITER: Final = 3
 _METHODS: Final = ("base64", "hex")
-_PLACES: Final = ("", "csv", "sink.csv", "uri")
+_SECTIONS: Final = ("", "csv", "sink.csv", "uri")
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False", ""})
 
@@ -84,9 +84,9 @@ def csv_options(config: Mapping[str, object]) -> CsvOptions:
     from_config(keys, "canal-json")  # refuses unknown keys, which are the same for all protocols
     values: dict[str, object] = {}
     for key, value in keys.items():
-        place, _, name = key.rpartition(".")
+        section, _, name = key.rpartition(".")
         field = name.replace("-", "_")
-        if name == "terminator" or (place in _PLACES and field in CsvOptions.__struct_fields__):
+        if name == "terminator" or (section in _SECTIONS and field in CsvOptions.__struct_fields__):
             values[field] = _read(key, field, value)
         elif name == "output-handle-key" and _flag(key, value):
             raise SinkConfigInvalid(f"{key}=true is not written here; the key columns stand in every row")
@@ -417,16 +417,16 @@ def reader_of(column: WireColumn, options: CsvOptions) -> Read:
 def number_of(code: MysqlType, elems: tuple[str, ...]) -> Read:
     """Return the function that maps names of an ENUM or SET to its number. It raises DecodeError for an unknown
     name."""
-    places = {name: len(elems) - 1 - back for back, name in enumerate(reversed(elems))}
+    bits = {name: len(elems) - 1 - back for back, name in enumerate(reversed(elems))}
 
-    def place(name: str) -> int:
-        if name not in places:
+    def bit_of(name: str) -> int:
+        if name not in bits:
             raise DecodeError(f"{name!a:.60} is none of its names", CODEC, 0)
-        return places[name]
+        return bits[name]
 
     if code == MysqlType.ENUM:
-        return lambda text: 0 if text == "" and text not in places else place(text) + 1
-    return lambda text: sum(1 << place(name) for name in set(text.split(","))) if text else 0
+        return lambda text: 0 if text == "" and text not in bits else bit_of(text) + 1
+    return lambda text: sum(1 << bit_of(name) for name in set(text.split(","))) if text else 0
 
 
 def _integer(text: str, low: int, high: int) -> int:

@@ -230,10 +230,10 @@ def _last(config: Mapping[str, object], name: str) -> tuple[str, object] | None:
     """The key and value of an option: those of the URI before those of the file."""
     setting: tuple[str, object] | None = None
     for key, value in config.items():
-        place, _, last = f".{key}".rpartition(".")
-        if last != name or f"{place}.".endswith(_OTHER_PROTOCOLS):
+        section, _, last = f".{key}".rpartition(".")
+        if last != name or f"{section}.".endswith(_OTHER_PROTOCOLS):
             continue
-        if place == ".uri":
+        if section == ".uri":
             return key, value
         if setting is not None and str(setting[1]).lower() != str(value).lower():
             shown = "" if name.endswith("-uri") else f": {setting[1]!r} and {value!r}"

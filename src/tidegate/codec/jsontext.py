@@ -27,7 +27,7 @@ _BYTE: Final = re.compile(r"\(byte (\d{1,12})\)$")
 
 
 def parse(decoder: "msgspec.json.Decoder[T]", raw: bytes, codec: str, what: str, offset: int) -> T:
-    """`raw` as the decoder's type; DecodeError at `offset` + place for everything else.
+    """`raw` as the decoder's type; DecodeError at its offset, counted from `offset`, for everything else.
 
     `what` names the text in the error."""
     try:
@@ -35,8 +35,8 @@ def parse(decoder: "msgspec.json.Decoder[T]", raw: bytes, codec: str, what: str,
     except UnicodeDecodeError:
         return _parse_not_utf8(decoder, raw, codec, what, offset)
     except (msgspec.DecodeError, RecursionError) as error:
-        place = _BYTE.search(str(error))
-        raise DecodeError(f"{what}: {error}", codec, offset + (int(place[1]) if place else 0)) from error
+        byte = _BYTE.search(str(error))
+        raise DecodeError(f"{what}: {error}", codec, offset + (int(byte[1]) if byte else 0)) from error
 
 
 def full_of_lists(raw: bytes) -> bool:

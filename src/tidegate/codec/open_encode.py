@@ -119,7 +119,7 @@ _MISSING: Final = "no handle key column in table {}; give it a primary key, or a
 class OpenField(NamedTuple):
     """One column: the index of its value, its JSON before the value, and the writer of its values."""
 
-    place: int
+    column: int
     head: str
     write: Write
 
@@ -139,7 +139,7 @@ class TableForm:
         self.parts = [
             OpenField(index, heads[index], writer(columns[index], style, options.time_zone)) for index in order
         ]
-        self.handles = [part for part in self.parts if columns[part.place].handle]
+        self.handles = [part for part in self.parts if columns[part.column].handle]
         self._columns = table.columns
         self._unnamed = "unnamed-null" in options.faults
 

@@ -52,8 +52,8 @@ class DecodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     time_zone: str = "UTC"
 
 
-# The keys by place, in TiCDC's spelling. A place holds its own keys, each of which may also be given alone.
-_PLACES: Final[Mapping[str, str]] = {
+# The keys by section, in TiCDC's spelling. A section holds its own keys, each of which may also be given alone.
+_SECTIONS: Final[Mapping[str, str]] = {
     "uri": """protocol topic partition-num max-message-bytes max-batch-size replication-factor compression kafka-version
         kafka-client-id required-acks auto-create-topic ca cert key insecure-skip-verify enable-tls sasl-user
         sasl-password sasl-mechanism sasl-gssapi-auth-type sasl-gssapi-keytab-path sasl-gssapi-kerberos-config-path
@@ -109,7 +109,7 @@ _PLACES: Final[Mapping[str, str]] = {
         max-multi-update-row-count tidb-txn-mode ssl-ca ssl-cert ssl-key time-zone write-timeout read-timeout timeout
         enable-batch-dml enable-multi-statement enable-cache-prepared-statement""",
 }
-_FULL: Final = {f"{place}.{key}".lstrip(".") for place, keys in _PLACES.items() for key in keys.split()}
+_FULL: Final = {f"{section}.{key}".lstrip(".") for section, keys in _SECTIONS.items() for key in keys.split()}
 _KEYS: Final = frozenset(".".join(key.split(".")[start:]) for key in _FULL for start in range(key.count(".") + 1))
 """Every key, in full and by its last parts."""
 _SECRETS: Final = frozenset({"claim-check-storage-uri", "large-message-upstream-uri"})

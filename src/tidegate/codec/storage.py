@@ -347,12 +347,12 @@ def table_of_file(file: SchemaFile, named: Collection[str] = ()) -> TableInfo:
     any other, though rows lack them.  The DDLs of the same directory may tell more: `named` are the columns, in lower
     case, that they name, and such a one is not TiDB's own."""
     columns = []
-    for place, entry in enumerate(file.columns or (), start=1):
+    for number, entry in enumerate(file.columns or (), start=1):
         name = str(entry["ColumnName"])
         if name.startswith(_HIDDEN) and lowered(name) not in named:
             continue
         nullable = entry.get("ColumnNullable") != "false" and entry.get("ColumnIsPk") != "true"
-        columns.append(ColumnInfo(place, name, _type(name, entry), nullable=nullable, default=_default(entry)))
+        columns.append(ColumnInfo(number, name, _type(name, entry), nullable=nullable, default=_default(entry)))
     primary = tuple(str(one["ColumnName"]) for one in file.columns or () if one.get("ColumnIsPk") == "true")
     indexes = (IndexInfo(1, "PRIMARY", primary, unique=True, primary=True),) if primary else ()
     return TableInfo(TableName(file.schema, file.table), "", file.version, tuple(columns), indexes)

@@ -1,9 +1,9 @@
 """Events of one message (`decode`), and of many, each with its position.
 
     framed bytes ─ read_frames ─┐
-    messages of any source     ─┴→ decode ─→ Placed(place, event)       place = message, event in it, byte of its frame
-                                     └─ DecodeError ─→ refused(place, error), and on with the next message
-                                                       without `refused` it is raised, the place in its text
+    messages of any source     ─┴→ decode ─→ StreamEvent(position, event)   position = message, event, byte of its frame
+                                     └─ DecodeError ─→ refused(position, error), and on with the next message
+                                                       without `refused` it is raised, the position in its text
 
     frame    | key length (4) | key | value length (4) | value |     lengths big-endian; 0 for a missing key or value
 
@@ -13,7 +13,7 @@ if they stood in one.  A file that ends within a frame gives all events before i
 >>> from tidegate.codec.stream import pack_frame
 >>> mark = b'{"type":"TIDB_WATERMARK","_tidb":{"watermarkTs":7}}'
 >>> options = DecodeOptions(protocol="canal-json")
->>> [(found.place.byte, found.event) for found in read_events(pack_frame(None, mark) * 2, options)]
+>>> [(found.position.byte, found.event) for found in read_events(pack_frame(None, mark) * 2, options)]
 [(0, Resolved(ts=7)), (59, Resolved(ts=7))]
 """
 
@@ -130,7 +130,7 @@ def explained(error: DecodeError, key: bytes | None, value: bytes | None, option
 _LENGTHS: Final = 8
 
 
-class StreamPlace(NamedTuple):
+class StreamPosition(NamedTuple):
     """Message number from 0, event number within it, and the byte at which its frame begins."""
 
     message: int
@@ -138,25 +138,27 @@ class StreamPlace(NamedTuple):
     byte: int
 
 
-class Placed(NamedTuple):
+class StreamEvent(NamedTuple):
     """An event and its position."""
 
-    place: StreamPlace
+    position: StreamPosition
     event: Event
 
 
-Refused: TypeAlias = Callable[[StreamPlace, DecodeError], None]
+Refused: TypeAlias = Callable[[StreamPosition, DecodeError], None]
 """Called with the position and error of each message that cannot be decoded."""
 
 
-def read_events(source: bytes | Readable, options: DecodeOptions, refused: Refused | None = None) -> Iterator[Placed]:
+def read_events(
+    source: bytes | Readable, options: DecodeOptions, refused: Refused | None = None
+) -> Iterator[StreamEvent]:
     """Return the events of framed bytes or of a stream of them, in order."""
     return decode_messages(read_frames(source), options, refused)
 
 
 def decode_messages(
     messages: Iterable[tuple[bytes | None, bytes | None]], options: DecodeOptions, refused: Refused | None = None
-) -> Iterator[Placed]:
+) -> Iterator[StreamEvent]:
     """Return the events of messages, in order; DecodeError at the first that cannot be read, unless `refused` takes
     it."""
     number, byte = 0, 0
@@ -173,9 +175,9 @@ def decode_messages(
             if refused is None:
                 where = f"message {number} (byte {byte}): {error.what}"
                 raise DecodeError(where, error.codec, error.offset) from error
-            refused(StreamPlace(number, 0, byte), error)
+            refused(StreamPosition(number, 0, byte), error)
             if error.codec == CODEC:
                 return
         for index, event in enumerate(events):
-            yield Placed(StreamPlace(number, index, byte), event)
+            yield StreamEvent(StreamPosition(number, index, byte), event)
         number, byte = number + 1, byte + size

@@ -35,7 +35,7 @@ class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.module}/{self.function}"
 
     @property
-    def places(self) -> frozenset[str]:
+    def addresses(self) -> frozenset[str]:
         return frozenset()
 
     def callback(self) -> "Callback":

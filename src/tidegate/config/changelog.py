@@ -1,6 +1,6 @@
 """A changelog:// address: what another changefeed has landed, read as it stands.
 
-changelog:///srv/lake               of a lake, or of a feed's place in a state directory
+changelog:///srv/lake               of a lake, or of a feed's directory in a state directory
 changelog://./lake?time-zone=..     from the working directory; the zone in which the topic had its TIMESTAMPs
 changelog+s3://bucket/prefix        of one in an object store (also gs, azure, az, abfss)
 """
@@ -38,7 +38,7 @@ class LandedChanges(msgspec.Struct, frozen=True, kw_only=True):
         return self.home
 
     @property
-    def places(self) -> frozenset[str]:
+    def addresses(self) -> frozenset[str]:
         return frozenset({self.home})
 
 

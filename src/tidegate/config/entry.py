@@ -40,7 +40,7 @@ class SinkAddress(Protocol):
         """The part of generated changefeed names that identifies the sink."""
 
     @property
-    def places(self) -> frozenset[str]:
+    def addresses(self) -> frozenset[str]:
         """Targets that are written, to compare with those that are read."""
 
     @property
@@ -60,7 +60,7 @@ class SourceAddress(Protocol):
         """The words of generated changefeed names."""
 
     @property
-    def places(self) -> frozenset[str]:
+    def addresses(self) -> frozenset[str]:
         """Origins that are read, to compare with those that are written."""
 
     @property
@@ -107,11 +107,11 @@ class FeedConfig:
         return TableFilter.parse(self.rules, case_sensitive=self.case_sensitive)
 
 
-def feed_id(given: object, place: str, identity: str) -> str:
-    """Return `given` if it may name a changefeed; for None a name of the words of `place`, told from others by
+def feed_id(given: object, address: str, identity: str) -> str:
+    """Return `given` if it may name a changefeed; for None a name of the words of `address`, told from others by
     `identity`. Raises ChangefeedIdInvalid."""
     if given is None:
-        words = "-".join(re.findall(r"[A-Za-z0-9]+", place)) or "feed"
+        words = "-".join(re.findall(r"[A-Za-z0-9]+", address)) or "feed"
         return f"{words[:100].rstrip('-')}-{zlib.crc32(identity.encode()):08x}"
     if not isinstance(given, str) or not _ID.fullmatch(given) or len(given) > _ID_MAX:
         raise ChangefeedIdInvalid(
@@ -357,7 +357,7 @@ def is_landed(source: SourceEntry, sink: SinkEntry) -> bool:
 
 
 def state_of(config: FeedConfig) -> str:
-    """Return the place below the state directory that is a changefeed's own."""
+    """Return the directory below the state directory that is a changefeed's own."""
     assert config.state_dir is not None
     return f"{config.state_dir}/{config.name}"
 

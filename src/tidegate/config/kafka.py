@@ -22,7 +22,17 @@ from tidegate.codec.encoding import EncodeOptions, encode_options
 from tidegate.codec.options import DecodeOptions
 from tidegate.config.entry import Document, FeedConfig, RefusedKey, SinkEntry, SourceEntry, checkpoints_of
 from tidegate.config.option import DEAD_LETTER, MAX_RETRY, SOURCE_ZONE, by_name, options_of, read_all
-from tidegate.config.uri import HOST, Parts, RawValue, name_file, name_place, nearest, parameters, split, store_host
+from tidegate.config.uri import (
+    HOST,
+    Parts,
+    RawValue,
+    name_file,
+    nearest,
+    parameters,
+    report_directory,
+    split,
+    store_host,
+)
 from tidegate.engine.filter import ColumnSelectors
 from tidegate.engine.kafka_brokers import SECTION, KafkaClient
 from tidegate.model.errors import KafkaConfigInvalid, PartitionNumInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
@@ -182,7 +192,7 @@ class KafkaSource(KafkaClient, frozen=True, kw_only=True):
         return ",".join(sorted(self.topics))
 
     @property
-    def places(self) -> frozenset[str]:
+    def addresses(self) -> frozenset[str]:
         return frozenset(f"{host}/{topic}" for host in self.bootstrap for topic in self.topics)
 
     def warnings(self) -> tuple[str, ...]:
@@ -417,7 +427,7 @@ def _options(document: Document, told: Mapping[str, RawValue]) -> EncodeOptions:
     options = encode_options({**below, **{f"uri.{name}": given.value for name, given in told.items()}})
     if options.output_row_key:
         raise UnsupportedError("output-row-key: rows are written without their keys of TiKV; leave it out")
-    name_place("claim-check-storage-uri", options.claim_check_storage_uri)
+    report_directory("claim-check-storage-uri", options.claim_check_storage_uri)
     return msgspec.structs.replace(options, claim_check_storage_uri=Secret(options.claim_check_storage_uri))
 
 

@@ -55,7 +55,7 @@ from tidegate.config.entry import (
 )
 from tidegate.config.option import options_of, read_all
 from tidegate.config.registry import SINKS, SOURCES
-from tidegate.config.uri import RawValue, mask_uri, nearest, resolve_uri, scheme_of, state_place, wrong_scheme
+from tidegate.config.uri import RawValue, mask_uri, nearest, resolve_uri, scheme_of, state_directory, wrong_scheme
 from tidegate.engine.dispatch import PARTITION_WORDS, DispatchRule, complaints, topic_pattern
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import DEFAULT_RULES, ColumnSelectors, EventRule, TableFilter
@@ -388,7 +388,7 @@ class Pairing:
                 f"source-uri: {self.source_entry.scheme}:// has landed already; into {self.sink_entry.scheme}:// read "
                 "what it came from"
             )
-        both = sorted(self.source.places & self.sink.places)
+        both = sorted(self.source.addresses & self.sink.addresses)
         if both:
             raise UriInvalid(f"sink-uri: {both[0]} is what is read; a changefeed does not write what it reads")
         if not self.sink_entry.keeps_progress and config.state_dir is None:
@@ -484,7 +484,7 @@ def load(
         event_rules=document.event_rules,
         start_ts=start_ts,
         target_ts=target_ts,
-        state_dir=None if state_dir is None else state_place(str(state_dir)),
+        state_dir=None if state_dir is None else state_directory(str(state_dir)),
         **read_all(_STUCK, document.section("", _STUCK), ConfigError)[0],
     )
     pair.check(config, document)

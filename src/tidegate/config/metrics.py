@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SECTION: Final = "sink.metrics-config."
 RULES: Final = f"{SECTION}rules[]."
-_PLACE: Final = re.compile(r"(?P<host>[^\s:\[\]@/]+|\[[0-9A-Fa-f:.%]+\]):(?P<port>[0-9]{1,5})")
+_ADDRESS: Final = re.compile(r"(?P<host>[^\s:\[\]@/]+|\[[0-9A-Fa-f:.%]+\]):(?P<port>[0-9]{1,5})")
 _WINDOW: Final = by_name([Option("alert-window", "see SINK", "duration", low=30, high=TIME_MAX_MS, field="window")])
 
 
@@ -38,7 +38,7 @@ def parse_metrics(uri: str, document: Document) -> MetricsOptions:
     parts = split(uri, "sink-uri", ("metrics",))
     values = {**document.section(SECTION, OPTIONS), **parameters(parts, OPTIONS)}
     fields, ignored = read_all(OPTIONS, values, ConfigError)
-    match = _PLACE.fullmatch(parts.netloc)
+    match = _ADDRESS.fullmatch(parts.netloc)
     port = int(match["port"]) if match is not None else 0
     if parts.netloc and (match is None or port >= 1 << 16):
         raise UriInvalid(f"sink-uri: write metrics://HOST:PORT, or metrics:// for no page of its own: {parts.shown}")

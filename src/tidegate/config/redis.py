@@ -42,9 +42,9 @@ def parse_redis(uri: str, _document: Document) -> RedisOptions:
     read, ignored = read_all(OPTIONS, parameters(parts, OPTIONS), SinkConfigInvalid)
     tls = tls_of(parts, read, SinkConfigInvalid, "rediss://")
     _check_mode(read)
-    account, places = account_of(parts)
+    account, hosts = account_of(parts)
     fields: dict[str, Any] = {**read, **account, "tls": tls, "ignored": ignored}
-    return RedisOptions("", hosts_of(parts, places, PORT), _database(parts), **fields)
+    return RedisOptions("", hosts_of(parts, hosts, PORT), _database(parts), **fields)
 
 
 _OF_MODES: Final[Mapping[str, tuple[str, ...]]] = {

@@ -134,7 +134,7 @@ def status_of(config: FeedConfig) -> "StatusFile":
     from tidegate.config.status import LAKE_FILE, StatusFile
 
     if config.state_dir is None or entries_of(config)[1].keeps_progress:
-        place, name = f"{home_of(config).rstrip('/')}/_tidegate", LAKE_FILE
+        root, name = f"{home_of(config).rstrip('/')}/_tidegate", LAKE_FILE
     else:
-        place, name = config.state_dir, config.name
-    return StatusFile(place, name, config.name, source=config.source_uri, sink=config.sink_uri)
+        root, name = config.state_dir, config.name
+    return StatusFile(root, name, config.name, source=config.source_uri, sink=config.sink_uri)

@@ -53,7 +53,7 @@ class EmbeddedTarget(msgspec.Struct, frozen=True, kw_only=True):
         return self.path
 
     @property
-    def places(self) -> frozenset[str]:
+    def addresses(self) -> frozenset[str]:
         return frozenset({f"{SEARCH}:{self.path}"})
 
 
@@ -78,9 +78,9 @@ def parse_servers(uri: str, _document: Document | None = None) -> ServerOptions:
     if parts.path.strip("/"):
         raise UriInvalid(f"sink-uri: servers have no path; index-prefix begins the names of indexes: {parts.shown}")
     tls = tls_of(parts, read, SinkConfigInvalid, "+ssl")
-    account, places = account_of(parts)
+    account, hosts = account_of(parts)
     fields: dict[str, Any] = {**read, **account, "tls": tls, "ignored": ignored}
-    return ServerOptions(hosts_of(parts, places, PORT), **fields)
+    return ServerOptions(hosts_of(parts, hosts, PORT), **fields)
 
 
 def parse_search(uri: str) -> EmbeddedTarget | ServerOptions:

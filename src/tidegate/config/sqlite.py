@@ -27,7 +27,7 @@ class SqliteTarget(msgspec.Struct, frozen=True, kw_only=True):
         return self.path
 
     @property
-    def places(self) -> frozenset[str]:
+    def addresses(self) -> frozenset[str]:
         return frozenset({f"sqlite:{self.path}"})
 
 

@@ -6,7 +6,7 @@
     state       it is        it says
     pending     running      it has not begun: its source does not reach the checkpoint yet
     normal      running      nothing is in the way
-    warning     running      an error is waited out: code, table, ts, place, since when, next try
+    warning     running      an error is waited out: code, table, ts, position, since when, next try
     failed      ended        an error ended it; the checkpoint stays, and the next run takes up there
     stopped     ended        it was told to stop, or ended without a word (then `running` is false, the rest is old)
     finished    ended        the target ts is reached
@@ -124,30 +124,30 @@ class StatusFile:
             self._refused = True
 
 
-def statuses(place: str) -> Iterator[FeedStatus]:
+def statuses(root: str) -> Iterator[FeedStatus]:
     """Return the changefeeds whose progress is kept in a state directory or a lake, by name.
 
     EnvironmentFault when it cannot be read."""
-    control = f"{place.rstrip('/')}/_tidegate"
+    control = f"{root.rstrip('/')}/_tidegate"
     status = _status(_read(control, f"{LAKE_FILE}{_SUFFIX}"), None)
     if status is not None:
         yield status
         return
     try:
-        names = {name.partition(".")[0] for name in _names(place) if name.endswith(".json")}
+        names = {name.partition(".")[0] for name in _names(root) if name.endswith(".json")}
     except STORE_ERRORS as fault:
         reason = getattr(fault, "strerror", None) or first_line(fault)
-        raise EnvironmentFault(f"the state directory {place} cannot be read: {reason}") from fault
+        raise EnvironmentFault(f"the state directory {root} cannot be read: {reason}") from fault
     for name in sorted(names):
-        status = _status(_read(place, f"{name}{_SUFFIX}"), checkpoints_in(place, name))
+        status = _status(_read(root, f"{name}{_SUFFIX}"), checkpoints_in(root, name))
         if status is not None:
             yield status
 
 
-def _names(place: str) -> list[str]:
-    if "://" in place:
-        return [entry["path"] for entry in obstore.list_with_delimiter(store(place))["objects"]]
-    return [path.name for path in Path(place).iterdir()]
+def _names(root: str) -> list[str]:
+    if "://" in root:
+        return [entry["path"] for entry in obstore.list_with_delimiter(store(root))["objects"]]
+    return [path.name for path in Path(root).iterdir()]
 
 
 def _status(kept: _Kept | None, checkpoints: StateFiles | None) -> FeedStatus | None:

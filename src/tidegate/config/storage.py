@@ -126,10 +126,10 @@ def split_store(
 
 
 class StorageSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Files to read, and how they are written. `uri` may hold the keys of a store, `place` holds none."""
+    """Files to read, and how they are written. `uri` may hold the keys of a store, `address` holds none."""
 
     uri: Secret
-    place: str
+    address: str
     protocol: StorageProtocol
     time_zone: Annotated[str | None, SOURCE_ZONE] = None
     dead_letter: Annotated[Literal["halt", "skip"], DEAD_LETTER] = "halt"
@@ -147,7 +147,7 @@ class StorageSource(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Option(
             "made-anew",
-            "a place that was emptied and written anew is read from its first file: the number that the error says",
+            "a directory that was emptied and written anew is read from its first file: the number that the error says",
             default="0",
             high=1 << 62,
         ),
@@ -160,15 +160,15 @@ class StorageSource(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def label(self) -> str:
-        return self.place
+        return self.address
 
     @property
     def identity(self) -> str:
-        return self.place
+        return self.address
 
     @property
-    def places(self) -> frozenset[str]:
-        return frozenset({self.place})
+    def addresses(self) -> frozenset[str]:
+        return frozenset({self.address})
 
     @property
     def has_old_values(self) -> bool:
@@ -178,14 +178,14 @@ class StorageSource(msgspec.Struct, frozen=True, kw_only=True):
     def options(self) -> "FilesToRead":
         """Return the options of the landing."""
         from tidegate.source.storage_land import FilesToRead
-        from tidegate.source.storage_listing import CanalDialect, CsvDialect, FilePlace
+        from tidegate.source.storage_listing import CanalDialect, CsvDialect, FileRoot
 
         if isinstance(self.dialect, CsvOptions):
             dialect: CsvDialect | CanalDialect = CsvDialect(self.dialect, self.handle_key)
         else:
             dialect = CanalDialect(self.dialect, self.terminator)
         return FilesToRead(
-            place=FilePlace(str(self.uri), self.place),
+            root=FileRoot(str(self.uri), self.address),
             dialect=dialect,
             dead_letter=self.dead_letter,
             trigger_ms=self.poll_ms,
@@ -253,12 +253,12 @@ def parse_files(uri: str, document: Document | None = None) -> StorageSource:
     read, ignored = read_all(STORAGE_SOURCE, rest, ConfigError)
     if "protocol" not in read:
         raise ConfigError("source-uri: protocol is missing; write protocol=csv or protocol=canal-json")
-    place = lake_path(parts) if parts.scheme == DIRECTORY else object_store(parts)
+    address = lake_path(parts) if parts.scheme == DIRECTORY else object_store(parts)
     fields: dict[str, Any] = {name: read[name] for name in StorageSource.__struct_fields__ if name in read}
     terminator = str(read.get("terminator") or "\r\n")
     return StorageSource(
-        uri=Secret(f"{place}?{urlencode(store)}" if store else place),
-        place=place,
+        uri=Secret(f"{address}?{urlencode(store)}" if store else address),
+        address=address,
         dialect=_dialect(read, terminator),
         ignored=ignored,
         **{**fields, "terminator": terminator},
@@ -272,7 +272,7 @@ def _dialect(read: Mapping[str, Any], terminator: str) -> CsvOptions | DecodeOpt
     if read.get("include_commit_ts") is False:
         raise SinkConfigInvalid(
             "include-commit-ts is false: rows without their commit ts cannot be ordered. Set include-commit-ts = true "
-            "under [sink.csv] of the changefeed that writes the files, and let it write into a fresh place"
+            "under [sink.csv] of the changefeed that writes the files, and let it write into an empty directory"
         )
     keys = {f"{_CSV}{name}": read[str(each.field)] for name, each in _CSV_OPTIONS.items() if each.field in read}
     options = csv_options({**keys, f"{_CSV}include-commit-ts": True, _TERMINATOR: terminator})
@@ -295,7 +295,7 @@ def parse_storage(uri: str, document: Document | None = None) -> StorageOptions:
     read, ignored = read_all(STORAGE_SINK, {**in_file, **rest}, SinkConfigInvalid)
     if "protocol" not in read:
         raise SinkConfigInvalid("sink-uri: protocol is missing; write protocol=csv or protocol=canal-json")
-    place = lake_path(parts) if parts.scheme == DIRECTORY else object_store(parts)
+    address = lake_path(parts) if parts.scheme == DIRECTORY else object_store(parts)
     CronLine.parse(str(read.get("cleanup", NIGHTLY)))
     clamped = []  # numbers out of their range, and what users should hear of it
     for name, (low, high) in _RANGES.items():
@@ -309,8 +309,8 @@ def parse_storage(uri: str, document: Document | None = None) -> StorageOptions:
     if read.get("index_digits") not in _DIGITS:
         read.pop("index_digits", None)
     return StorageOptions(
-        uri=Secret(f"{place}?{urlencode(store)}" if store else place),
-        place=place,
+        uri=Secret(f"{address}?{urlencode(store)}" if store else address),
+        address=address,
         encoder=_encoder(read, flat),
         clamped=tuple(clamped),
         ignored=ignored,
@@ -343,9 +343,9 @@ def _land(config: FeedConfig, home: str, _: SinkEntry) -> "BatchLoop":
 
 
 def _check_files(config: FeedConfig, _: SinkEntry) -> None:
-    """Look into the place, which need not be begun."""
+    """Look into the directory, which need not have files yet."""
     assert isinstance(config.source, StorageSource)
-    next(iter(config.source.options().place.files()), None)
+    next(iter(config.source.options().root.files()), None)
 
 
 def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":
@@ -372,7 +372,7 @@ SOURCE: Final = SourceEntry(
     acts=_CSV_KEYS,
     tokens_go_to=lambda source: store_host(source.uri),
     zone_of=lambda source: source.time_zone,
-    start_ts_refused="files are read from the begin of their place",
+    start_ts_refused="files are read from the begin of their directory",
     has_old_values=lambda source: source.has_old_values,
     lacks_old_values=lambda source: "" if source.has_old_values else "output-old-value=false",
 )

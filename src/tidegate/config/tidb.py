@@ -57,7 +57,7 @@ class TidbSource(msgspec.Struct, frozen=True, kw_only=True):
         return self.directory
 
     @property
-    def places(self) -> frozenset[str]:
+    def addresses(self) -> frozenset[str]:
         return frozenset({self.directory})
 
 

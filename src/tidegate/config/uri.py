@@ -47,8 +47,8 @@ _PARTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\s]*)([^?#\0-\x1f
 HOST: Final = re.compile(r"(?P<name>[^\s:\[\]@,]+|\[[0-9A-Fa-f:.%]+\])(?::(?P<port>[0-9]{1,5}))?")
 _TICDC: Final = ("azblob", "blackhole", "file", "gcs", "iceberg", "kafka", "mysql", "pulsar", "redis", "s3", "tidb")
 """Schemes that TiCDC or Flink CDC know, whether this release does or not."""
-PLACES: Final = ("delta", "iceberg", "changelog", "file")
-"""Schemes of addresses of a place: of a lake, as sink and as source, and of files."""
+LAKE_SCHEMES: Final = ("delta", "iceberg", "changelog", "file")
+"""Schemes of addresses of lakes, as sink and as source, and of files."""
 STORES: Final = ("s3", "gs", "azure", "az", "abfss")
 """Schemes of object stores, as objectstore/stores.py opens them."""
 
@@ -163,20 +163,20 @@ def split(uri: str, where: str, schemes: Sequence[str]) -> Parts:
     return Parts(where, mask_uri(uri), scheme_of(uri), netloc, path, query)
 
 
-def hosts_of(parts: Parts, places: str, port: int) -> tuple[tuple[str, int], ...]:
-    """Return the servers that `places` names, by HOST:PORT; `port` for those without one. Raises UriInvalid."""
-    matches = [HOST.fullmatch(place) for place in places.split(",")]
+def hosts_of(parts: Parts, text: str, port: int) -> tuple[tuple[str, int], ...]:
+    """Return the servers that `text` names, by HOST:PORT; `port` for those without one. Raises UriInvalid."""
+    matches = [HOST.fullmatch(host) for host in text.split(",")]
     hosts = [(host["name"].strip("[]"), int(host["port"] or port)) for host in matches if host is not None]
     if len(hosts) < len(matches) or not all(0 < port < 1 << 16 for _, port in hosts):
-        raise UriInvalid(f"{parts.where}: {places!r} is not HOST:PORT, or several joined by ',', in {parts.shown}")
+        raise UriInvalid(f"{parts.where}: {text!r} is not HOST:PORT, or several joined by ',', in {parts.shown}")
     return tuple(hosts)
 
 
 def account_of(parts: Parts) -> tuple[dict[str, str], str]:
     """Return user and password of an address, and the servers behind them."""
-    account, _, places = parts.netloc.rpartition("@")
+    account, _, hosts = parts.netloc.rpartition("@")
     user, _, password = account.partition(":")
-    return {"user": unquote(user), "password": Secret(unquote(password))}, places
+    return {"user": unquote(user), "password": Secret(unquote(password))}, hosts
 
 
 def tls_of(parts: Parts, read: Mapping[str, object], error: type[ConfigError], scheme: str) -> bool:
@@ -206,7 +206,7 @@ def wrong_scheme(uri: str, where: str, known: Sequence[str]) -> ConfigError | Un
 
 
 def object_store(parts: Parts) -> str:
-    """Return the address of an object store and a place in it. Raises UriInvalid."""
+    """Return the address of an object store and a prefix in it. Raises UriInvalid."""
     if ":" in parts.netloc.rpartition("@")[0]:
         raise UriInvalid(
             f"{parts.where}: keys of a store come from the environment, not from its address: {parts.shown}"
@@ -217,7 +217,7 @@ def object_store(parts: Parts) -> str:
 
 
 def lake_path(parts: Parts) -> str:
-    """Return the directory or the place in an object store that an address names. Raises UriInvalid."""
+    """Return the directory or the prefix in an object store that an address names. Raises UriInvalid."""
     store = parts.scheme.partition("+")[2]
     path = unquote(parts.path)
     if "\0" in path:
@@ -236,8 +236,8 @@ def lake_path(parts: Parts) -> str:
     return _named(parts, path)
 
 
-def place_of(text: str, where: str, *others: str) -> str:
-    """Return the directory or the place in an object store that a path, a store's address or one of PLACES names.
+def location_of(text: str, where: str, *others: str) -> str:
+    """Return the directory or object store address that a path, a store's address or one of LAKE_SCHEMES names.
 
     Raises UriInvalid, and `wrong_scheme`, which tells of `others`, too."""
     if not text or "\0" in text or re.search("[\ud800-\udfff]", text):
@@ -246,10 +246,10 @@ def place_of(text: str, where: str, *others: str) -> str:
         return text
     scheme = scheme_of(text)
     kind, _, store = scheme.partition("+")
-    if kind in PLACES and store in {"", "file", *STORES}:
+    if kind in LAKE_SCHEMES and store in {"", "file", *STORES}:
         return lake_path(split(text, where, (scheme,)))
     if scheme not in {*STORES, "gcs", "azblob"}:
-        raise wrong_scheme(text, where, (*others, PLACES[0]))
+        raise wrong_scheme(text, where, (*others, LAKE_SCHEMES[0]))
     object_store(split(text, where, (scheme,)))
     return text
 
@@ -260,7 +260,7 @@ def _named(parts: Parts, path: str) -> str:
     return normalized
 
 
-def state_place(text: str) -> str:
+def state_directory(text: str) -> str:
     """Return a state directory: a path, or the address of an object store. Raises what `split` does, and UriInvalid."""
     if "://" not in text:
         return str(Path(text))
@@ -325,7 +325,7 @@ def name_file(where: str, path: str) -> None:
         listener(LocalName(where, path))
 
 
-def name_place(where: str, text: str) -> None:
+def report_directory(where: str, text: str) -> None:
     """Report a directory to the listener of `reporting_names`, in each way in which its path or address can be read; an
     object store is none."""
     scheme, _, path = _split_url(text)
@@ -366,7 +366,7 @@ def _split_url(text: str) -> tuple[str, str, str]:
 def name_local(kind: Local, where: str, text: str) -> None:
     """Report the file or directory that a parameter of a kind names."""
     if kind is Local.PLACE:
-        name_place(where, text)
+        report_directory(where, text)
     elif kind is not Local.NOTHING:
         name_file(where, text)
 

@@ -217,7 +217,7 @@ def ordered_ddls(seen: Iterable[SourceDdl]) -> list[SourceDdl]:
     """Return each DDL once, by (commit_ts, arrival order).
 
     Identity is (commit_ts, schema, table, query): partitions repeat a DDL, restarts send it again.  DDLs that share
-    a commit_ts keep the order in which the lowest place of each arrived within one partition.
+    a commit_ts keep the order in which the lowest position of each arrived within one partition.
     """
     first: dict[tuple[int | None, str, str, str], SourceDdl] = {}
     for source_ddl in sorted(seen, key=lambda one: one.position):

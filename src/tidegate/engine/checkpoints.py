@@ -72,8 +72,8 @@ class StateFiles(ABC):
     """The checkpoint of one changefeed as files. `source` and `sink` are masked addresses, to be read by people.
     `target` identifies the sink: a checkpoint of another target is refused."""
 
-    def __init__(self, place: str, changefeed: str, source: str, target: str) -> None:
-        self.place, self.changefeed = place, changefeed
+    def __init__(self, root: str, changefeed: str, source: str, target: str) -> None:
+        self.root, self.changefeed = root, changefeed
         self._name = f"{changefeed}.json"
         self._source, self._target, self._owner = source, target, ""
         self._written: tuple[SchemaState, str] | None = None
@@ -100,10 +100,10 @@ class StateFiles(ABC):
         if found is None:
             return None
         try:
-            return decode_state(StateKind.CHECKPOINT, found.body, KeptCheckpoint, f"{self.place}/{self._name}")
+            return decode_state(StateKind.CHECKPOINT, found.body, KeptCheckpoint, f"{self.root}/{self._name}")
         except msgspec.DecodeError as error:
             raise ConfigError(
-                f"{self.place}/{self._name} is no checkpoint of a changefeed: {error}; give another --state-dir"
+                f"{self.root}/{self._name} is no checkpoint of a changefeed: {error}; give another --state-dir"
             ) from error
 
     def load(self) -> Saved | None:
@@ -116,7 +116,7 @@ class StateFiles(ABC):
         target = found.sink or found.topic
         if target != self._target:
             raise ConfigError(
-                f"{self.place}/{self._name} is the checkpoint of a changefeed into {target}, not {self._target}: a "
+                f"{self.root}/{self._name} is the checkpoint of a changefeed into {target}, not {self._target}: a "
                 "target of its own needs a changefeed-id of its own"
             )
         notes: Mapping[str, Any] = found.notes or {"topics": list(found.topics)}
@@ -142,7 +142,7 @@ class StateFiles(ABC):
             )
         except STORE_ERRORS as fault:
             reason = getattr(fault, "strerror", None) or first_line(fault)
-            raise StateUnwritable(f"the checkpoint {self.place}/{self._name} cannot be written: {reason}") from fault
+            raise StateUnwritable(f"the checkpoint {self.root}/{self._name} cannot be written: {reason}") from fault
         if schema != before:
             with suppress(*STORE_ERRORS):
                 self._forget(before, schema)
@@ -153,7 +153,7 @@ class StateFiles(ABC):
         name = self._schema_name(digest)
         file = self._read(name)
         if file is None:
-            raise ConfigError(f"{self.place}/{self._name} needs {name}, which is gone")
+            raise ConfigError(f"{self.root}/{self._name} needs {name}, which is gone")
         state = SchemaState.from_json(file.body)
         self._written = state, digest
         return state
@@ -251,7 +251,7 @@ class StoreCheckpoints(StateFiles):
 
     def prepare(self) -> None:
         if not self._fit:
-            check_store(self.place, overwrites=True)
+            check_store(self.root, overwrites=True)
             self._fit = True
 
     @contextmanager
@@ -284,16 +284,16 @@ class StoreCheckpoints(StateFiles):
         return saved
 
     def _read(self, name: str) -> Versioned | None:
-        return VersionedFile(self.place, name).read()
+        return VersionedFile(self.root, name).read()
 
     def _write(self, name: str, body: bytes) -> None:
-        obstore.put(writable(self.place), name, body)
+        obstore.put(writable(self.root), name, body)
 
     def _replace(self, kept: KeptCheckpoint) -> None:
         body = encode_state(StateKind.CHECKPOINT, kept)
         for _ in range(LOST_MAX):
             try:
-                self._version = VersionedFile(self.place, self._name).write(body, version=self._version)
+                self._version = VersionedFile(self.root, self._name).write(body, version=self._version)
             except Changed as changed:
                 kept_now = self._decoded(changed.found)
                 if changed.found is None or kept_now is None or kept_now.owner != self._owner:
@@ -305,17 +305,17 @@ class StoreCheckpoints(StateFiles):
 
     def _forget(self, before: str | None, digest: str) -> None:  # noqa: ARG002
         if before is not None:
-            delete(self.place, [self._schema_name(before)])
+            delete(self.root, [self._schema_name(before)])
 
     def _fenced(self) -> Fenced:
         return Fenced(
-            f"{self.place}/{self._name}: another run of changefeed {self.changefeed} has taken the checkpoint over, or "
+            f"{self.root}/{self._name}: another run of changefeed {self.changefeed} has taken the checkpoint over, or "
             "somebody removed it; run a changefeed once"
         )
 
 
-def checkpoints_in(place: str, changefeed: str, *, source: str = "", target: str = "") -> StateFiles:
+def checkpoints_in(root: str, changefeed: str, *, source: str = "", target: str = "") -> StateFiles:
     """Return the checkpoint of a changefeed in a directory or an object store."""
-    if "://" in place:
-        return StoreCheckpoints(place, changefeed, source=source, target=target)
-    return DirectoryCheckpoints(Path(place), changefeed, source=source, target=target)
+    if "://" in root:
+        return StoreCheckpoints(root, changefeed, source=source, target=target)
+    return DirectoryCheckpoints(Path(root), changefeed, source=source, target=target)

@@ -414,11 +414,11 @@ def _indexed(rule: DispatchRule, name: TableName, info: TableInfo | None) -> tup
 
 
 def _parts(fields: tuple[Field, ...], names: tuple[str, ...], time_zone: str) -> Iterator[_Part]:
-    places = {field.name: at for at, field in enumerate(fields)}
+    indexes = {field.name: at for at, field in enumerate(fields)}
     for name in names:
-        if name not in places:
+        if name not in indexes:
             raise DispatcherFailed(f"column {name!r} is to dispatch rows, but they do not carry it")
-        at = places[name]
+        at = indexes[name]
         yield _Part(at, name, crc32(_bytes(name)), value_text(fields[at].type, time_zone))
 
 
@@ -467,7 +467,7 @@ class Splitter:
 
     @classmethod
     def of(cls, policy: SplitPolicy, plan: TablePlan) -> "Splitter":
-        """Return the splitter of the rows that `plan` places."""
+        """Return the splitter of the rows that `plan` routes."""
         keys = (
             (at, value_text(field.type))
             for at, field in enumerate(plan.fields)

@@ -121,7 +121,7 @@ class _Tests(NamedTuple):
         return cls(
             every=False,
             pairs=tuple((old, new) for old, new in pairs),
-            unmoved=tuple(places for places in unmoved if places is not None),
+            unmoved=tuple(indexes for indexes in unmoved if indexes is not None),
         )
 
     def drop(self, row: RowChange) -> bool:
@@ -129,8 +129,8 @@ class _Tests(NamedTuple):
             return True
         before, after = images(row)
         if before is not None and after is not None:
-            for places in self.unmoved:
-                if all(before[at] == after[at] for at in places):
+            for indexes in self.unmoved:
+                if all(before[at] == after[at] for at in indexes):
                     return True
         return any(
             (old is not None and before is not None and old(before))

@@ -380,7 +380,7 @@ class SelectorRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Selection(NamedTuple):
     """The selected columns of a table, by their indexes in whole rows."""
 
-    places: tuple[int, ...]
+    indexes: tuple[int, ...]
     fields: tuple[Field, ...]
     wire: WireTable
 
@@ -391,7 +391,7 @@ class Selection(NamedTuple):
         return msgspec.structs.replace(row, **changes)
 
     def _image(self, values: Values) -> Values:
-        return tuple([values[at] for at in self.places])
+        return tuple([values[at] for at in self.indexes])
 
 
 class _Selector(NamedTuple):
@@ -449,11 +449,11 @@ class ColumnSelectors:
         if len(kept) == len(wire.columns):
             return None
         _check(info, kept, selector.rule, dispatched)
-        places = tuple(at for at, column in enumerate(wire.columns) if column.name in kept)
+        indexes = tuple(at for at, column in enumerate(wire.columns) if column.name in kept)
         left = WireTable(
-            tuple(wire.columns[at] for at in places), tuple(name for name in wire.pk_names if name in kept)
+            tuple(wire.columns[at] for at in indexes), tuple(name for name in wire.pk_names if name in kept)
         )
-        return Selection(places, left.fields, left)
+        return Selection(indexes, left.fields, left)
 
     def keeps(self, name: TableName, column: str) -> bool:
         """Return whether a column of a table is selected."""

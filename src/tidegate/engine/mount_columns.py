@@ -2,11 +2,11 @@
 
     keys         t45_r1    t45_r2    t45_r3           handles ────────────────────────────┐
     old values   -         row       row     ┐                                            ▼
-    values       row       row       -       ┴─► places of all columns ─► an array each, old images first
+    values       row       row       -       ┴─► offsets of all columns ─► an array each, old images first
     op           I         U         D                                       before: 2, 3   after: 1, 2
 
 What a column holds follows the rules of mount.py, which stays the reference: what the value says, else the handle, else
-the origin default.  Single rows that numpy cannot read are read by the mounter and put in their places; where these
+the origin default.  Single rows that numpy cannot read are read by the mounter and put in their rows; where these
 are many, or a key is not of the table's kind, a Mismatch sends all of them to it, and `batch_of_rows` makes the same
 Batch of them.  Errors are raised by the mounter alone, with table, timestamp and key.
 
@@ -117,9 +117,9 @@ class ColumnMounter:
         keys = records.keys if len(rows) == len(records.keys) else records.keys.take(pa.array(rows))
         row_ids, of_handles = _handles(table, keys)
         raw = [values.filter(pa.array(mask)) for values, mask in zip(records[2:4], there, strict=True)]
-        places = np.concatenate([np.flatnonzero(has_before), np.flatnonzero(has_after)])
-        images = _Images(pa.concat_arrays(raw[::-1]), places, keys)
-        of_handles = {column: array.take(pa.array(places)) for column, array in of_handles.items()}
+        indexes = np.concatenate([np.flatnonzero(has_before), np.flatnonzero(has_after)])
+        images = _Images(pa.concat_arrays(raw[::-1]), indexes, keys)
+        of_handles = {column: array.take(pa.array(indexes)) for column, array in of_handles.items()}
         if (ready := self._ready.get(id(table))) is None:
             ready = self._ready[id(table)] = _ready(table, utc=self._mounter.utc)
         arrays = self._arrays(ready, images, of_handles)
@@ -201,11 +201,11 @@ def _common_handles(table: MountTable, keys: list[bytes]) -> dict[int, Any]:
 
 def _column(column: _Column, cells: RowCells, handles: Any) -> tuple[Any, Any]:
     """A column's values, and the rows that the mounter has to read."""
-    places = cells.cells[column.plan.id]
+    indexes = cells.cells[column.plan.id]
     if handles is not None:
-        return handles, places.size != MISSING
-    array, unread = column.read(cells.data, places)
-    missing = places.size == MISSING
+        return handles, indexes.size != MISSING
+    array, unread = column.read(cells.data, indexes)
+    missing = indexes.size == MISSING
     if column.plan.missing is None or not missing.any():
         return array, unread
     return pc.if_else(pa.array(missing), array_of([column.plan.missing], array.type)[0], array), unread

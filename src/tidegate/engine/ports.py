@@ -610,7 +610,7 @@ class Saved(NamedTuple):
 
 
 class Checkpoints(Protocol):
-    """Keeps a feed's checkpoint where the sink has no place for progress of its own."""
+    """Keeps a feed's checkpoint where the sink keeps no progress of its own."""
 
     def held(self) -> AbstractContextManager[None]:
         """Exclude other runs of the feed until the block ends. Raises EnvironmentFault when one runs."""
@@ -647,7 +647,7 @@ def refused_rows(
     some = list(islice(rows, REFUSED_MAX))
     where: dict[str, Any] = {"table": str(TableName(batch.schema, batch.table))}
     where["commit_ts"] = batch.commit_ts[some[0]].as_py()
-    if batch.place is None:
+    if batch.positions is None:
         return kind(f"{what}{rest}").at(**where)
     messages = list(dict.fromkeys(_messages(batch, some)))
     topic, partition, offset, _ = messages[0]
@@ -708,7 +708,7 @@ def blamed(error: TidegateError, steps: Iterable[Rows], changes: Changes) -> Tid
 def _rarest(changes: Changes, step: Rows) -> tuple[Message, ...]:
     by_layout: dict[Layout, list[Message]] = {}
     for batch, layout in _batches(changes, step.table.name, step.after, step.upto):
-        if batch.place is not None:
+        if batch.positions is not None:
             mine = by_layout.setdefault(layout, [])
             mine += _messages(batch, range(min(batch.rows, REFUSED_MAX - len(mine))))
     return tuple(dict.fromkeys(min(by_layout.values(), key=len, default=())))
@@ -721,6 +721,6 @@ def _batches(changes: Changes, name: TableName, after: int, upto: int) -> Iterat
 
 
 def _messages(batch: Batch, rows: Sequence[int]) -> Iterator[Message]:
-    places = batch.place.take(list(rows)).to_pylist()
-    for row, place in zip(rows, places, strict=True):
-        yield place["topic"], place["partition"], place["offset"], batch.commit_ts[row].as_py()
+    positions = batch.positions.take(list(rows)).to_pylist()
+    for row, position in zip(rows, positions, strict=True):
+        yield position["topic"], position["partition"], position["offset"], batch.commit_ts[row].as_py()

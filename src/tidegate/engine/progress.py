@@ -54,8 +54,8 @@ class FeedError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @classmethod
     def of(cls, error: TidegateError, *, since: str, tries: int = 1, next_try_s: float | None = None) -> "FeedError":
         """Return `error` as reports show it."""
-        places = msgspec.structs.asdict(error.where)
-        return cls(code=error.code, message=str(error), since=since, tries=tries, next_try_s=next_try_s, **places)
+        where = msgspec.structs.asdict(error.where)
+        return cls(code=error.code, message=str(error), since=since, tries=tries, next_try_s=next_try_s, **where)
 
     @classmethod
     def of_parked(cls, group: Parked, name: str) -> "FeedError":

@@ -119,7 +119,7 @@ def locate(values: Any, columns: Sequence[int], excluded: Collection[int] = ()) 
     lines = np.where(order < len(columns), order, _UNWANTED)
     at, size = np.zeros((len(columns), count), np.int32), np.full((len(columns), count), MISSING, np.int32)
     fits = np.zeros(count, np.bool_)
-    _place(data, ends, ids[order], lines, at, size, fits)
+    _locate(data, ends, ids[order], lines, at, size, fits)
     return RowCells(data, {column: Cells(at[line], size[line]) for line, column in enumerate(columns)}, fits)
 
 
@@ -142,7 +142,7 @@ def _seek(known: Any, here: int, column: int) -> int:
 
 
 @compiled
-def _place_row(data: Any, begin: int, end: int, known: Any, lines: Any, at: Any, size: Any, row: int) -> bool:
+def _locate_row(data: Any, begin: int, end: int, known: Any, lines: Any, at: Any, size: Any, row: int) -> bool:
     """Store the offsets of a row's columns; return whether `decode_raw_row` accepts the row."""
     if end - begin < _HEAD_BYTES:
         return False
@@ -150,16 +150,16 @@ def _place_row(data: Any, begin: int, end: int, known: Any, lines: Any, at: Any,
     if data[begin] != VERSION_BYTE or flags & ~(LARGE | CHECKSUM):
         return False
     if flags & LARGE:
-        return _place_cells(data, begin, end, flags, 4, 4, known, lines, at, size, row)
-    return _place_cells(data, begin, end, flags, 1, 2, known, lines, at, size, row)
+        return _locate_cells(data, begin, end, flags, 4, 4, known, lines, at, size, row)
+    return _locate_cells(data, begin, end, flags, 1, 2, known, lines, at, size, row)
 
 
 @inlined
-def _place_cells(
+def _locate_cells(
     data: Any, begin: int, end: int, flags: int, id_bytes: int, end_bytes: int, known: Any, lines: Any, at: Any,
     size: Any, row: int,
 ) -> bool:  # fmt: skip
-    """`_place_row` for one size of ids and ends: the callers pass constants, so that numba compiles a loop for each."""
+    """`_locate_row` for one size of ids and ends: callers pass constants, so that numba compiles a loop for each."""
     count, nulls = _number(data, begin + 2, 2), _number(data, begin + 4, 2)
     ids = begin + _HEAD_BYTES
     ends = ids + (count + nulls) * id_bytes
@@ -167,9 +167,9 @@ def _place_cells(
     if first > end:
         return False
     here, before, done = 0, -1, 0
-    for place in range(count):
-        column = _number(data, ids + place * id_bytes, id_bytes)
-        stop = _number(data, ends + place * end_bytes, end_bytes)
+    for index in range(count):
+        column = _number(data, ids + index * id_bytes, id_bytes)
+        stop = _number(data, ends + index * end_bytes, end_bytes)
         if column <= before or stop < done:
             return False
         here = _seek(known, here, column)
@@ -180,8 +180,8 @@ def _place_cells(
             at[line, row], size[line, row] = first + done, stop - done
         before, done = column, stop
     here, before, beside = 0, -1, 0
-    for place in range(count, count + nulls):
-        column = _number(data, ids + place * id_bytes, id_bytes)
+    for index in range(count, count + nulls):
+        column = _number(data, ids + index * id_bytes, id_bytes)
         while beside < count and _number(data, ids + beside * id_bytes, id_bytes) < column:
             beside += 1
         if column <= before or (beside < count and _number(data, ids + beside * id_bytes, id_bytes) == column):
@@ -200,7 +200,7 @@ def _place_cells(
 
 
 @compiled
-def _place(data: Any, ends: Any, known: Any, lines: Any, at: Any, size: Any, fits: Any) -> None:
+def _locate(data: Any, ends: Any, known: Any, lines: Any, at: Any, size: Any, fits: Any) -> None:
     """Store the offsets of all rows.
 
     data, ends      bytes of all rows, with padding, and where each ends, behind a 0
@@ -208,7 +208,7 @@ def _place(data: Any, ends: Any, known: Any, lines: Any, at: Any, size: Any, fit
     at, size        (lines, rows): 0 and MISSING at first, and again in a row that does not fit
     fits            which rows do"""
     for row in range(len(ends) - 1):
-        fits[row] = _place_row(data, ends[row], ends[row + 1], known, lines, at, size, row)
+        fits[row] = _locate_row(data, ends[row], ends[row + 1], known, lines, at, size, row)
         if not fits[row]:
             for line in range(len(at)):
                 at[line, row], size[line, row] = 0, MISSING
@@ -229,8 +229,8 @@ class Level(NamedTuple):
     size        bytes of a text, members of a container, else 0
     end         the byte behind it
     document    which it is of
-    owner       its container, a place in the level above
-    first       the first value of the same container, a place in this level
+    owner       its container, an index in the level above
+    first       the first value of the same container, an index in this level
     names       which values have a name; name_at, name_size: where these are
     """
 

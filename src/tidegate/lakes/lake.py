@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 
 from tidegate.changelog.changelog import Changelog
-from tidegate.config.uri import place_of
+from tidegate.config.uri import location_of
 from tidegate.expr.tokens import quote_name
 from tidegate.lakes import sql as lake_sql
 from tidegate.lakes.read import RowFilter, Where, chosen, is_local, spark_local, spark_rows, stored_rows, stored_table
@@ -115,7 +115,7 @@ class Lake:
     """A lake at one snapshot: the newest, or the newest at or before a moment."""
 
     def __init__(self, root: str, ts: Moment = LATEST, *, changelog: Changelog | None = None) -> None:
-        self.options = DeltaOptions(root=place_of(str(root), "lake"), feed="")
+        self.options = DeltaOptions(root=location_of(str(root), "lake"), feed="")
         self.ts = moment_ts(ts)
         self._changelog = changelog or Changelog(self.options.changelog_uri)
         self._live: Live | None = None

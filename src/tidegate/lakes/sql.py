@@ -4,7 +4,7 @@
                           ───────────      ─────────────
     select orders.id from `v1` AS `orders` join `v2` a on ...
 
-The query's own text stays; only names of tables are replaced, at the places where the parser saw them.  A bare `orders`
+The query's own text stays; only names of tables are replaced, where the parser saw them.  A bare `orders`
 means the one table of that name.  The views live as long as the query is being analyzed.
 """
 
@@ -85,7 +85,7 @@ def rewritten(query: str, table_references: Sequence[Reference], views: Mapping[
 
 
 def references(query: str, tables: Sequence[str]) -> list[Reference]:
-    """Return the places where the query names tables. Raises SqlError if it is not a single query, ConfigError for
+    """Return the offsets where the query names tables. Raises SqlError if it is not a single query, ConfigError for
     unknown tables."""
     try:
         statements = [statement for statement in sqlglot.parse(query, dialect="spark") if statement is not None]

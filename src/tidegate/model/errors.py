@@ -37,11 +37,11 @@ class TidegateError(Exception):
     messages: tuple[tuple[str, int, int, int], ...] = ()
     """The refused messages: topic, partition, offset and commit_ts of each."""
 
-    def at(self, **places: Any) -> Self:
+    def at(self, **location: Any) -> Self:
         """Return this error with the fields of `Where` that are given; fields that are set stay."""
         nothing = msgspec.structs.asdict(Where())
         known = {name: value for name, value in msgspec.structs.asdict(self.where).items() if value != nothing[name]}
-        self.where = Where(**{**places, **known})
+        self.where = Where(**{**location, **known})
         return self
 
 

@@ -95,8 +95,8 @@ class _Piece(NamedTuple):
         wild, own = (1 << self.length) - 1, dict[str, int]()
         for offset, literal in self.literals:
             wild ^= ((1 << len(literal)) - 1) << offset
-            for place, sign in enumerate(literal, offset):
-                own[sign] = own.get(sign, 0) | 1 << place
+            for index, sign in enumerate(literal, offset):
+                own[sign] = own.get(sign, 0) | 1 << index
         open_, whole = 0, 1 << (self.length - 1)
         for at in range(start, end):
             open_ = (open_ << 1 | 1) & (wild | own.get(text[at], 0))

@@ -53,7 +53,7 @@ class ConnectionOptions:
     write_s: float | None = None
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The server, for messages."""
         return f"{self.host}:{self.port}"
 
@@ -98,7 +98,7 @@ def connect(options: ConnectionOptions, *, many: bool = False, flags: int = 0, *
             **form,
         )
     except OSError as error:
-        raise ConfigError(f"{options.place}: a file of its TLS cannot be used: {error}") from error
+        raise ConfigError(f"{options.address}: a file of its TLS cannot be used: {error}") from error
     connection._read_timeout = options.read_s  # noqa: SLF001  until here no server takes longer than to be reached
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):

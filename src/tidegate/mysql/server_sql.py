@@ -204,7 +204,7 @@ FOREIGN_KEYS: Final = (
 )
 MET_COLUMNS: Final = (
     "SELECT `table_schema`, `table_name`, `column_name`, `column_type`, `is_nullable`, `column_key` "
-    "FROM `information_schema`.`columns` WHERE LOWER(`table_schema`) IN ({places})"
+    "FROM `information_schema`.`columns` WHERE LOWER(`table_schema`) IN ({marks})"
 )
 COMPARED_COLUMNS: Final = (
     "SELECT `c`.`table_schema`, `c`.`table_name`, `c`.`column_name`, `c`.`column_type`, `c`.`extra`, `c`.`column_key` "
@@ -232,7 +232,7 @@ DROP_VALUES: Final = "DROP TABLE IF EXISTS {values}"
 KEEP_VALUES: Final = "INSERT INTO {values} ({names}) SELECT {columns} FROM {table} WHERE {some}"
 VALUES_AFTER: Final = "SELECT `n`, {columns} FROM {values} WHERE `n` > %s ORDER BY `n` LIMIT {rows}"
 VALUES_BETWEEN: Final = "SELECT {columns} FROM {values} WHERE `n` BETWEEN {first} AND {last}"
-COMPUTE_VALUES: Final = "INSERT INTO {values} (`n`, {names}) VALUES ({places}) ON DUPLICATE KEY UPDATE {sets}"
+COMPUTE_VALUES: Final = "INSERT INTO {values} (`n`, {names}) VALUES ({marks}) ON DUPLICATE KEY UPDATE {sets}"
 CHANGE_VALUES: Final = "ALTER TABLE {values} MODIFY {column} {type} NULL"
 WRITE_VALUES: Final = (
     "UPDATE {table} `t` JOIN {values} `s` ON {joined} SET {sets} WHERE `s`.`n` BETWEEN {first} AND {last}"

@@ -172,8 +172,8 @@ def delta_options(uri: str) -> dict[str, str] | None:
 
 
 def _parameters(uri: str) -> tuple[str, dict[str, str]]:
-    place, _, query = uri.partition("?")
-    scheme, _, rest = place.partition("://")
+    address, _, query = uri.partition("?")
+    scheme, _, rest = address.partition("://")
     scheme = ALIASES.get(scheme, scheme)
     known, config = PARAMETERS.get(scheme, {}), {}
     for name, value in parse_qsl(query):
@@ -248,15 +248,15 @@ class VersionedFile:
             raise changed from faster
 
     def _put(self, pieces: Sequence[bytes | memoryview], version: Any) -> Any:
-        place, mode = writable(self.uri), "create" if version is None else version
+        target, mode = writable(self.uri), "create" if version is None else version
         if version is None or "://" in self.uri:
-            return unchanged(obstore.put(place, self.path, iter(pieces), mode=mode, use_multipart=False))
+            return unchanged(obstore.put(target, self.path, iter(pieces), mode=mode, use_multipart=False))
         directory = os.open(Path(self.uri, self.path).parent, os.O_RDONLY)
         try:
             fcntl.flock(directory, fcntl.LOCK_EX)
-            if unchanged(obstore.head(place, self.path)) != version:
+            if unchanged(obstore.head(target, self.path)) != version:
                 raise PreconditionError(f"{self.path} was replaced")
-            return unchanged(obstore.put(place, self.path, iter(pieces), use_multipart=False))
+            return unchanged(obstore.put(target, self.path, iter(pieces), use_multipart=False))
         finally:
             os.close(directory)
 
@@ -406,14 +406,14 @@ PROBE: Final = "probe/"
 
 def check_store(uri: str, *, overwrites: bool = False) -> None:
     """Raise SinkRefused for a store in which two writers can both win, SinkError for one that cannot be written."""
-    place, paths = writable(uri), [f"{PROBE}{uuid.uuid4().hex}" for _ in range(ROUNDS)]
+    target, paths = writable(uri), [f"{PROBE}{uuid.uuid4().hex}" for _ in range(ROUNDS)]
     try:
         with ThreadPoolExecutor(WRITERS) as pool, storing(uri):
             for path in paths:
-                _race(uri, pool, partial(_wins, place, path, "create"), "create one object", "If-None-Match")
+                _race(uri, pool, partial(_wins, target, path, "create"), "create one object", "If-None-Match")
                 if overwrites:
-                    version = unchanged(obstore.head(place, path))
-                    _race(uri, pool, partial(_wins, place, path, version), "replace one version", "If-Match")
+                    version = unchanged(obstore.head(target, path))
+                    _race(uri, pool, partial(_wins, target, path, version), "replace one version", "If-Match")
     except NotSupportedError as lacking:
         raise SinkRefused(f"{uri}: this store has no conditional writes: {lacking}") from lacking
     except FileNotFoundError as missing:
@@ -432,9 +432,9 @@ def _race(uri: str, pool: Executor, wins: Callable[[bytes], bool], deed: str, he
         )
 
 
-def _wins(place: Any, path: str, mode: Any, body: bytes) -> bool:
+def _wins(target: Any, path: str, mode: Any, body: bytes) -> bool:
     try:
-        obstore.put(place, path, body, mode=mode)
+        obstore.put(target, path, body, mode=mode)
     except (AlreadyExistsError, PreconditionError):  # perhaps by ourselves: an answer may be lost
-        return bool(obstore.get(place, path).bytes().to_bytes() == body)
+        return bool(obstore.get(target, path).bytes().to_bytes() == body)
     return True

@@ -85,7 +85,7 @@ class _Columns:
         folded = lowered(name)
         return next((slot for slot in self.slots if lowered(slot.now.name) == folded), None)
 
-    def place(self, slot: _Slot, position: sql.Position | None) -> None:
+    def put(self, slot: _Slot, position: sql.Position | None) -> None:
         """Put `slot` (new or in the list) at `position`; without one a new slot goes last."""
         if position is None:
             if slot not in self.slots:
@@ -112,7 +112,7 @@ class _Columns:
                 slot = self.find(name, missing_ok=if_exists)
                 if slot is not None:
                     slot.now = build_column(definition, slot.now.id, self.table, old=slot.now)
-                    self.place(slot, position)
+                    self.put(slot, position)
             case sql.RenameColumn(old, new):
                 slot = self.find(old)
                 if slot is not None:
@@ -133,7 +133,7 @@ class _Columns:
                 raise self.context.too_many(self.table.name, f"{COLUMNS_MAX} columns")
             self.max_id += 1
             column = build_column(definition, self.max_id, self.table, added=True)
-            self.place(_Slot(None, column), spec.position)
+            self.put(_Slot(None, column), spec.position)
 
 
 def alter_columns(table: TableInfo, specs: Iterable[sql.Spec], context: DdlContext) -> TableInfo:

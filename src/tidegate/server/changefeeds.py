@@ -50,7 +50,7 @@ from tidegate.config.entry import Document, FeedConfig, checkpoints_of, is_lande
 from tidegate.config.load import document_of, load
 from tidegate.config.registry import SOURCES, entries_of, feed_of
 from tidegate.config.tidb import TidbSource
-from tidegate.config.uri import LocalName, mask_text, mask_uri, reporting_names, scheme_of, state_place
+from tidegate.config.uri import LocalName, mask_text, mask_uri, reporting_names, scheme_of, state_directory
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.engine.progress import FeedError, Progress, now
@@ -339,7 +339,9 @@ class Changefeeds:
         self._lock = threading.Lock()
         self.operation_log = OperationLog(documents)
         self.watch = Metrics(
-            self._shown, facts, lambda feed: SHOWN.get(f"{state_place(config.state_dir(feed.namespace))}/{feed.name}")
+            self._shown,
+            facts,
+            lambda feed: SHOWN.get(f"{state_directory(config.state_dir(feed.namespace))}/{feed.name}"),
         )
         self.lost = threading.Event()
         """Set when another owner was seen to have written."""

@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tidegate.config.uri import nearest, read_token, state_place
+from tidegate.config.uri import nearest, read_token, state_directory
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.host import reaches_others
 from tidegate.model.name import all_digits
@@ -155,7 +155,7 @@ def _checked(config: ServerConfig) -> ServerConfig:
             raise ConfigError(f"callback-modules: expected MODULE/NAME, found {callable_!r}")
     if config.capture_session_ttl < TTL_MIN_S:
         raise ConfigError(f"capture-session-ttl: at least {TTL_MIN_S} s")
-    data_dir = state_place(config.data_dir)
+    data_dir = state_directory(config.data_dir)
     return msgspec.structs.replace(
         config,
         data_dir=data_dir,

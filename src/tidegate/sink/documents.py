@@ -48,7 +48,7 @@ from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
 from tidegate.mysql.conversion import enum_name, enum_number, nearest_single, set_names, set_number, shortest_single
 from tidegate.schema.literal import stored_value
 from tidegate.schema.partition import partition_of
-from tidegate.sink.row_id import RawText, key_places
+from tidegate.sink.row_id import RawText, key_indexes
 
 Row: TypeAlias = Mapping[str, Value]
 
@@ -157,33 +157,33 @@ class LastChanges(NamedTuple, Generic[Key]):
 
 
 def last_changes(
-    table: TableInfo, typed: Batch, key_of: Callable[[Sequence[Value]], Key], places: Sequence[int] | None = None
+    table: TableInfo, typed: Batch, key_of: Callable[[Sequence[Value]], Key], indexes: Sequence[int] | None = None
 ) -> LastChanges[Key]:
-    """Return the last change of each key in a batch of typed columns, of the columns at `places`, else of the table's
+    """Return the last change of each key in a batch of typed columns, of the columns at `indexes`, else of the table's
     key. SinkRefused for rows without their key."""
     op = typed.op.to_numpy(zero_copy_only=False)
     gone, comes = np.flatnonzero(op != "I"), np.flatnonzero(op != "D")
     columns = columns_of(table, typed.fields, typed.after)
-    places = key_places(table, typed.fields) if places is None else places
-    for place in places:
+    indexes = key_indexes(table, typed.fields) if indexes is None else indexes
+    for index in indexes:
         for image in (typed.before, typed.after):
-            check_names(table, typed.fields[place], image.column(place))
-    old = columns_of(table, [typed.fields[at] for at in places], typed.before.select(places))
+            check_names(table, typed.fields[index], image.column(index))
+    old = columns_of(table, [typed.fields[at] for at in indexes], typed.before.select(indexes))
     keys = [
         *(key_of(values) for values in zip(*old, strict=True)),
-        *(key_of(values) for values in zip(*(columns[at] for at in places), strict=True)),
+        *(key_of(values) for values in zip(*(columns[at] for at in indexes), strict=True)),
     ]
     row = np.concatenate([gone, comes])
     put = np.concatenate([np.zeros(len(gone), np.bool_), np.ones(len(comes), np.bool_)])
     ts = typed.commit_ts.take(pa.array(row))
     last: dict[Key, int] = {}
-    for place in np.lexsort((put, ts.to_numpy())).tolist():
-        last[keys[place]] = place
+    for index in np.lexsort((put, ts.to_numpy())).tolist():
+        last[keys[index]] = index
     chosen = list(last.values())
     return LastChanges(
         list(last),
         ts.take(pa.array(chosen, pa.int64())),
-        [place - len(gone) if put[place] else None for place in chosen],
+        [index - len(gone) if put[index] else None for index in chosen],
         columns,
     )
 

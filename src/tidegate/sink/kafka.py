@@ -15,8 +15,8 @@ barrier for all tables.
 A task receives a plan of some kilobytes: definitions, timestamps and the partitions it writes.  It reads the changes
 in chunks of whole transactions, in commit order, so the order of a partition is the order of its chunks:
 
-    chunk ── by batch ─► placed ─► texts ┐                          ┌► shop/0: take ─► cut ─► producer
-                         placed ─► texts ┴─► one order of the chunk ┴► shop/1: take ─► cut ─► producer
+    chunk ── by batch ─► columns ─► texts ┐                          ┌► shop/0: take ─► cut ─► producer
+                         columns ─► texts ┴─► one order of the chunk ┴► shop/1: take ─► cut ─► producer
 
 Rows of one message may come from two chunks: a cutter keeps the open message.  Rows that columns cannot encode are
 written row by row (`texts_of_rows`) through the same cutters; that path is the reference and reports which row is at
@@ -76,11 +76,11 @@ from tidegate.schema.snapshot import SchemaState
 from tidegate.sink.calls import CheckpointSink
 from tidegate.sink.kafka_dispatch import Dispatcher, Sent, TableDispatch
 from tidegate.sink.kafka_target import TopicTarget
-from tidegate.sink.kafka_topics import GroupTable, KnownTopics, Place, Producer, groups_of, partition_count
+from tidegate.sink.kafka_topics import GroupTable, KnownTopics, Partition, Producer, groups_of, partition_count
 from tidegate.sink.kafka_writer import TopicWriter
 
 
-class PlacedColumns(NamedTuple):
+class SentColumns(NamedTuple):
     """Rows of one table as they are sent: their columns, their row indexes, the partition of each, and their order."""
 
     wire: WireTable
@@ -90,28 +90,28 @@ class PlacedColumns(NamedTuple):
     order: TableOrder
 
 
-def placed(batch: Batch, numbers: Any, transaction: Any, plan: TableDispatch, partitions: int) -> PlacedColumns:
+def sent_columns(batch: Batch, numbers: Any, transaction: Any, plan: TableDispatch, partitions: int) -> SentColumns:
     """Return the rows of `batch` as they are sent; `numbers` and `transaction` are those of its rows in the chunk."""
     batch, order = split_rows(batch, numbers, transaction, plan.splitter)
     codes = codes_of(batch)
     if (selection := plan.selection) is not None:
-        before, after = (image.select(list(selection.places)) for image in (batch.before, batch.after))
+        before, after = (image.select(list(selection.indexes)) for image in (batch.before, batch.after))
         names = selection.wire.pk_names
         batch = replace(batch, fields=selection.fields, pk_names=names, before=before, after=after)
-    partition = _partitions(batch, codes, plan.places, partitions)
-    return PlacedColumns(plan.wire, batch, plan.places.topic, partition, order)
+    partition = _partitions(batch, codes, plan.routing, partitions)
+    return SentColumns(plan.wire, batch, plan.routing.topic, partition, order)
 
 
-def kept(rows: PlacedColumns, chosen: Any) -> PlacedColumns:
+def kept(rows: SentColumns, chosen: Any) -> SentColumns:
     """Return the rows in the mask `chosen`."""
     if chosen.all():
         return rows
     codes = codes_of(rows.batch)
     before = rows.batch.before.filter(pa.array(chosen[codes != INSERT]))
     after = rows.batch.after.filter(pa.array(chosen[codes != DELETE]))
-    places = pa.array(np.flatnonzero(chosen))
+    rows_kept = pa.array(np.flatnonzero(chosen))
     return rows._replace(
-        batch=resized(rows.batch, places, codes[chosen], before, after),
+        batch=resized(rows.batch, rows_kept, codes[chosen], before, after),
         partition=rows.partition[chosen],
         order=TableOrder(*(column[chosen] for column in rows.order)),
     )
@@ -130,7 +130,7 @@ def _partitions(batch: Batch, codes: Any, plan: TablePlan, partitions: int) -> A
     return hashed % partitions
 
 
-PlacedTexts: TypeAlias = list[tuple[Place, EncodedRows]]
+SentTexts: TypeAlias = list[tuple[Partition, EncodedRows]]
 """Texts of rows in the order of each partition."""
 _Transaction: TypeAlias = list[tuple[TableDispatch, list[RowChange]]]
 """A transaction's rows, each with how its table is dispatched."""
@@ -142,56 +142,57 @@ class ColumnPartitions:
 
     def __init__(self, dispatcher: Dispatcher, encoder: ColumnarEncoder, producer: Producer) -> None:
         self._dispatcher, self._encoder, self._producer = dispatcher, encoder, producer
-        self._cutters: dict[Place, Cutter] = {}
+        self._cutters: dict[Partition, Cutter] = {}
         self.rows = self.messages = self.size_bytes = 0
 
-    def texts(self, chunk: Chunk) -> PlacedTexts:
+    def texts(self, chunk: Chunk) -> SentTexts:
         """Encode the rows of a chunk column by column. Raises Mismatch, EncodeError and DispatcherFailed."""
         parts = (
-            self._placed(typed_batch(batch), numbers, chunk.transaction[numbers]) for batch, numbers in chunk.parts
+            self._sent_columns(typed_batch(batch), numbers, chunk.transaction[numbers])
+            for batch, numbers in chunk.parts
         )
         tables = [rows for rows in parts if rows.batch.rows]
         if not tables:
             return []
         texts = [self._encoder.texts(rows.batch, rows.wire, row_ids=rows.batch.row_ids) for rows in tables]
         order = in_order([rows.order for rows in tables], newarch=self._dispatcher.policy.newarch)
-        return self._by_place(tables, texts, order)
+        return self._by_partition(tables, texts, order)
 
-    def texts_of_rows(self, chunk: Chunk) -> PlacedTexts:
+    def texts_of_rows(self, chunk: Chunk) -> SentTexts:
         """Encode the rows of a chunk one by one. EncodeError and its kinds with the row's table and commit_ts."""
-        pairs: dict[Place, list[Pair]] = {}
+        pairs: dict[Partition, list[Pair]] = {}
         for rows in self._transactions(chunk):
-            for place, pair in self._encoded(rows):
-                pairs.setdefault(place, []).append(pair)
-        return [(place, self._encoder.texts_of(rows)) for place, rows in pairs.items()]
+            for partition, pair in self._encoded(rows):
+                pairs.setdefault(partition, []).append(pair)
+        return [(partition, self._encoder.texts_of(rows)) for partition, rows in pairs.items()]
 
-    def write(self, placed_texts: PlacedTexts) -> None:
+    def write(self, sent_texts: SentTexts) -> None:
         """Send the messages that these texts complete. Raises SinkError."""
-        for place, texts in placed_texts:
-            cutter = self._cutters.get(place)
+        for partition, texts in sent_texts:
+            cutter = self._cutters.get(partition)
             if cutter is None:
-                cutter = self._cutters[place] = Cutter(self._encoder.options)
-            self._send(place, cutter.append(texts))
+                cutter = self._cutters[partition] = Cutter(self._encoder.options)
+            self._send(partition, cutter.append(texts))
             self.rows += len(texts)
 
     def flush(self) -> None:
-        for place, cutter in self._cutters.items():
-            self._send(place, cutter.flush())
+        for partition, cutter in self._cutters.items():
+            self._send(partition, cutter.flush())
         self._producer.flush()
 
-    def _send(self, place: Place, messages: MessageArrays) -> None:
+    def _send(self, partition: Partition, messages: MessageArrays) -> None:
         self.messages += len(messages)
-        self.size_bytes += self._producer.send_all(*place, messages.pairs())
+        self.size_bytes += self._producer.send_all(*partition, messages.pairs())
 
-    def _placed(self, batch: Batch, numbers: Any, transaction: Any) -> PlacedColumns:
+    def _sent_columns(self, batch: Batch, numbers: Any, transaction: Any) -> SentColumns:
         plan = self._dispatcher.plan(batch)
-        topic = plan.places.topic
-        rows = placed(batch, numbers, transaction, plan, self._dispatcher.partitions[topic])
+        topic = plan.routing.topic
+        rows = sent_columns(batch, numbers, transaction, plan, self._dispatcher.partitions[topic])
         own = [partition for name, partition in self._dispatcher.own if name == topic]
         return kept(rows, np.isin(rows.partition, own))
 
     @staticmethod
-    def _by_place(tables: Sequence[PlacedColumns], parts: Sequence[EncodedRows], order: Any) -> PlacedTexts:
+    def _by_partition(tables: Sequence[SentColumns], parts: Sequence[EncodedRows], order: Any) -> SentTexts:
         texts = parts[0]
         if len(parts) > 1:
             keys = None if texts.keys is None else pa.concat_arrays([part.keys for part in parts])
@@ -201,9 +202,11 @@ class ColumnPartitions:
         codes = codes if order is None else codes[order]
         if (codes == codes[0]).all():
             whole = texts if order is None else texts.take(pa.array(order))
-            return [(_place(topics, int(codes[0])), whole)]
+            return [(_partition(topics, int(codes[0])), whole)]
         rows = np.arange(len(codes)) if order is None else order
-        return [(_place(topics, code), texts.take(pa.array(rows[codes == code]))) for code in np.unique(codes).tolist()]
+        return [
+            (_partition(topics, code), texts.take(pa.array(rows[codes == code]))) for code in np.unique(codes).tolist()
+        ]
 
     def _transactions(self, chunk: Chunk) -> Iterator[_Transaction]:
         """The rows of a chunk one by one, transaction by transaction."""
@@ -220,20 +223,22 @@ class ColumnPartitions:
                 batches.setdefault(at, []).append(row)
             yield [(plans[at], mine) for at, mine in batches.items()]
 
-    def _encoded(self, transaction: _Transaction) -> Iterator[tuple[Place, Pair]]:
+    def _encoded(self, transaction: _Transaction) -> Iterator[tuple[Partition, Pair]]:
         commit_ts = transaction[0][1][0].commit_ts
         try:
             sent: list[Sent] = self._dispatcher.transaction(transaction)
         except EncodeError as error:
             raise _located(error, f"commit_ts {commit_ts}").at(commit_ts=commit_ts) from error
-        for place, row, wire in sent:
+        for partition, row, wire in sent:
             try:
                 pair = self._encoder.pair(row, wire)
             except EncodeError as error:
                 table = f"{row.schema}.{row.table}"
                 located = _located(error, f"{table} at commit_ts {commit_ts}")
-                raise located.at(table=table, commit_ts=commit_ts, topic=place[0], partition=place[1]) from error
-            yield place, pair
+                raise located.at(
+                    table=table, commit_ts=commit_ts, topic=partition[0], partition=partition[1]
+                ) from error
+            yield partition, pair
 
 
 def _located(error: EncodeError, where: str) -> EncodeError:
@@ -246,7 +251,7 @@ def _located(error: EncodeError, where: str) -> EncodeError:
     return located
 
 
-def _place(topics: Sequence[str], code: int) -> Place:
+def _partition(topics: Sequence[str], code: int) -> Partition:
     partition, at = divmod(code, len(topics))
     return topics[at], partition
 
@@ -256,14 +261,14 @@ _SWITCHED_OFF: Final = SlowReason(Reason.SWITCHED_OFF, "columns are switched off
 
 @dataclass(frozen=True, slots=True)
 class GroupJob:
-    """Rows of the tables `names` with after < commit_ts <= upto, of which those for `places` are written; `partitions`
-    counts those of each topic."""
+    """Rows of the tables `names` with after < commit_ts <= upto, of which those for the partitions `own` are written;
+    `partitions` counts those of each topic."""
 
     changes: Changes
     after: int
     upto: int
     names: tuple[TableName, ...]
-    places: frozenset[Place]
+    own: frozenset[Partition]
     partitions: Mapping[str, int]
     target: TopicTarget
     tables: Mapping[tuple[str, str], TableInfo] = field(default_factory=dict)
@@ -289,9 +294,7 @@ def write_group(job: GroupJob) -> Written:
 
 def _written(job: GroupJob, producer: Producer) -> Written:
     target, done = job.target, Written()
-    dispatcher = Dispatcher(
-        target.router(), target.split, job.partitions, job.places, target.selectors, tables=job.tables
-    )
+    dispatcher = Dispatcher(target.router(), target.split, job.partitions, job.own, target.selectors, tables=job.tables)
     encoder = target.columnar_encoder()
     partitions = ColumnPartitions(dispatcher, encoder, producer)
     for chunk in done.coming(job.changes.in_order(job.names, job.after, job.upto)):
@@ -311,7 +314,7 @@ def _written(job: GroupJob, producer: Producer) -> Written:
     return done
 
 
-def _by_columns(chunk: Chunk, partitions: ColumnPartitions) -> PlacedTexts | SlowReason:
+def _by_columns(chunk: Chunk, partitions: ColumnPartitions) -> SentTexts | SlowReason:
     """The texts of a chunk, or the reason to encode it row by row, which also reports a row that is at fault."""
     if len(chunk) < FEW_ROWS:
         return SlowReason(Reason.FEW_ROWS, f"{counted(len(chunk))} in a chunk, columns need {FEW_ROWS}")
@@ -463,7 +466,7 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
                 segment.after,
                 segment.upto,
                 tuple(names[number] for number in group.tables),
-                group.places,
+                group.partitions,
                 counts,
                 self._target,
                 {names[number].key: segment.tables[number] for number in group.tables},

@@ -1,4 +1,4 @@
-"""The dispatcher of the Kafka sink, which orders and places the rows of a transaction, and its encoders.
+"""The dispatcher of the Kafka sink, which orders and routes the rows of a transaction, and its encoders.
 
 A dispatcher serves one task and leaves out rows of partitions that belong to other tasks.  Per transaction it splits
 updates table by table (engine/dispatch.py), orders the rows, applies the column selectors (engine/filter.py) and finds
@@ -27,7 +27,7 @@ from tidegate.model.errors import ConfigError
 from tidegate.model.event import Delete, Insert, RowChange, Update
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.infer import infer_table
-from tidegate.sink.kafka_topics import ClaimFiles, Place, random_names
+from tidegate.sink.kafka_topics import ClaimFiles, Partition, random_names
 
 WHOLE: Final = ColumnSelectors()
 _ORDER: Final[Mapping[type[RowChange], int]] = {Delete: 0, Update: 1, Insert: 2}
@@ -36,7 +36,7 @@ _ORDER: Final[Mapping[type[RowChange], int]] = {Delete: 0, Update: 1, Insert: 2}
 class Sent(NamedTuple):
     """A row, the columns with which it is sent, and its topic and partition."""
 
-    place: Place
+    partition: Partition
     row: RowChange
     wire: WireTable
 
@@ -46,7 +46,7 @@ class TableDispatch(NamedTuple):
 
     `whole` describes the columns that rows come with, `wire` those that are sent."""
 
-    places: TablePlan
+    routing: TablePlan
     splitter: Splitter
     selection: Selection | None
     whole: WireTable
@@ -63,7 +63,7 @@ class Dispatcher:
         router: Router,
         policy: SplitPolicy,
         partitions: Mapping[str, int],
-        own: frozenset[Place],
+        own: frozenset[Partition],
         selectors: ColumnSelectors = WHOLE,
         *,
         tables: Mapping[tuple[str, str], TableInfo] = MappingProxyType({}),
@@ -86,12 +86,12 @@ class Dispatcher:
         return sent if self.policy.newarch else sorted(sent, key=lambda each: _ORDER[type(each.row)])
 
     def _placed(self, plan: TableDispatch, rows: Sequence[RowChange]) -> list[Sent]:
-        partitions, sent = self.partitions[plan.places.topic], []
+        partitions, sent = self.partitions[plan.routing.topic], []
         for whole in rows:
             row = whole if plan.selection is None else plan.selection.narrowed(whole)
-            place = plan.places.topic, plan.places.route(row, partitions).partition
-            if place in self.own:
-                sent.append(Sent(place, row, plan.wire))
+            partition = plan.routing.topic, plan.routing.route(row, partitions).partition
+            if partition in self.own:
+                sent.append(Sent(partition, row, plan.wire))
         return sent
 
     def plan(self, batch: Batch) -> TableDispatch:

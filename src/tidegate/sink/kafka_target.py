@@ -64,7 +64,7 @@ class TopicTarget(KafkaClient, frozen=True, kw_only=True):
         return self.topic
 
     @property
-    def places(self) -> frozenset[str]:
+    def addresses(self) -> frozenset[str]:
         return frozenset(f"{host}/{self.topic}" for host in self.bootstrap)
 
     def needs_types(self) -> str:

@@ -48,7 +48,7 @@ from tidegate.model.errors import PartitionNumInvalid, SinkError, SinkRefused
 from tidegate.model.event import Resolved
 from tidegate.model.table import TableName
 
-Place: TypeAlias = tuple[str, int]
+Partition: TypeAlias = tuple[str, int]
 """A topic and one of its partitions."""
 _Unit: TypeAlias = tuple[str, int | None]
 """The unit that one task writes: a partition, or (None) a topic with all of them."""
@@ -67,7 +67,7 @@ class GroupTable(NamedTuple):
 class PartitionGroup(NamedTuple):
     """The partitions that one task writes, and the indexes of the tables that it reads."""
 
-    places: frozenset[Place]
+    partitions: frozenset[Partition]
     tables: tuple[int, ...]
 
 
@@ -79,18 +79,18 @@ def groups_of(tables: Sequence[GroupTable], partitions: Mapping[str, int], tasks
         spread[table.topic] += table.rows if table.partition is None else 0
     whole = {topic for topic in rows if spread[topic] * tasks > rows[topic]}
     load: dict[_Unit, float] = defaultdict(float)
-    places: dict[_Unit, set[Place]] = defaultdict(set)
+    partitions_of: dict[_Unit, set[Partition]] = defaultdict(set)
     readers: dict[_Unit, set[int]] = defaultdict(set)
     for number, table in enumerate(tables):
         numbers = range(partitions[table.topic]) if table.partition is None else (table.partition,)
         for partition in numbers:
             unit = table.topic, None if table.topic in whole else partition
             load[unit] += table.rows / len(numbers)
-            places[unit].add((table.topic, partition))
+            partitions_of[unit].add((table.topic, partition))
             readers[unit].add(number)
     return [
         PartitionGroup(
-            frozenset(place for unit in units for place in places[unit]),
+            frozenset(partition for unit in units for partition in partitions_of[unit]),
             tuple(sorted({number for unit in units for number in readers[unit]})),
         )
         for units in _dealt(load, tasks)

@@ -204,10 +204,10 @@ class TopicWriter:
             raise self._error
 
     def _wrapped(self, topic: str, partition: int, error: Any) -> SinkError:
-        place = f"broker {self._bootstrap}: topic {topic} partition {partition}: {error.str()}"
+        where = f"broker {self._bootstrap}: topic {topic} partition {partition}: {error.str()}"
         if error.code() in REFUSED:
-            return SinkRefused(place).at(topic=topic, partition=partition)
-        failure = _kind(self._words)(place + (self._words.aside() if error.code() in CAUSELESS else ""))
+            return SinkRefused(where).at(topic=topic, partition=partition)
+        failure = _kind(self._words)(where + (self._words.aside() if error.code() in CAUSELESS else ""))
         return failure.at(topic=topic, partition=partition)
 
     def _answer(self, future: Any) -> Any:

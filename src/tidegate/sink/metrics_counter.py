@@ -70,9 +70,9 @@ class Images:
         self.batch, self.op = batch, batch.op.to_numpy(zero_copy_only=False)
         self.old_at, self.new_at = np.cumsum(self.op != "I") - 1, np.cumsum(self.op != "D") - 1
 
-    def column(self, image: str, place: int, rows: Any) -> Any:
+    def column(self, image: str, index: int, rows: Any) -> Any:
         """Return the values of a column in an image of some rows, null where there is none."""
-        old, new = self.batch.before.column(place), self.batch.after.column(place)
+        old, new = self.batch.before.column(index), self.batch.after.column(index)
         op = self.op[rows]
         if image == "old":
             return old.take(pa.array(self.old_at[rows], mask=op == "I"))
@@ -97,16 +97,16 @@ class FirstRows:
     def of(self, images: Images, *, is_last: bool) -> Any:
         """Return the numbers of the rows that come for the first time; `is_last` for the last part of the chunk."""
         batch = images.batch
-        at = {lowered(field.name): place for place, field in enumerate(batch.fields)}
+        at = {lowered(field.name): index for index, field in enumerate(batch.fields)}
         key = [at[lowered(name)] for name in self._table.handle_key if lowered(name) in at]
         every = np.arange(batch.rows)
         identity = {"ts": batch.commit_ts, "op": batch.op}
         if key and len(key) == len(self._table.handle_key):
-            identity |= {f"k{place}": images.column(ROW, place, every) for place in key}
+            identity |= {f"k{index}": images.column(ROW, index, every) for index in key}
         else:
             for image in ("old", "new"):
                 identity |= {
-                    f"{image}{place}": images.column(image, place, every) for place in range(len(batch.fields))
+                    f"{image}{index}": images.column(image, index, every) for index in range(len(batch.fields))
                 }
         rows = pa.table(identity)
         columns = rows.schema
@@ -135,22 +135,22 @@ def partition_columns(table: TableInfo) -> list[str]:
 def columns_of(
     rule: MetricRule, table: TableInfo, batch: Batch, ts: int
 ) -> tuple[dict[str, int], dict[Named, ColumnType]]:
-    """Return the places of the columns that a rule names, and their types. SinkRefused for a column that is missing, or
+    """Return the indexes of the columns that a rule names, and their types. SinkRefused for a missing column, or one
     whose members the messages do not have."""
-    at = {lowered(one.name): place for place, one in enumerate(batch.fields)}
+    at = {lowered(one.name): index for index, one in enumerate(batch.fields)}
     named = {lowered(column.name): column for column in table.columns}
-    places: dict[str, int] = {}
+    indexes: dict[str, int] = {}
     types: dict[Named, ColumnType] = {("event", name): kind for name, kind in EVENT_COLUMNS.items()}
     names = [(image, name) for text in rule.texts for image, name in text.columns if image != "event"]
     if rule.kind == "gauge" and table.partition is not None:
         names += [(ROW, name) for name in partition_columns(table)]
     for image, name in names:
-        place = at.get(lowered(name))
-        if place is None:
+        index = at.get(lowered(name))
+        if index is None:
             raise missing(rule, table, name, ts)
         column = named.get(lowered(name))
-        if column is None or column.type.code != batch.fields[place].type:
-            column = infer_table(table.name, (batch.fields[place],), None, 0).columns[0]
+        if column is None or column.type.code != batch.fields[index].type:
+            column = infer_table(table.name, (batch.fields[index],), None, 0).columns[0]
         kind = column.type
         if kind.code in NAMED and kind.elems is None:
             raise SinkRefused(
@@ -158,9 +158,9 @@ def columns_of(
                 "do not tell its members; read the topic from a CREATE TABLE on, or have it written as canal-json "
                 "with content-compatible=true"
             ).at(table=str(table.name), commit_ts=ts)
-        places[name] = place
+        indexes[name] = index
         types[image, name] = kind
-    return places, types
+    return indexes, types
 
 
 def missing(rule: MetricRule, table: TableInfo, name: str, ts: int) -> SinkRefused:
@@ -344,7 +344,7 @@ class RuleCounter:
         self.number, self._rule, self._table = number, options.rules[number], table
         clocks, time_zone = (UTC if name == "UTC" else zone_of(name) for name in (options.clocks, options.time_zone))
         self._zones: tuple[tzinfo, tzinfo] = clocks, time_zone
-        self._places, self._types = columns_of(self._rule, table, batch, ts)
+        self._indexes, self._types = columns_of(self._rule, table, batch, ts)
         self._when = self._compiled(self._rule.when) if self._rule.when else None
         self._value = self._compiled(self._rule.value) if self._rule.value else None
         self._labels = [self._compiled(text) for _, text in self._rule.labels]
@@ -361,12 +361,12 @@ class RuleCounter:
         """Count some rows of a batch. SinkRefused for one that the rule cannot judge."""
         op = images.op[rows]
         if self._rule.kind == "gauge":
-            self._groups(_Reading(images, rows[op != "I"], self._places, _ROW_AS_OLD), part, -1)
-            self._groups(_Reading(images, rows[op != "D"], self._places, {}), part, 1)
+            self._groups(_Reading(images, rows[op != "I"], self._indexes, _ROW_AS_OLD), part, -1)
+            self._groups(_Reading(images, rows[op != "D"], self._indexes, {}), part, 1)
             return
         if len(self._rule.ops) < len(WORDS):
             rows = rows[np.isin(op, list(self._rule.ops))]
-        self._groups(_Reading(images, rows, self._places, {}), part, 1)
+        self._groups(_Reading(images, rows, self._indexes, {}), part, 1)
 
     def _groups(self, reading: "_Reading", part: TallyPart, sign: int) -> None:
         """Group some rows by what the rule looks at, and judge each group."""
@@ -499,13 +499,13 @@ class RuleCounter:
 class _Reading:
     """Some rows of a batch, and their columns; `instead` says which image another one is."""
 
-    def __init__(self, images: Images, rows: Any, places: Mapping[str, int], instead: Mapping[str, str]) -> None:
-        self._images, self.rows, self._places, self._instead = images, rows, places, instead
+    def __init__(self, images: Images, rows: Any, indexes: Mapping[str, int], instead: Mapping[str, str]) -> None:
+        self._images, self.rows, self._indexes, self._instead = images, rows, indexes, instead
         self._columns: dict[Named, Any] = {}
 
     def where(self, mask: Any) -> "_Reading":
         chosen = pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
-        return _Reading(self._images, self.rows[chosen], self._places, self._instead)
+        return _Reading(self._images, self.rows[chosen], self._indexes, self._instead)
 
     @property
     def commit_ts(self) -> Any:
@@ -519,7 +519,7 @@ class _Reading:
             if image == "event":
                 column = self.commit_ts if name == "commit_ts" else self._images.batch.op.take(pa.array(self.rows))
             else:
-                column = self._images.column(self._instead.get(image, image), self._places[name], self.rows)
+                column = self._images.column(self._instead.get(image, image), self._indexes[name], self.rows)
             self._columns[each] = column
         return column
 
@@ -542,7 +542,7 @@ class _Group(NamedTuple):
     """Rows that are equal in what a rule looks at; `total` is what Arrow added up, without `below` rows."""
 
     keyed: Mapping[str, Any]
-    places: Sequence[Named]
+    named_columns: Sequence[Named]
     rows: int
     ts: int
     adds: bool
@@ -557,7 +557,7 @@ class _Group(NamedTuple):
         return text.run([values[each] for each in text.columns])
 
     def named(self) -> Iterator[tuple[Named, Value]]:
-        return ((each, self.keyed[f"column{at}"]) for at, each in enumerate(self.places))
+        return ((each, self.keyed[f"column{at}"]) for at, each in enumerate(self.named_columns))
 
 
 @dataclass(slots=True)

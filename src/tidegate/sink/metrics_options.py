@@ -53,7 +53,7 @@ class MetricsOptions:
         return f"metrics/{self.name}" if self.name else "metrics"
 
     @property
-    def places(self) -> frozenset[str]:
+    def addresses(self) -> frozenset[str]:
         return frozenset()
 
     @property

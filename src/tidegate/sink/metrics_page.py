@@ -136,7 +136,7 @@ class _Handler(WSGIRequestHandler):
 class MetricsPage:
     """Serves the page at an address until it is closed. Raises EnvironmentFault if the address is in use."""
 
-    def __init__(self, place: tuple[str, int], snapshot: Callable[[], ShownNumbers | None]) -> None:
+    def __init__(self, address: tuple[str, int], snapshot: Callable[[], ShownNumbers | None]) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(SnapshotCollector(snapshot))
         page = make_wsgi_app(registry)
@@ -147,12 +147,12 @@ class MetricsPage:
             start("404 Not Found", [("content-type", "text/plain")])
             return [b"see /metrics\n"]
 
-        server = _SixServer if ":" in place[0] else _Server
+        server = _SixServer if ":" in address[0] else _Server
         try:
-            self._server = make_server(*place, answer, server, _Handler)
+            self._server = make_server(*address, answer, server, _Handler)
         except (OSError, OverflowError) as error:
             why = str(getattr(error, "strerror", None) or error)
-            raise EnvironmentFault(f"metrics://{place[0]}:{place[1]}: {why}; another port: sink-uri") from error
+            raise EnvironmentFault(f"metrics://{address[0]}:{address[1]}: {why}; another port: sink-uri") from error
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="metrics", daemon=True)
         self._thread.start()

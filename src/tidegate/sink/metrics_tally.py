@@ -331,6 +331,6 @@ class OtlpPush:
         finally:
             self._client.close()
         if fault and fault != self._fault:
-            place = self._options.otlp_url.partition("?")[0]
-            LOGGER.warning("otlp-endpoint %s: %s; trying again every %g s", place, fault, self._options.otlp_interval_s)
+            url = self._options.otlp_url.partition("?")[0]
+            LOGGER.warning("otlp-endpoint %s: %s; trying again every %g s", url, fault, self._options.otlp_interval_s)
         self._fault = fault

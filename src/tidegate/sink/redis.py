@@ -255,7 +255,7 @@ def _drop(servers: RedisServers, keys: Sequence[bytes]) -> int:
 
 def _keys(templates: Iterable[_Fitting], table: TableInfo, typed: Batch) -> Iterable[bytes]:
     """The keys of all images, each once."""
-    at = {lowered(field.name): place for place, field in enumerate(typed.fields)}
+    at = {lowered(field.name): index for index, field in enumerate(typed.fields)}
     images = [columns_of(table, typed.fields, image) for image in (typed.before, typed.after)]
     keys: dict[bytes, None] = {}
     for template, columns in templates:
@@ -400,7 +400,7 @@ class RedisSink(KeyedSink, WithCheck):
 
     def _again(self, begun: _Round, run_ids: Mapping[str, str]) -> None:
         """Do a round again whose writes a server may have lost."""
-        LOGGER.warning("%s was restarted: the rows since the last checkpoint are written again", self.options.place)
+        LOGGER.warning("%s was restarted: the rows since the last checkpoint are written again", self.options.address)
         begun.work(run_ids)
         for planned in begun.ddls:
             self._do(planned, run_ids)

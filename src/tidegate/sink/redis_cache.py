@@ -94,7 +94,7 @@ from tidegate.sink.redis_server import (
     row_versions,
     writing,
 )
-from tidegate.sink.row_id import key_places
+from tidegate.sink.row_id import key_indexes
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +249,11 @@ def _parts(group: list[KeyEntry], most: int) -> Iterator[list[KeyEntry]]:
 def _encoded(contents: object, values: list[Any]) -> bytes:
     """Msgpack in which each RawBytes is its number, from 1, among `values`."""
 
-    def place(blob: RawBytes) -> int:
+    def number_of(blob: RawBytes) -> int:
         values.append(blob.value)
         return len(values)
 
-    return msgspec.msgpack.encode(contents, enc_hook=place)
+    return msgspec.msgpack.encode(contents, enc_hook=number_of)
 
 
 class StoredRow(NamedTuple):
@@ -339,22 +339,22 @@ def content_of(mode: Mode, key: bytes) -> list[Any]:
 
 def lookup_entries(table: TableInfo, typed: Batch, prefix: bytes, mode: Mode) -> Iterator[KeyEntry]:
     """Return the look-ups that the rows of a batch change. SinkRefused for rows without a column of theirs."""
-    at = {lowered(field.name): place for place, field in enumerate(typed.fields)}
-    own = key_places(table, typed.fields)
+    at = {lowered(field.name): index for index, field in enumerate(typed.fields)}
+    own = key_indexes(table, typed.fields)
     for lookup in lookups_of(table):
         missing = [name for name in lookup.columns if lowered(name) not in at]
         if missing:
             raise SinkRefused(
                 f"table {table.name}: its rows come without {missing[0]}, of which lookups=true makes keys"
             )
-        places = [at[lowered(name)] for name in lookup.columns]
+        indexes = [at[lowered(name)] for name in lookup.columns]
         made = partial(lookup.key, prefix)
-        last = last_changes(table, typed, made, places)
+        last = last_changes(table, typed, made, indexes)
         left = columns_of(table, typed.fields, typed.before)
         owners = {
             key: row_key(prefix, values)
             for columns in (left, last.columns)
-            for key, values in zip(map(made, _rows(columns, places)), _rows(columns, own), strict=True)
+            for key, values in zip(map(made, _rows(columns, indexes)), _rows(columns, own), strict=True)
         }
         versions = row_versions(last.commit_ts, pa.array([row is not None for row in last.rows], pa.bool_()))
         for key, version, row in zip(last.keys, versions, last.rows, strict=True):
@@ -363,8 +363,8 @@ def lookup_entries(table: TableInfo, typed: Batch, prefix: bytes, mode: Mode) ->
                 yield KeyEntry(key, version, content, LOOKUP, owners[key])
 
 
-def _rows(columns: Sequence[Sequence[Value]], places: Sequence[int]) -> Iterator[tuple[Value, ...]]:
-    return zip(*(columns[at] for at in places), strict=True)
+def _rows(columns: Sequence[Sequence[Value]], indexes: Sequence[int]) -> Iterator[tuple[Value, ...]]:
+    return zip(*(columns[at] for at in indexes), strict=True)
 
 
 def lookup_keys(table: TableInfo, prefix: bytes, row: Row) -> list[bytes]:

@@ -104,16 +104,16 @@ class RedisOptions:
     ignored: tuple[str, ...] = ()
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The servers, for messages."""
         return ",".join(f"{host}:{port}" for host, port in self.hosts)
 
     @property
     def identity(self) -> str:
-        return f"{self.place}/{self.database}"
+        return f"{self.address}/{self.database}"
 
     @property
-    def places(self) -> frozenset[str]:
+    def addresses(self) -> frozenset[str]:
         return frozenset({self.identity})
 
 

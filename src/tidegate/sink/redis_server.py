@@ -239,12 +239,12 @@ def sink_error(error: Exception, options: RedisOptions) -> SinkError:
     advice = next((more for word, more in _ADVICE if text.startswith(word)), "")
     if name in _LOGIN or text.startswith(("NOAUTH", "WRONGPASS", "NOPERM")):
         return LoginRefused(
-            f"{options.place}: {text}; check user and password of the address; '@', ':' and '/' of a password are "
+            f"{options.address}: {text}; check user and password of the address; '@', ':' and '/' of a password are "
             "written %40, %3A and %2F"
         )
     is_reply = isinstance(error, driver().ResponseError)
     later = not is_reply or name in _LATER or text.startswith(_LATER_WORDS)
-    return (SinkError if later else SinkRefused)(f"{options.place}: {text}{advice}")
+    return (SinkError if later else SinkRefused)(f"{options.address}: {text}{advice}")
 
 
 class RedisServers:
@@ -263,7 +263,7 @@ class RedisServers:
         if options.tls:
             for path in filter(None, (options.ssl_ca, options.ssl_cert, options.ssl_key)):
                 if not Path(path).is_file():
-                    raise ConfigError(f"{options.place}: there is no file {path}, which its TLS asks for")
+                    raise ConfigError(f"{options.address}: there is no file {path}, which its TLS asks for")
             self._settings |= {
                 "ssl": True,
                 "ssl_ca_certs": options.ssl_ca or None,
@@ -276,7 +276,7 @@ class RedisServers:
             self._one = self._answering(redis)
             if self._one.info("cluster").get("cluster_enabled"):
                 if options.database:
-                    raise ConfigError(f"{options.place}: a cluster has no databases; leave /{options.database} out")
+                    raise ConfigError(f"{options.address}: a cluster has no databases; leave /{options.database} out")
                 nodes = [redis.cluster.ClusterNode(host, port) for host, port in options.hosts]
                 self._cluster = redis.cluster.RedisCluster(startup_nodes=nodes, **self._settings)
 
@@ -323,9 +323,9 @@ class RedisServers:
         """Send each of the requests to the server of its key; return the answers in their order."""
         answers: list[Any] = [None] * len(keys)
         with self._errors():
-            for client, places in self._by_server(keys):
-                for place, answer in zip(places, send(client, [requests[place] for place in places]), strict=True):
-                    answers[place] = answer
+            for client, indexes in self._by_server(keys):
+                for index, answer in zip(indexes, send(client, [requests[index] for index in indexes]), strict=True):
+                    answers[index] = answer
         return answers
 
     def scan(self, pattern: bytes) -> Iterator[list[bytes]]:
@@ -360,17 +360,17 @@ class RedisServers:
         return [self._cluster.get_redis_connection(node) for node in self._cluster.get_primaries()]
 
     def _by_server(self, keys: Sequence[bytes]) -> Iterator[tuple[Any, list[int]]]:
-        """The clients of keys, each with the places of its keys."""
+        """The clients of keys, each with the indexes of its keys."""
         if self._cluster is None:
             yield self._one, list(range(len(keys)))
             return
-        places: dict[str, list[int]] = {}
+        indexes: dict[str, list[int]] = {}
         nodes = {}
-        for place, slot in enumerate(self.slots_of(keys)):
+        for index, slot in enumerate(self.slots_of(keys)):
             node = self._cluster.nodes_manager.get_node_from_slot(slot)
             nodes[node.name] = node
-            places.setdefault(node.name, []).append(place)
-        for name, mine in places.items():
+            indexes.setdefault(node.name, []).append(index)
+        for name, mine in indexes.items():
             yield self._cluster.get_redis_connection(nodes[name]), mine
 
     def _send(self, client: Any, calls: Sequence[ScriptCall]) -> list[Any]:

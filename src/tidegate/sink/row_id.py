@@ -25,9 +25,9 @@ def row_id(values: Sequence[Value]) -> bytes:
     return b":".join(map(_part, values))
 
 
-def key_places(table: TableInfo, fields: Sequence[Field]) -> list[int]:
-    """Return the places of the key's columns among `fields`. SinkRefused for rows that lack one."""
-    at = {lowered(field.name): place for place, field in enumerate(fields)}
+def key_indexes(table: TableInfo, fields: Sequence[Field]) -> list[int]:
+    """Return the indexes of the key's columns among `fields`. SinkRefused for rows that lack one."""
+    at = {lowered(field.name): index for index, field in enumerate(fields)}
     missing = [name for name in table.handle_key if lowered(name) not in at]
     if missing:
         raise SinkRefused(f"table {table.name}: its rows come without {', '.join(missing)}, a column of its key")

@@ -218,10 +218,10 @@ class IndexWriter(Protocol):
 
 
 class SearchStore(Protocol):
-    """A place of indexes, as one feed writes it: a value that travels to tasks."""
+    """The indexes that one feed writes: a value that travels to tasks."""
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The store's address, for messages."""
 
     def take(self) -> PublishedIndexes:
@@ -438,11 +438,11 @@ class SearchSink(KeyedSink):
     def close(self) -> None:
         self.store.close()
 
-    def _follower(self, ts: int, place: str, session: DdlSession = NO_SESSION) -> Follower:
+    def _follower(self, ts: int, begin: str, session: DdlSession = NO_SESSION) -> Follower:
         def name(table: TableInfo) -> str:
             self._made += 1
             alias = alias_of(table.name, self.options.prefix)
-            return index_name(alias, f"{ts}.{place}.{self._made}", self._epoch)
+            return index_name(alias, f"{ts}.{begin}.{self._made}", self._epoch)
 
         zone = self.options.time_zone
         return Follower(self._indexes, self.options.rules, name, time_zone=zone, commit_ts=ts, session=session)

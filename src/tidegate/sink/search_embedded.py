@@ -68,7 +68,7 @@ class EmbeddedStore:
     prefix: str = ""
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return self.directory
 
     @property
@@ -216,9 +216,9 @@ class EmbeddedStore:
 
 
 class _TantivyWriter:
-    def __init__(self, place: str, mapping: IndexMapping, index: Any, writer: Any) -> None:
+    def __init__(self, address: str, mapping: IndexMapping, index: Any, writer: Any) -> None:
         tantivy, searcher = tantivy_module(), index.searcher()
-        self._place, self._writer, self._document = place, writer, tantivy.Document
+        self._address, self._writer, self._document = address, writer, tantivy.Document
         kinds = ((name, _KINDS.get(str(field.get("type")))) for name, field in mapping.fields.items())
         self._fields = [(name, f"add_{kind[0]}", kind[1]) for name, kind in kinds if kind is not None]
         mark = tantivy.Query.term_query(index.schema, _ROW, "0", index_option="basic")
@@ -228,7 +228,7 @@ class _TantivyWriter:
 
     def write(self, documents: Sequence[RowDocument]) -> int:
         sent = 0
-        with _errors(self._place):
+        with _errors(self._address):
             for name, commit_ts, source in documents:
                 if commit_ts <= self._applied:
                     continue
@@ -237,7 +237,7 @@ class _TantivyWriter:
                     try:
                         document = self._made(name, source)
                     except ValueError as error:
-                        refused = SinkRefused(f"{self._place}: document {name}: {error}")
+                        refused = SinkRefused(f"{self._address}: document {name}: {error}")
                         raise refused.at(commit_ts=commit_ts) from error
                     self._writer.add_document(document)
                     sent += len(source)
@@ -246,7 +246,7 @@ class _TantivyWriter:
     def finish(self, upto: int) -> None:
         if upto <= self._applied:
             return
-        with _errors(self._place):
+        with _errors(self._address):
             self._writer.delete_documents_by_term(_ROW, "0")
             mark = self._document()
             mark.add_text(_ROW, "0")
@@ -302,8 +302,8 @@ def _schema(mapping: IndexMapping) -> Any:
 
 
 @contextmanager
-def _errors(place: str) -> Iterator[None]:
+def _errors(address: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:
-        raise SinkError(f"{place}: {error}") from error
+        raise SinkError(f"{address}: {error}") from error

@@ -110,17 +110,17 @@ class ServerOptions:
     ignored: tuple[str, ...] = ()
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The servers, for messages."""
         return ",".join(f"{host}:{port}" for host, port in self.hosts)
 
     @property
     def identity(self) -> str:
-        return self.place
+        return self.address
 
     @property
-    def places(self) -> frozenset[str]:
-        return frozenset({f"{self.place}/{self.prefix}"})
+    def addresses(self) -> frozenset[str]:
+        return frozenset({f"{self.address}/{self.prefix}"})
 
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about an address that works, but perhaps not as intended."""
@@ -202,9 +202,9 @@ def alias_of(name: TableName, prefix: str = "") -> str:
     return text if len(text) <= NAME_MAX else f"{text[: NAME_MAX - 65]}-{_digest(text.encode())}"
 
 
-def index_name(alias: str, place: str, epoch: int) -> str:
-    """Return the name of an index that begins at a place in time."""
-    return f"{alias}-{place}-{epoch}"
+def index_name(alias: str, begin: str, epoch: int) -> str:
+    """Return the name of an index; `begin` is the position at which it begins."""
+    return f"{alias}-{begin}-{epoch}"
 
 
 def epoch_of(index: str) -> int:

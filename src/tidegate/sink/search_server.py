@@ -109,13 +109,13 @@ class SearchCalls:
                 continue
             if answer.status in {401, 403}:
                 raise LoginRefused(
-                    f"{self.options.place}: {reason_of(answer)}; check user and password of the address; '@', ':' and "
-                    "'/' of a password are written %40, %3A and %2F"
+                    f"{self.options.address}: {reason_of(answer)}; check user and password of the address; '@', ':' "
+                    "and '/' of a password are written %40, %3A and %2F"
                 )
             if answer.status >= 500:
-                raise SinkError(f"{self.options.place}: {reason_of(answer)}")
+                raise SinkError(f"{self.options.address}: {reason_of(answer)}")
             return answer
-        raise SinkError(f"{self.options.place}: {failed or type(failed).__name__}") from failed
+        raise SinkError(f"{self.options.address}: {failed or type(failed).__name__}") from failed
 
     def close(self) -> None:
         for client in self._clients:
@@ -126,7 +126,7 @@ class SearchCalls:
         if answer.is_ok:
             return answer
         raise (SinkError if answer.status in LATER else SinkRefused)(
-            f"{self.options.place}: {what}: {reason_of(answer)}"
+            f"{self.options.address}: {what}: {reason_of(answer)}"
         )
 
 
@@ -161,10 +161,10 @@ class BulkWriter:
                 self.rows = min(self.rows + self.rows // 8 + 1, self._calls.options.bulk_rows)
                 tries, pause_s = 0, PAUSE_S
                 continue
-            waiting.extendleft(reversed([part[place] for place in again]))
+            waiting.extendleft(reversed([part[index] for index in again]))
             tries += 1
             if tries == SHRUNK_TRIES:
-                raise SinkError(f"{self._calls.options.place}: {why}")
+                raise SinkError(f"{self._calls.options.address}: {why}")
             self.rows = max(1, min(self.rows, len(part)) // 2)
             self._pause(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
@@ -182,22 +182,24 @@ class BulkWriter:
         return part
 
     def _send(self, documents: Sequence[RowDocument], body: bytes) -> tuple[Sequence[int], str]:
-        """(places of documents that are to be sent again, why)."""
+        """(indexes of the documents to send again, the reason)."""
         answer = self._calls.ask("POST", path_of(self._alias, "_bulk"), body, _QUERY, many=True)
         if answer.status == _TOO_LARGE and len(documents) == 1:
-            raise SinkRefused(f"{self._calls.options.place}: {reason_of(answer)}").at(commit_ts=documents[0].commit_ts)
+            raise SinkRefused(f"{self._calls.options.address}: {reason_of(answer)}").at(
+                commit_ts=documents[0].commit_ts
+            )
         if answer.status in {*LATER, _TOO_LARGE}:
             return range(len(documents)), reason_of(answer)
         content = self._calls.done(answer, "a bulk").json()
         again, why = [], ""
-        for place, item in enumerate(content["items"] if content.get("errors") else ()):
+        for index, item in enumerate(content["items"] if content.get("errors") else ()):
             ((op, result),) = item.items()
             status, error = result["status"], result.get("error")
             if status in LATER:
-                again.append(place)
+                again.append(index)
                 why = f"{status} {_reason(error)}"
             elif status >= 400 and status != 409 and not (op == "delete" and error is None):
-                server, document, why = self._calls.options.place, documents[place], _reason(error)
+                server, document, why = self._calls.options.address, documents[index], _reason(error)
                 if status == 404:
                     raise SinkError(f"{server}: {self._alias} is not there: {why}; another run may have taken over")
                 refused = SinkRefused(f"{server}: document {document.id} is refused: {status} {why}")
@@ -266,8 +268,8 @@ class ServerStore:
         return ServerStore, (self.options, self.feed, self.prefix)
 
     @property
-    def place(self) -> str:
-        return self.options.place
+    def address(self) -> str:
+        return self.options.address
 
     def take(self) -> PublishedIndexes:
         self._followed = None
@@ -283,7 +285,7 @@ class ServerStore:
                 self._taken = stored.epoch
                 self._follow(stored)
                 return stored
-        raise SinkError(f"{self.place}: other runs of changefeed {self.feed} begin all the time")
+        raise SinkError(f"{self.address}: other runs of changefeed {self.feed} begin all the time")
 
     def check(self, epoch: int) -> None:
         answer = self._calls.ask("GET", path_of(PROGRESS, "_doc", self.feed), query={"_source_includes": "epoch"})
@@ -301,7 +303,7 @@ class ServerStore:
             self._compare(stored.epoch, published.epoch)
             if stored not in {published, self._kept}:  # its own: a try whose answer did not come
                 raise self._lost()
-        raise SinkError(f"{self.place}: the progress of {self.feed} changes all the time")
+        raise SinkError(f"{self.address}: the progress of {self.feed} changes all the time")
 
     def create(self, made: TableIndex, epoch: int) -> None:
         mapping = msgspec.json.decode(made.mapping, type=IndexMapping)
@@ -350,7 +352,7 @@ class ServerStore:
         body = {"query": {"query_string": {"query": words, "lenient": True}}, "size": limit, "track_total_hits": True}
         answer = self._calls.ask("POST", path_of(alias, "_search"), body)
         if answer.status in {400, 404}:
-            raise InputError(f"{self.place}: {alias}: {reason_of(answer)}")
+            raise InputError(f"{self.address}: {alias}: {reason_of(answer)}")
         page = msgspec.json.decode(self._calls.done(answer, "a search").body, type=SearchAnswer).hits
         hits = [Found(hit.id, hit.score or 0.0, bytes(hit.source)) for hit in page.hits]
         return page.total["value"] if page.total else len(hits), hits
@@ -370,7 +372,7 @@ class ServerStore:
     def _searched(self, path: str, body: object, query: Mapping[str, object] | None = None) -> SearchAnswer:
         answer = self._calls.ask("POST", path, body, query)
         if not answer.is_ok:
-            raise SinkError(f"{self.place}: reading an index: {reason_of(answer)}")
+            raise SinkError(f"{self.address}: reading an index: {reason_of(answer)}")
         return msgspec.json.decode(answer.body, type=SearchAnswer)
 
     def _check_alias(self, alias: str) -> None:
@@ -381,7 +383,7 @@ class ServerStore:
         indexes = self._calls.done(answer, "an alias").json()
         if any(self._marker not in index["aliases"] for index in indexes.values()):
             raise SinkRefused(
-                f"{self.place}: {alias} is there already, and not of changefeed {self.feed}; set another index-prefix"
+                f"{self.address}: {alias} is there already, and not of changefeed {self.feed}; set another index-prefix"
             )
 
     def _read(self) -> PublishedIndexes:
@@ -391,7 +393,7 @@ class ServerStore:
             return PublishedIndexes()
         document = self._calls.done(answer, "its progress").json()
         try:
-            where = f"{PROGRESS}/_doc/{self.feed} of {self.place}"
+            where = f"{PROGRESS}/_doc/{self.feed} of {self.address}"
             stored = convert_state(StateKind.SEARCH, document["_source"], PublishedIndexes, where)
         except msgspec.ValidationError as error:
             raise SinkRefused(f"{PROGRESS}/{self.feed} holds another release's progress: {error}") from error
@@ -417,7 +419,7 @@ class ServerStore:
 
     def _lost(self) -> SinkRefused:
         return SinkRefused(
-            f"{self.place} lost the progress of {self.feed}: it was restored from a snapshot, or emptied; start the "
+            f"{self.address} lost the progress of {self.feed}: it was restored from a snapshot, or emptied; start the "
             "changefeed again: it goes on from what is there, or begins anew, or says what is missing if the source "
             "does not reach back so far"
         )
@@ -434,7 +436,7 @@ class ServerStore:
         }
         if missing := sorted(names.keys() - have.keys()):
             raise SinkRefused(
-                f"{self.place}: index {missing[0]} is not there any more; to begin anew, delete the document "
+                f"{self.address}: index {missing[0]} is not there any more; to begin anew, delete the document "
                 f"{PROGRESS}/_doc/{self.feed}, and let the changefeed begin with all rows"
             )
         there = {alias for index in have.values() for alias in index["aliases"]}

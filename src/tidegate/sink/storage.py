@@ -152,7 +152,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
             limit=RoundLimit(rows=500_000, size_bytes=256 << 20), flush_s=options.flush_s, idle_s=IDLE_S
         )
         self._options, self._checkpoints, self._now = options, checkpoints, now
-        self._bucket, self._names = Bucket(options.uri, options.place), options.names
+        self._bucket, self._names = Bucket(options.uri, options.address), options.names
         self._cleanup = CronLine.parse(options.cleanup) if options.expires else None
         self._columns = partial(columns_of, ids=options.column_ids)
         self._pool = ThreadPoolExecutor(SIDE_BY_SIDE, "storage")
@@ -187,7 +187,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
             if self._bucket.read(METADATA) is not None:
                 raise SinkRefused(
                     f"{self._bucket.shown} has the files of a changefeed already: `metadata` is there, and nothing in "
-                    "the state directory belongs to it. Give a place of its own, or the state of the first run"
+                    "the state directory belongs to it. Give a directory of its own, or the state of the first run"
                 )
             self._checkpoints.save(Saved(position, {}))
             self._is_new = False
@@ -204,9 +204,9 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         known = {step.table.name.key: self._directories.pop(step.table.name.key, None) for step in steps}
         self._written = self._met(steps, known, date)
         jobs = [
-            FilesJob(changes, step, place.version, place.date, place.numbers, self._options)
+            FilesJob(changes, step, directory.version, directory.date, directory.numbers, self._options)
             for step in steps
-            if (place := self._written[step.table.name.key])
+            if (directory := self._written[step.table.name.key])
         ]
         workers = min(self._options.workers, len(jobs))
         done = tasks.run(write_tables, [jobs[worker::workers] for worker in range(workers)])
@@ -234,9 +234,11 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         self._checkpoints.save(saved)
         failpoint("storage/saved")
         self._publish(saved)
-        for key, place in self._written.items():
-            mine = {one: number for one, number in numbers.items() if one.startswith(f"{place.version}/")}
-            self._directories[key] = _TableDirectory(place.table, place.version, place.date, {**place.numbers, **mine})
+        for key, directory in self._written.items():
+            mine = {one: number for one, number in numbers.items() if one.startswith(f"{directory.version}/")}
+            self._directories[key] = _TableDirectory(
+                directory.table, directory.version, directory.date, {**directory.numbers, **mine}
+            )
         self._waiting, self._written = {}, {}
         return position
 
@@ -280,16 +282,16 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         directories: dict[tuple[str, str], _TableDirectory] = {}
         new: list[TableInfo] = []
         for step in steps:
-            place = known[step.table.name.key]
-            if place is not None and place.table == step.table and place.date == date:
-                directories[step.table.name.key] = place
+            directory = known[step.table.name.key]
+            if directory is not None and directory.table == step.table and directory.date == date:
+                directories[step.table.name.key] = directory
             else:
                 new.append(step.table)
         looked = list(self._pool.map(partial(self._look, date), new))
         if unnamed := [path for _, left in looked for path in left]:
             self._checkpoints.load()  # whoever was fenced meanwhile deletes nothing
             self._bucket.delete(unnamed)
-        return {**directories, **{place.table.name.key: place for place, _ in looked}}
+        return {**directories, **{directory.table.name.key: directory for directory, _ in looked}}
 
     def _look(self, date: str, table: TableInfo) -> tuple[_TableDirectory, list[str]]:
         """The directory of a table's rows, and the files there that no index names."""

@@ -90,7 +90,7 @@ class Bucket:
                 f"{self.shown}/{path} is another writer's, or was left by a try that stopped amid it"
             ) from taken
         except FileNotFoundError as missing:
-            raise SinkError(f"{self.shown}: there is no such place") from missing
+            raise SinkError(f"{self.shown}: there is no such bucket or directory") from missing
 
     def write(self, path: str, body: bytes) -> None:
         """Write a file, replacing any other."""
@@ -98,7 +98,7 @@ class Bucket:
             with storing(self.shown):
                 obstore.put(writable(self.uri), path, body, use_multipart=False)
         except FileNotFoundError as missing:
-            raise SinkError(f"{self.shown}: there is no such place") from missing
+            raise SinkError(f"{self.shown}: there is no such bucket or directory") from missing
 
     def raise_(self, path: str, body: bytes, rank: Callable[[bytes], int]) -> None:
         """Replace a file by `body` if that ranks higher than the present content."""

@@ -26,11 +26,11 @@ StorageProtocol = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class StorageOptions:
-    """Files to write, and how; times in seconds. `uri` may hold the keys of a store, `place`, its name in messages,
+    """Files to write, and how; times in seconds. `uri` may hold the keys of a store, `address`, its name in messages,
     holds none. `cleanup` says when those of more than `expiration_days` ago are deleted."""
 
     uri: str = field(repr=False)
-    place: str
+    address: str
     encoder: CsvOptions | EncodeOptions
     protocol: StorageProtocol = "csv"
     tidb_extension: Annotated[
@@ -96,11 +96,11 @@ class StorageOptions:
 
     @property
     def identity(self) -> str:
-        return self.place
+        return self.address
 
     @property
-    def places(self) -> frozenset[str]:
-        return frozenset({self.place})
+    def addresses(self) -> frozenset[str]:
+        return frozenset({self.address})
 
     @property
     def expires(self) -> bool:

@@ -171,7 +171,7 @@ def _write_files(job: FilesJob) -> StoredRows:
 class _DirectoryWriter:
     def __init__(self, job: FilesJob, directory: str, header: bytes, done: StoredRows) -> None:
         self._options, self._directory, self._header, self._done = job.options, directory, header, done
-        self._bucket = Bucket(job.options.uri, job.options.place)
+        self._bucket = Bucket(job.options.uri, job.options.address)
         self._number = job.numbers.get(directory, 0)
         self._waiting: list[memoryview] = []
         self._size = 0
@@ -227,13 +227,13 @@ class _TableLines:
 
     def by_rows(self, chunk: Chunk, encoder: Lines) -> _Lines:
         lines: list[bytes] = []
-        places: list[tuple[int, int]] = []
+        owners: list[tuple[int, int]] = []
         for transaction, rows in self._transactions(chunk):
             for row in rows:
                 lines.append(self._located(row, partial(encoder.line, row, self.wire)))
                 partition = row.partition_id if self._parted else None
-                places.append((transaction, -1 if partition is None else partition))
-        transactions, partitions = np.array(places, np.int64).reshape(-1, 2).T
+                owners.append((transaction, -1 if partition is None else partition))
+        transactions, partitions = np.array(owners, np.int64).reshape(-1, 2).T
         return _Lines(pa.array(lines, BINARY), transactions, partitions)
 
     def _transactions(self, chunk: Chunk) -> Iterator[tuple[int, tuple[RowChange, ...]]]:
@@ -268,9 +268,9 @@ class _TableLines:
                 f"rows of {self._name} have the columns {', '.join(names)}, and its schema file tells "
                 f"{', '.join(self._columns)}: a file has the columns of its schema file"
             )
-        places = [names.index(name) for name in self._columns]
-        before, after = (image.select(places) for image in (typed.before, typed.after))
-        return replace(typed, fields=tuple(typed.fields[at] for at in places), before=before, after=after)
+        indexes = [names.index(name) for name in self._columns]
+        before, after = (image.select(indexes) for image in (typed.before, typed.after))
+        return replace(typed, fields=tuple(typed.fields[at] for at in indexes), before=before, after=after)
 
     def _splitter(self, batch: Batch) -> Splitter:
         return Splitter.of(self._options.split, self._router.plan(self._info.name, batch.fields, self._info))

@@ -166,7 +166,7 @@ def in_lanes(events: Iterable[CloudEvent], lanes: int) -> Iterator[list[list[Clo
 PAUSE_S: Final = 0.25
 PAUSE_MAX_S: Final = 30.0
 _AGAIN: Final = frozenset({408, 425, 429})
-_WRONG_PLACE: Final = {
+_WRONG_URL: Final = {
     401: "it does not know us: check token-file and secret-file",
     403: "it does not let us in: check token-file and secret-file",
     404: "there is no such address",
@@ -215,8 +215,8 @@ class WebhookSender:
                 fault, again = f"no answer: {str(error) or type(error).__name__}", ""
             else:
                 fault, again = f"{answer.status}: {answer.text}", answer.headers.get("retry-after", "")
-                if answer.status in _WRONG_PLACE:
-                    raise self._error(f"{answer.status}, {_WRONG_PLACE[answer.status]}: {answer.text}", events)
+                if answer.status in _WRONG_URL:
+                    raise self._error(f"{answer.status}, {_WRONG_URL[answer.status]}: {answer.text}", events)
                 if 300 <= answer.status < 400:
                     location = answer.headers.get("location") or "nowhere"
                     raise self._error(f"it sends us on to {location}: give that address", events)
@@ -239,8 +239,8 @@ class WebhookSender:
     def _dead(self, event: CloudEvent, answer: Reply) -> int:
         if self.options.dead_letter == "halt":
             raise SinkRefused(
-                f"{self.options.place} refuses event {event.id}: {answer.status}: {answer.text}. Mend the receiver and "
-                "resume, or set dead-letter=keep, which keeps such events aside and goes on"
+                f"{self.options.address} refuses event {event.id}: {answer.status}: {answer.text}. Mend the receiver "
+                "and resume, or set dead-letter=keep, which keeps such events aside and goes on"
             ).at(table=event.table, commit_ts=event.ts)
         letter = b'{"status":%d,"answer":%s,"event":%s}\n' % (answer.status, render(answer.text), event.body)
         with storing(self.options.dead_letters):
@@ -248,7 +248,7 @@ class WebhookSender:
         return 1
 
     def _error(self, text: str, events: Sequence[CloudEvent]) -> SinkError:
-        return SinkError(f"{self.options.place}: {text}").at(table=events[0].table, commit_ts=events[0].ts)
+        return SinkError(f"{self.options.address}: {text}").at(table=events[0].table, commit_ts=events[0].ts)
 
 
 def signed(secret: bytes, event_id: str, body: bytes, now_s: int | None = None) -> dict[str, str]:

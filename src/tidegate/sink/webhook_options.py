@@ -41,7 +41,7 @@ class WebhookOptions:
     ignored: tuple[str, ...] = ()
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         """The server that is called, for messages: path and parameters of a webhook may be its secret."""
         return "/".join(self.url.split("/", 3)[:3])
 
@@ -50,7 +50,7 @@ class WebhookOptions:
         return self.url.partition("?")[0].partition("://")[2]
 
     @property
-    def places(self) -> frozenset[str]:
+    def addresses(self) -> frozenset[str]:
         return frozenset()
 
     def warnings(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Replay of dead letters.
 
     the feed stands at it      a resolution is recorded; the next start of the feed lands the message in its place
-    it landed and is refused   decoded now, its rows and DDLs come in the place of those that landed, in one commit
+    it landed and is refused   decoded now, its rows and DDLs replace those that landed, in one commit
     it was skipped before      decoded now, its rows and DDLs are appended to the changelog in one commit
 
 Appending can only add to the future: an event at or below the feed's checkpoint would never be applied, so it is

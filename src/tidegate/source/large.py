@@ -117,8 +117,8 @@ class Definition(NamedTuple):
 
     def key_of(self, values: Values, names: Sequence[str]) -> Key:
         """Return the values of some columns."""
-        places = {column.name: at for at, column in enumerate(self.table.columns)}
-        return tuple(values[places[name]] for name in names)
+        indexes = {column.name: at for at, column in enumerate(self.table.columns)}
+        return tuple(values[indexes[name]] for name in names)
 
     def read(self, raw: Raw) -> Values:
         """Return the values of one row of a `rows_query`."""
@@ -139,15 +139,15 @@ class Definition(NamedTuple):
 
 def needed(row: RowChange) -> Needed:
     """Return the keys to read for `row`. Raises SchemaError for one without handle columns or commit timestamp."""
-    places = [at for at, field in enumerate(row.fields) if field.handle]
+    indexes = [at for at, field in enumerate(row.fields) if field.handle]
     before, after = images(row)
-    keys = [None if image is None else tuple(image[at] for at in places) for image in (before, after)]
-    if row.commit_ts is None or not places or any(None in key for key in keys if key is not None):
+    keys = [None if image is None else tuple(image[at] for at in indexes) for image in (before, after)]
+    if row.commit_ts is None or not indexes or any(None in key for key in keys if key is not None):
         raise SchemaError(
             f"{row.schema}.{row.table} at ts {row.commit_ts}: a row cannot be looked up without the values of its "
             "handle key and its commit timestamp, and the message carries no such"
         )
-    return Needed(tuple(row.fields[at].name for at in places), *keys)
+    return Needed(tuple(row.fields[at].name for at in indexes), *keys)
 
 
 def defined(name: TableName, text: str, ts: int) -> Definition:
@@ -318,13 +318,13 @@ class UpstreamRows:
             return rows
 
     @property
-    def _place(self) -> str:
+    def _server(self) -> str:
         return f"{self._address.host}:{self._address.port}"
 
     def _error(self, error: Exception, name: TableName, ts: int) -> TidegateError:
         code = _code(error)
         text = str(error.args[1] if len(error.args) > 1 else error)
-        where = f"{name} at ts {ts}: upstream {self._place}"
+        where = f"{name} at ts {ts}: upstream {self._server}"
         if code in _GONE:
             return HistoryLost(
                 f"{where} has collected the snapshot ({code} {text}). Raise tidb_gc_life_time above the time that a "
@@ -337,12 +337,12 @@ class UpstreamRows:
             )
         if code == _NO_TLS:
             return ConfigError(
-                f"upstream {self._place} speaks no TLS; let it, or end its address, large-message-upstream-uri, with "
+                f"upstream {self._server} speaks no TLS; let it, or end its address, large-message-upstream-uri, with "
                 "?enable-tls=false, and rows travel in clear"
             )
         if isinstance(error.__context__, ssl.SSLCertVerificationError):
             return ConfigError(
-                f"upstream {self._place} is not trusted ({error.__context__}); ssl-ca names the authority that signed "
+                f"upstream {self._server} is not trusted ({error.__context__}); ssl-ca names the authority that signed "
                 "its certificate, which must hold the host as it is written in large-message-upstream-uri; "
                 "insecure-skip-verify=true asks for no proof"
             )
@@ -354,7 +354,7 @@ class UpstreamRows:
             )
         if code in _REFUSED:
             return ConfigError(
-                f"upstream {self._place} refuses ({code} {text}); it must be the TiDB that the changefeed reads, and "
+                f"upstream {self._server} refuses ({code} {text}); it must be the TiDB that the changefeed reads, and "
                 f"the account needs SELECT on {name.schema}.*"
             )
         if code not in _LOST | _CLIENT and ts >> LOGICAL_BITS > time.time() * 1000 + _CLOCKS_MS:

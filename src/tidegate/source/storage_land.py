@@ -40,16 +40,16 @@ from tidegate.model.table import TableName
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.source.kafka_messages import Accept, recorded
 from tidegate.source.storage_listing import (
-    PLACE,
+    DIRECTORY,
     CanalDialect,
     Dialect,
+    FileDefinitions,
     FileJob,
     FileLayout,
-    FilePlace,
+    FileRoot,
+    ListedFile,
     Listing,
     Mark,
-    PlaceDefinitions,
-    PlacedFile,
     ReadPlan,
     RunJob,
     accepted,
@@ -83,7 +83,7 @@ SIDE_BY_SIDE: Final = 16
 class FilesToRead:
     """The files to read, and how."""
 
-    place: FilePlace
+    root: FileRoot
     dialect: Dialect = field(repr=False)
     dead_letter: str = "halt"
     trigger_ms: int = TRIGGER_MS
@@ -122,12 +122,12 @@ class StorageLanding(BatchLoop):
         super().__init__(feed, options.trigger_ms)
         self.changelog = changelog_uri(lake)
         self.skips_dead = options.dead_letter == "skip"
-        self._options, self._place, self._lake = options, options.place, lake
+        self._options, self._root, self._lake = options, options.root, lake
         self._accept, self._events, self._batch_bytes = accept, events or EventFilter(), batch_bytes
         self._marks: dict[str, dict[int, Mark]] = {}
         self._schemas: dict[str, tuple[str, SchemaFile]] = {}
         self._indexed: dict[str, tuple[str, int]] = {}
-        self._definitions = PlaceDefinitions()
+        self._definitions = FileDefinitions()
         self._listing = Listing()
         self._warned: set[str] = set()
         """Streams with a warning about rows that no index names; `metadata` after a warning that it went back."""
@@ -141,14 +141,14 @@ class StorageLanding(BatchLoop):
 
     def reached(self) -> Sequence[PartitionReached]:
         done = sum(position_of(stands) - 1 for stands in self._state.positions.values())
-        return [PartitionReached(self._place.shown, 0, done, done + self._left, self._state.frontier)]
+        return [PartitionReached(self._root.shown, 0, done, done + self._left, self._state.frontier)]
 
     def bodies(self, positions: Collection[EventPosition]) -> Mapping[EventPosition, Message]:
         bodies: dict[EventPosition, Message] = {}
         for at in positions:
             if at.topic == DDLS:
                 files = [path for path, (_, file) in self._schemas.items() if file.query and file.version == at.offset]
-                body: bytes | None = b"\n".join(filter(None, map(self._place.read, files)))
+                body: bytes | None = b"\n".join(filter(None, map(self._root.read, files)))
             else:
                 body = self._line(at)
             if body:
@@ -159,7 +159,7 @@ class StorageLanding(BatchLoop):
         """Raises SourceBehind for a directory without files."""
         if self._checkpoint() < 0:
             raise SourceBehind(
-                f"{self._place.shown} has no `metadata` yet, whose checkpoint says how far it may be read: whoever "
+                f"{self._root.shown} has no `metadata` yet, whose checkpoint says how far it may be read: whoever "
                 "writes it makes one within seconds"
             )
         dialect = self._options.dialect
@@ -176,7 +176,7 @@ class StorageLanding(BatchLoop):
         return accepted(state, self._options.made_anew_us)
 
     def _checkpoint(self) -> int:
-        body = self._place.read(METADATA) if self._place.is_there() else None
+        body = self._root.read(METADATA) if self._root.is_there() else None
         return -1 if body is None else parse_metadata(body)
 
     def _batch(self) -> None:
@@ -188,7 +188,7 @@ class StorageLanding(BatchLoop):
                 if METADATA not in self._warned:
                     LOGGER.warning(
                         "%s: its checkpoint went back from ts %d to %d; nothing lands until it comes there again",
-                        *(self._place.shown, frontier, checkpoint),
+                        *(self._root.shown, frontier, checkpoint),
                     )
                     self._warned.add(METADATA)
             return
@@ -203,7 +203,7 @@ class StorageLanding(BatchLoop):
                 raise unclear
         batch = self._planned(checkpoint)
         plan = ReadPlan(
-            place=self._place,
+            root=self._root,
             changelog=self.changelog,
             dialect=self._options.dialect,
             after=self._state.frontier or 0,
@@ -221,13 +221,13 @@ class StorageLanding(BatchLoop):
 
     def _check_same(self) -> None:
         """Raise MadeAnew for a directory that is not the one of the positions; store its identity."""
-        check_same(self._state, self._listing, self._place.shown, self.needed_ts)
+        check_same(self._state, self._listing, self._root.shown, self.needed_ts)
         state = noted(self._state, self._listing)
-        if state.positions and PLACE in state.identities.keys() - self._state.identities.keys():
+        if state.positions and DIRECTORY in state.identities.keys() - self._state.identities.keys():
             LOGGER.warning(
                 "%s: the age of its files is recorded from here on, which shows later whether the directory was "
                 "recreated; whether it was recreated before is not known",
-                self._place.shown,
+                self._root.shown,
             )
         self._state = state
 
@@ -248,15 +248,15 @@ class StorageLanding(BatchLoop):
         return [tuple(run for unit in units[worker::workers] for run in unit) for worker in range(workers)]
 
     def _look(self) -> None:
-        listing = Listing.of(self._place.files(), self._options.extension)
+        listing = Listing.of(self._root.files(), self._options.extension)
         with ThreadPoolExecutor(SIDE_BY_SIDE, "storage") as pool:
             new = [one for one in listing.schemas if self._schemas.get(one.path, ("",))[0] != one.version]
-            for one, body in zip(new, pool.map(self._place.read, [one.path for one in new]), strict=True):
+            for one, body in zip(new, pool.map(self._root.read, [one.path for one in new]), strict=True):
                 if body is not None:
                     self._schemas[one.path] = one.version, self._schema(one, body)
             moved = [(s, one) for s, one in listing.indexes.items() if self._indexed.get(s, ("",))[0] != one.version]
             for (stream, one), body in zip(
-                moved, pool.map(self._place.read, [one.path for _, one in moved]), strict=True
+                moved, pool.map(self._root.read, [one.path for _, one in moved]), strict=True
             ):
                 number = 0 if body is None else parse_index(body)
                 self._indexed[stream] = one.version, max(number, self._indexed.get(stream, ("", 0))[1])
@@ -272,15 +272,15 @@ class StorageLanding(BatchLoop):
             LOGGER.warning(
                 "%s/%s has rows up to the checkpoint in files that no index names; they are read. Whoever writes it "
                 "failed to write the index",
-                *(self._place.shown, stream),
+                *(self._root.shown, stream),
             )
             self._warned.add(stream)
 
-    def _schema(self, stored: PlacedFile, body: bytes) -> SchemaFile:
+    def _schema(self, stored: ListedFile, body: bytes) -> SchemaFile:
         try:
             return parse_schema_file(body)
         except DecodeError as error:
-            raise SchemaError(f"{self._place.shown}/{stored.path}: {error.what}") from error
+            raise SchemaError(f"{self._root.shown}/{stored.path}: {error.what}") from error
 
     def _planned(self, upto: int) -> _Batch:
         """All files that are due. If there are many, complete files, named by an index, of some streams: these
@@ -329,7 +329,7 @@ class StorageLanding(BatchLoop):
         layout = self._definitions_of(stream)
         if layout is None:
             raise SchemaError(
-                f"{self._place.shown}/{stream} has rows, and no schema file tells its columns: copy the directories "
+                f"{self._root.shown}/{stream} has rows, and no schema file tells its columns: copy the directories "
                 "`meta` as well"
             )
         return layout
@@ -344,7 +344,7 @@ class StorageLanding(BatchLoop):
                 for at in [self._stands(one.stream)]
             ]
             self._state = commit_batch(self.changelog, self._state, reports)
-            raise halted(halts, self._lake, self._place, self._state.frontier or 0)
+            raise halted(halts, self._lake, self._root, self._state.frontier or 0)
         taken = self._taken(read) if batch.early else list(read)
         self._warn(taken)
         for one in taken:
@@ -440,7 +440,7 @@ class StorageLanding(BatchLoop):
     def _line(self, at: EventPosition) -> bytes | None:
         number, record = file_of(at.offset)
         stored = self._listing.data.get(at.topic, {}).get(number)
-        body = None if stored is None else self._place.read(stored.path)
+        body = None if stored is None else self._root.read(stored.path)
         if body is None:
             return None
         dialect = self._options.dialect
@@ -450,7 +450,7 @@ class StorageLanding(BatchLoop):
         return next((one.raw for one in records(body, dialect.options) if one.number == record), None)
 
 
-def halted(halts: Sequence[Halt], lake: str, files: FilePlace, frontier: int) -> TidegateError:
+def halted(halts: Sequence[Halt], lake: str, files: FileRoot, frontier: int) -> TidegateError:
     """Return the error for a feed that is halted at `halts`; everything up to `frontier` has landed."""
     first = halts[0]
     if first.order:

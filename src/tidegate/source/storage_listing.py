@@ -77,7 +77,7 @@ from tidegate.schema.statement import RenamePair, RenameTables
 from tidegate.source.kafka_messages import Resolution
 
 
-class PlacedFile(NamedTuple):
+class ListedFile(NamedTuple):
     """A file: its path, its size, a version that changes when it is rewritten, and the time of its last change, in
     microseconds since 1970 by the store's clock."""
 
@@ -91,12 +91,12 @@ class PlacedFile(NamedTuple):
 class Listing:
     """The files by kind: data by stream and number, indexes by stream, schema files."""
 
-    data: dict[str, dict[int, PlacedFile]] = field(default_factory=dict)
-    indexes: dict[str, PlacedFile] = field(default_factory=dict)
-    schemas: list[PlacedFile] = field(default_factory=list)
+    data: dict[str, dict[int, ListedFile]] = field(default_factory=dict)
+    indexes: dict[str, ListedFile] = field(default_factory=dict)
+    schemas: list[ListedFile] = field(default_factory=list)
 
     @classmethod
-    def of(cls, files: Iterable[PlacedFile], extension: str) -> "Listing":
+    def of(cls, files: Iterable[ListedFile], extension: str) -> "Listing":
         """Return the listing of some files; data files have `extension`."""
         listing = cls()
         for file in files:
@@ -129,7 +129,7 @@ def table_of_stream(stream: str, tables: Collection[str]) -> tuple[str, int] | N
 
 
 @dataclass(frozen=True, slots=True)
-class FilePlace:
+class FileRoot:
     """The root of the files; `uri` is a directory or the address of an object store, `shown` its name in messages."""
 
     uri: str = field(repr=False)
@@ -145,7 +145,7 @@ class FilePlace:
         with self._answering():
             return read_file(self.uri, path)
 
-    def files(self) -> Iterator[PlacedFile]:
+    def files(self) -> Iterator[ListedFile]:
         """Return all files. Raises SourceError if the store does not answer, ConfigError for a link that must not be
         followed."""
         folders = [] if "://" in self.uri else [self.uri]
@@ -160,7 +160,7 @@ class FilePlace:
             for one in listed(self.uri):
                 changed_s = one["last_modified"].timestamp()
                 version = str(one["e_tag"] or f"{changed_s}-{one['size']}")
-                yield PlacedFile(one["path"], one["size"], version, round(changed_s * 1_000_000))
+                yield ListedFile(one["path"], one["size"], version, round(changed_s * 1_000_000))
 
     def _check(self, path: str) -> None:
         """Raise ConfigError for a link that leads out of the directory, or to a directory."""
@@ -200,7 +200,7 @@ class FileLayout(NamedTuple):
 
 
 @dataclass(slots=True)
-class PlaceDefinitions:
+class FileDefinitions:
     """The definitions of all schema files. New files usually have later versions: then only they are read."""
 
     ddls: list[Ddl] = field(default_factory=list)
@@ -217,13 +217,13 @@ class PlaceDefinitions:
     _last: int = -1
 
     @classmethod
-    def of(cls, files: Mapping[str, SchemaFile]) -> "PlaceDefinitions":
+    def of(cls, files: Mapping[str, SchemaFile]) -> "FileDefinitions":
         """Return the definitions of schema files, by path. Raises SchemaError for invalid columns."""
         definitions = cls()
         definitions._follow(files)
         return definitions
 
-    def after(self, new: Mapping[str, SchemaFile]) -> "PlaceDefinitions":
+    def after(self, new: Mapping[str, SchemaFile]) -> "FileDefinitions":
         """Return the definitions with more files; these ones must not be used afterwards."""
         if min((file.version for file in new.values()), default=self._last + 1) <= self._last:
             return self.of({**self._files, **new})
@@ -376,7 +376,7 @@ def _joined(declared: TableInfo, known: TableInfo) -> TableInfo:
     return msgspec.structs.replace(declared, columns=columns, indexes=known.indexes)
 
 
-PLACE: Final = "/"
+DIRECTORY: Final = "/"
 """The key of the whole directory among the identities of a changelog."""
 
 
@@ -388,25 +388,25 @@ def changes_of(listing: Listing) -> Iterator[int]:
 
 def accepted(state: State, made_anew_us: int) -> State:
     """Return `state` without its positions if the address declares that the directory was recreated after them."""
-    if made_anew_us <= int(state.identities.get(PLACE, 0)):
+    if made_anew_us <= int(state.identities.get(DIRECTORY, 0)):
         return state
-    return msgspec.structs.replace(state, positions={}, halted=(), identities={PLACE: str(made_anew_us)})
+    return msgspec.structs.replace(state, positions={}, halted=(), identities={DIRECTORY: str(made_anew_us)})
 
 
 def noted(state: State, listing: Listing) -> State:
     """Return `state` with the directory's identity; a directory without files has none."""
     newest = max(changes_of(listing), default=0)
-    known = int(state.identities.get(PLACE, 0))
+    known = int(state.identities.get(DIRECTORY, 0))
     if not max(newest, known):
         return state
-    return msgspec.structs.replace(state, identities={PLACE: str(max(newest, known))})
+    return msgspec.structs.replace(state, identities={DIRECTORY: str(max(newest, known))})
 
 
 def check_same(state: State, listing: Listing, shown: str, needed_ts: int) -> None:
     """Raise MadeAnew for a directory that was recreated since its last batch, or that begins above `needed_ts`, the
     sink's checkpoint, while the changelog is new."""
     oldest = min(changes_of(listing), default=0)
-    known = state.identities.get(PLACE)
+    known = state.identities.get(DIRECTORY)
     if known is not None:
         if oldest <= int(known):
             return
@@ -458,7 +458,7 @@ Dialect = CsvDialect | CanalDialect
 class ReadPlan:
     """The plan that all runs of a batch share; an `early` batch does not reach `upto` in all files."""
 
-    place: FilePlace
+    root: FileRoot
     changelog: str
     dialect: Dialect
     after: int
@@ -475,7 +475,7 @@ class FileJob(NamedTuple):
     """One file; `is_last` in its stream, `is_loose` if no index names it."""
 
     number: int
-    stored: PlacedFile
+    stored: ListedFile
     is_last: bool
     is_loose: bool = False
 
@@ -538,18 +538,18 @@ def latest_of(stands: Positions) -> int:
     return stands[LATEST].offset if LATEST in stands else 0
 
 
-def is_behind(file: PlacedFile, number: int, stands: Positions) -> bool:
+def is_behind(file: ListedFile, number: int, stands: Positions) -> bool:
     """Return True for a file below a stream's position that has not changed since."""
     return number < position_of(stands) and file.changed_us <= latest_of(stands)
 
 
-def is_next(number: int, files: Mapping[int, PlacedFile], stands: Positions) -> bool:
+def is_next(number: int, files: Mapping[int, ListedFile], stands: Positions) -> bool:
     """Return True for the first file from a stream's position on: when it is finished, the position advances."""
     return number == min((one for one in files if one >= position_of(stands)), default=None)
 
 
 def due(
-    files: Mapping[int, PlacedFile], top: int, stands: Positions, marks: Mapping[int, Mark], upto: int
+    files: Mapping[int, ListedFile], top: int, stands: Positions, marks: Mapping[int, Mark], upto: int
 ) -> list[FileJob]:
     """Return the files of a stream that may have unlanded rows up to `upto`; files above number `top` are loose."""
     gaps = set(gaps_of(stands))
@@ -568,7 +568,7 @@ def due(
 
 
 def advanced(
-    files: Mapping[int, PlacedFile], top: int, stands: Positions, marks: Mapping[int, Mark]
+    files: Mapping[int, ListedFile], top: int, stands: Positions, marks: Mapping[int, Mark]
 ) -> list[tuple[int, int, int]]:
     """Return the changed positions of a stream: (partition, old offset, new offset); a gap starts at its own number."""
     begin = at = position_of(stands)
@@ -588,7 +588,7 @@ def advanced(
     return [*moved, *gaps, *([(LATEST, latest, changed)] if changed > latest else [])]
 
 
-def _is_done(mark: Mark | None, file: PlacedFile | None) -> bool:
+def _is_done(mark: Mark | None, file: ListedFile | None) -> bool:
     return mark is not None and file is not None and mark.waits is None and mark.version == file.version
 
 

@@ -56,7 +56,7 @@ from tidegate.source.storage_listing import CanalDialect, CsvDialect, FileJob, R
 
 NO_COMMIT_TS: Final = (
     "its rows carry no commit_ts, so they cannot be ordered. Set {key} on the changefeed that writes the files, "
-    "and let it write into a fresh place"
+    "and let it write into an empty directory"
 )
 
 
@@ -168,7 +168,7 @@ class CanalFiles:
 SKIPPED = "CDC:ErrSkippedByResolution"
 
 
-class _PlacedRow(NamedTuple):
+class _FileRow(NamedTuple):
     record: Record
     row: CsvRow
 
@@ -237,24 +237,24 @@ class CsvFiles:
     def _line_by_line(self, job: FileJob, text: Text, slow: SlowReason) -> FileRows:
         result, encoder = FileRows(), Encoder()
         into, rows = RowColumns(self._run.stream, 0, self._run.table.name), 0
-        for placed, before in _paired(self._rows_in_range(result, job, text)):
-            row = self._event(placed.row, before)
+        for row_read, before in _paired(self._rows_in_range(result, job, text)):
+            row = self._event(row_read.row, before)
             result.messages += 1
             try:
                 if self._judge is not None and self._judge.drops(row):
                     result.filtered += 1
                     continue
             except (InputError, SchemaError) as error:
-                self._aside(result, job, placed.record, error.code, str(error))
+                self._aside(result, job, row_read.record, error.code, str(error))
                 continue
-            into.add(offset_of(job.number, placed.record.number), encoder.encode(row, 0))
+            into.add(offset_of(job.number, row_read.record.number), encoder.encode(row, 0))
             rows += 1
         if rows:
             result.tables.append(into.table())
         result.path_counts.add("land/rows", rows, slow, self._run.table.name)
         return result
 
-    def _rows_in_range(self, result: FileRows, job: FileJob, text: Text) -> Iterator[_PlacedRow]:
+    def _rows_in_range(self, result: FileRows, job: FileJob, text: Text) -> Iterator[_FileRow]:
         """The rows in the range, one by one, until the run has to halt."""
         is_first = text.records == self._has_header
         for one in records(text.body, self._options):
@@ -275,7 +275,7 @@ class CsvFiles:
             if row.commit_ts > self._plan.upto:
                 result.wait(row.commit_ts)
             elif row.commit_ts > self._plan.after:
-                yield _PlacedRow(record, row)
+                yield _FileRow(record, row)
 
     def _event(self, row: CsvRow, before: CsvRow | None) -> RowChange:
         name, wire, fields = self._run.table
@@ -312,13 +312,13 @@ class CsvFiles:
             result.halt, result.halted_at = Halt(position.topic, 0, position.offset, code, where), letter
 
 
-def _paired(rows: Iterator[_PlacedRow]) -> Iterator[tuple[_PlacedRow, CsvRow | None]]:
+def _paired(rows: Iterator[_FileRow]) -> Iterator[tuple[_FileRow, CsvRow | None]]:
     """Each row; the new image of an UPDATE with its old one, the row before it."""
-    held: _PlacedRow | None = None
+    held: _FileRow | None = None
     for one in rows:
         is_new = one.row.op == "I" and one.row.is_update
         if held is not None and is_new and one.row.commit_ts == held.row.commit_ts:
-            yield _PlacedRow(held.record, one.row), held.row
+            yield _FileRow(held.record, one.row), held.row
             held = None
             continue
         if held is not None:
@@ -384,9 +384,9 @@ def read_run(plan: ReadPlan, run: RunJob, seen: "_Seen") -> RunRead:
     reader = CsvFiles(plan, run) if isinstance(plan.dialect, CsvDialect) else CanalFiles(plan, run)
     for job in run.files:
         path, version = job.stored.path, job.stored.version
-        body = plan.place.read(path)
+        body = plan.root.read(path)
         if body is None:
-            raise SourceError(f"{plan.place.shown}/{path} was there a moment ago, and is gone")
+            raise SourceError(f"{plan.root.shown}/{path} was there a moment ago, and is gone")
         whole = reader.whole(body)
         if whole < len(body) or not body:
             if job.is_last:

@@ -102,11 +102,11 @@ class LogChunk:
 
     def tables(self) -> list[PhysicalRows]:
         """Return the rows of each physical table."""
-        place = np.empty(len(self), np.int64)
-        place[self._order] = np.arange(len(self))
+        order = np.empty(len(self), np.int64)
+        order[self._order] = np.arange(len(self))
         tables, start = [], 0
         for part in self.parts:
-            tables.append(PhysicalRows(place[start : start + len(part)], part))
+            tables.append(PhysicalRows(order[start : start + len(part)], part))
             start += len(part)
         return tables
 
@@ -222,7 +222,7 @@ def mounter_of(tables: Sequence[TableVersion], low: int, options: MountOptions) 
     return Mounter(SchemaHistory(snapshot), force_replicate=keyless, verify=options.verify)
 
 
-def placed_error(error: TidegateError, where: str) -> TidegateError:
+def located_error(error: TidegateError, where: str) -> TidegateError:
     """Return the error with its position in the text."""
     match error:
         case MessageTooLarge():
@@ -244,8 +244,8 @@ def mounted_row(row: KvChange, mounter: Mounter, *, refuse: bool) -> Mounted | N
     try:
         change = mounter.mount(row.key, row.value, row.old_value, row.commit_ts)
     except TidegateError as error:
-        placed = placed_error(error, f"commit_ts {row.commit_ts}, start_ts {row.start_ts}, key {row.key.hex()}")
-        raise placed.at(table=_table_of(row, mounter), commit_ts=row.commit_ts) from error
+        located = located_error(error, f"commit_ts {row.commit_ts}, start_ts {row.start_ts}, key {row.key.hex()}")
+        raise located.at(table=_table_of(row, mounter), commit_ts=row.commit_ts) from error
     if change is not None and change.corrupt and refuse:
         raise CorruptedRow(
             f"{change.row.schema}.{change.row.table} at commit_ts {row.commit_ts}, key {row.key.hex()}: the checksum "

@@ -429,14 +429,14 @@ def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> No
     StateTooNew if a newer release wrote the last one."""
     kept_safe_point(log, name)
     hold = LogSafePoint(changefeed=name.partition(".")[0], checkpoint_ts=checkpoint_ts, time_ms=time_ms)
-    place = log / _FEEDS
+    directory = log / _FEEDS
     try:
-        place.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
-        write_whole(place / f"{name}.json", encode_state(StateKind.SAFE_POINT, hold).decode())
+        directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+        write_whole(directory / f"{name}.json", encode_state(StateKind.SAFE_POINT, hold).decode())
     except OSError as fault:
         raise EnvironmentFault(
-            f"a changefeed keeps its safe point in {place}, which cannot be written ({fault.strerror}): without one "
-            "its upstream would let go of the log"
+            f"a changefeed keeps its safe point in {directory}, which cannot be written ({fault.strerror}): without "
+            "one its upstream would let go of the log"
         ) from fault
 
 

@@ -46,7 +46,7 @@ def cache_dir(*parts: str) -> Path:
     """Return the directory `parts` below the cache, created. Raises EnvironmentFault when no directory is writable."""
     named = os.environ.get("TIDEGATE_CACHE")
     tried: list[str] = []
-    for root in (Path(named).expanduser(),) if named else _places():
+    for root in (Path(named).expanduser(),) if named else _roots():
         path = root.joinpath(*parts)
         try:
             path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def cache_dir(*parts: str) -> Path:
     raise EnvironmentFault(f"no cache directory can be written: {', '.join(tried)}; set TIDEGATE_CACHE to one that can")
 
 
-def _places() -> Iterator[Path]:
+def _roots() -> Iterator[Path]:
     xdg = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(xdg):  # noqa: PTH117  the specification says: a relative one is ignored
         yield Path(xdg, "tidegate")

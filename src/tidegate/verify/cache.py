@@ -35,7 +35,7 @@ class CacheReader(RowReader):
         self, servers: RedisServers, tables: Iterable[TableInfo], passes: Passes, ts: int, *, lookups: bool = False
     ) -> None:
         self._servers, self._ts, self._lookups = servers, ts, lookups
-        self.place = servers.options.place
+        self.label = servers.options.address
         self._infos = {lowered(str(table.name)): table for table in tables if table.handle_key and passes(*table.name)}
         self.tables = {name: shape_of_table(info, info.columns) for name, info in self._infos.items()}
 
@@ -138,13 +138,13 @@ def standing_at(servers: RedisServers, feed: str | None, ts: int | None, wait_s:
     if name not in feeds:
         hint = f"it has {', '.join(feeds)}; give --changefeed" if feeds else "none has, in this database"
         which = f"no changefeed {feed} writes" if feed else "several or no changefeeds write"
-        raise ConfigError(f"{which} to {servers.options.place}: {hint}")
+        raise ConfigError(f"{which} to {servers.options.address}: {hint}")
     if ts is not None and feeds[name].checkpoint.ts < ts:
         wait_until(lambda: feeds_of(servers)[name].checkpoint.ts >= ts, wait_s)
         feeds = feeds_of(servers)
         if feeds[name].checkpoint.ts < ts:
             raise ConfigError(
-                f"changefeed {name} is at {feeds[name].checkpoint.ts} in {servers.options.place}, before {ts}, after "
+                f"changefeed {name} is at {feeds[name].checkpoint.ts} in {servers.options.address}, before {ts}, after "
                 f"{wait_s:g} s; is it running? Wait longer with --wait, or verify --at latest"
             )
     return feeds[name]

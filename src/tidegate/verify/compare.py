@@ -391,10 +391,10 @@ def shape_of_table(table: TableInfo, columns: Sequence[ColumnInfo]) -> ComparedT
 
 
 class TableReader(ABC):
-    """One side: its `tables` by their names in lower case, and their contents at one moment. `place` names it in
+    """One side: its `tables` by their names in lower case, and their contents at one moment. `label` names it in
     messages; `calendar` are the columns of the last table read that store NULL for dates that do not exist."""
 
-    place: str
+    label: str
     tables: Mapping[str, ComparedTable]
     calendar: frozenset[str] = frozenset()
     verbatim = False

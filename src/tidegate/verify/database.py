@@ -47,7 +47,7 @@ class DatabaseReader(TableReader):
     def __init__(self, session: TargetSession, passes: Passes) -> None:
         session.connection.decoders = {}  # values come as texts and bytes
         self._session = session
-        self.place = session.options.place
+        self.label = session.options.address
         columns_by_table: dict[tuple[str, str], list[Any]] = {}
         for schema, table, *rest in map(_texts, session.ask(sent.COMPARED_COLUMNS)):
             columns_by_table.setdefault((schema, table), []).append(rest)
@@ -89,7 +89,7 @@ class DatabaseReader(TableReader):
             if cause is None or cause.args[:1] not in _ALTERED:
                 raise
             raise SinkError(
-                f"{self.place}: a DDL changed table {shape.name} while it was compared; its rows of that moment "
+                f"{self.label}: a DDL changed table {shape.name} while it was compared; its rows of that moment "
                 "cannot be read any more, so verify again"
             ) from error
 
@@ -142,7 +142,7 @@ def upstream_at(session: TargetSession, ts: int, passes: Passes) -> DatabaseRead
         return DatabaseReader(session, passes)
     session.ask(_PATIENT, *_BEGIN)
     side = DatabaseReader(session, passes)
-    side.place += " as it is now"
+    side.label += " as it is now"
     return side
 
 
@@ -164,7 +164,7 @@ def replica_at(
         if moment.ts is not None and position.checkpoint_ts > moment.ts:
             past = "no sync point was written there" if has_past else "the server has no past to read"
             raise ConfigError(
-                f"changefeed {feed} stands at {position.checkpoint_ts} in {session.options.place}, past {moment.ts}, "
+                f"changefeed {feed} stands at {position.checkpoint_ts} in {session.options.address}, past {moment.ts}, "
                 f"and {past}; verify --at latest, or at a later moment"
             )
         try:
@@ -182,7 +182,7 @@ def replica_at(
         else f"between {position.checkpoint_ts} and where it stands next"
     )
     raise ConfigError(
-        f"changefeed {feed} is {where} in {session.options.place}, not at {moment.ts or 'rest'}, after "
+        f"changefeed {feed} is {where} in {session.options.address}, not at {moment.ts or 'rest'}, after "
         f"{moment.wait_s:g} s; is it running? Wait longer with --wait, run it with --until {moment.ts or 'TSO'}, or "
         "verify --at latest"
     )
@@ -250,6 +250,6 @@ def _set_snapshot(session: TargetSession, ts: int) -> None:
     except SinkError as error:
         session.ask(sent.AT_TS, values=("",))  # a TiDB keeps the refused text
         raise ConfigError(
-            f"{session.options.place} cannot be read at {ts}: {error}; verify at a later ts, or let the server keep "
+            f"{session.options.address} cannot be read at {ts}: {error}; verify at a later ts, or let the server keep "
             "more: SET GLOBAL tidb_gc_life_time = '24h'"
         ) from error

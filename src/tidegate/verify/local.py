@@ -123,8 +123,8 @@ class RecordingReader(RowReader):
 
     verbatim = True
 
-    def __init__(self, place: str, truth: Truth, passes: Passes = lambda *_: True) -> None:
-        self.place = place
+    def __init__(self, label: str, truth: Truth, passes: Passes = lambda *_: True) -> None:
+        self.label = label
         self._truths = {lowered(name): table for name, table in truth.tables.items() if passes(*parts_of(name))}
         self.tables = {
             lowered(name): ComparedTable(name, table.key, table.columns, has_key=bool(table.key))
@@ -155,7 +155,7 @@ class LakeReader(RowReader):
 
     def __init__(
         self,
-        place: str,
+        label: str,
         ts: int | None,
         names: Iterable[str],
         read: ReadTable,
@@ -163,7 +163,7 @@ class LakeReader(RowReader):
         shape_of: Callable[[str], ComparedTable | None],
         keeps: Callable[[TableName, str], bool] = lambda *_: True,
     ) -> None:
-        self.place = place
+        self.label = label
         self._ts, self._read, self._shape_of, self._keeps = ts, read, shape_of, keeps
         self.tables = _LazyTables({lowered(name): name for name in names}, self._shape)
         self._kept: tuple[str, pa.Table] | None = None
@@ -244,7 +244,7 @@ def table_at(key: Sequence[str], ts: int, lake: "pa.Table") -> "pa.Table":
 class Recording(NamedTuple):
     """The moments of a recording, by time."""
 
-    place: str
+    label: str
     truths: Sequence[Truth]
 
     def named(self, at: str) -> str:
@@ -256,8 +256,8 @@ class Recording(NamedTuple):
         truth = next((truth for truth in self.truths if truth.ts == ts), None)
         if truth is None:
             moments = ", ".join(f"{truth.ts}" for truth in self.truths)
-            raise ConfigError(f"the recording {self.place} has no moment {ts}; it has {moments}")
-        return RecordingReader(self.place, truth, passes)
+            raise ConfigError(f"the recording {self.label} has no moment {ts}; it has {moments}")
+        return RecordingReader(self.label, truth, passes)
 
 
 @contextmanager

@@ -322,25 +322,23 @@ def with_columns(table: StoredTable, columns: list[StoredColumn]) -> StoredTable
     Indexes refer to a column by its id, so a renamed column stays in its indexes."""
     offsets = {column.id: offset for offset, column in enumerate(columns)}
     ids = [column.id for column in table.cols or ()]
-    placed = []
+    replaced = []
     for offset, column in enumerate(columns):
         info = column.change_state_info
         if info is not None and info.relative_col_offset < len(ids):
             related = offsets.get(ids[info.relative_col_offset], 0)
             info = msgspec.structs.replace(info, relative_col_offset=related)
-        placed.append(msgspec.structs.replace(column, offset=offset, change_state_info=info))
+        replaced.append(msgspec.structs.replace(column, offset=offset, change_state_info=info))
+
+    def moved(part: StoredPart) -> StoredPart:
+        offset = offsets.get(ids[part.offset])
+        return part if offset is None else msgspec.structs.replace(part, name=columns[offset].name, offset=offset)
+
     indexes = [
-        msgspec.structs.replace(index, idx_cols=[_placed(part, ids, offsets, placed) for part in index.idx_cols])
+        msgspec.structs.replace(index, idx_cols=[moved(part) for part in index.idx_cols])
         for index in table.index_info or ()
     ]
-    return msgspec.structs.replace(table, cols=placed, index_info=indexes if table.index_info else table.index_info)
-
-
-def _placed(part: StoredPart, ids: list[int], offsets: Mapping[int, int], columns: list[StoredColumn]) -> StoredPart:
-    offset = offsets.get(ids[part.offset])
-    if offset is None:
-        return part
-    return msgspec.structs.replace(part, name=columns[offset].name, offset=offset)
+    return msgspec.structs.replace(table, cols=replaced, index_info=indexes if table.index_info else table.index_info)
 
 
 def known_index(table: StoredTable, name: str) -> StoredIndex:

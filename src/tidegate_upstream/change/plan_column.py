@@ -198,7 +198,7 @@ def check_modified(alteration: Alteration, old: StoredColumn, new: StoredColumn)
         raise SqlRefused(1833, message, "HY000")
 
 
-def _place(alteration: Alteration, position: Position | None) -> PositionArgs:
+def _position(alteration: Alteration, position: Position | None) -> PositionArgs:
     if position is None:
         return PositionArgs()
     if position.after is None:
@@ -242,7 +242,7 @@ def add_columns(alteration: Alteration, spec: AddColumns) -> Iterator[AlterPart]
             raise SqlRefused(1054, f"Unknown column '{unknown[0]}' in 'generated column function'", "42S22")
         column = with_origin(column, _now(alteration, column))
         column = msgspec.structs.replace(column, state=ElementState.NONE)
-        yield AlterPart(5, AddColumnArgs(column, _place(alteration, spec.position), spec.if_not_exists))
+        yield AlterPart(5, AddColumnArgs(column, _position(alteration, spec.position), spec.if_not_exists))
     for index in spec.indexes:
         yield from add_index(alteration, AddIndex(index))
 
@@ -291,7 +291,7 @@ def modify_column(alteration: Alteration, spec: ModifyColumn) -> Iterator[AlterP
     if kind is ModifyKind.LOSSY:
         check_lossy(table, old)
         new = with_origin(new, _now(alteration, new)) if new.default is not None else new
-    yield AlterPart(12, ModifyColumnArgs(new, old.name, _place(alteration, spec.position), int(kind)))
+    yield AlterPart(12, ModifyColumnArgs(new, old.name, _position(alteration, spec.position), int(kind)))
 
 
 def _check_new_name(alteration: Alteration, old: StoredColumn, name: str) -> None:

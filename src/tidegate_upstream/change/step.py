@@ -278,7 +278,7 @@ def _move_parts(draft: Draft, request: Request, old: Step, new: Step, *, backwar
     """Move the parts of a multi-schema change whose states change; the diff names their actions if there are
     several."""
     moved = []
-    for part, first, operation in reversed(_places(request.parts)) if backwards else _places(request.parts):
+    for part, first, operation in reversed(_ranges(request.parts)) if backwards else _ranges(request.parts):
         roles = [role.name for role in operation.roles]
         before, after = (dict(zip(roles, step.states[first : first + len(roles)], strict=True)) for step in (old, new))
         if before != after:
@@ -296,13 +296,13 @@ def _move_parts(draft: Draft, request: Request, old: Step, new: Step, *, backwar
     return moved
 
 
-def _places(parts: Sequence[Request]) -> list[tuple[Request, int, Operation]]:
-    placed, first = [], 0
+def _ranges(parts: Sequence[Request]) -> list[tuple[Request, int, Operation]]:
+    ranges, first = [], 0
     for part in parts:
         operation = operation_of(part)
-        placed.append((part, first, operation))
+        ranges.append((part, first, operation))
         first += len(operation.roles)
-    return placed
+    return ranges
 
 
 class DryRun:

@@ -238,7 +238,7 @@ class _Checkpoint(msgspec.Struct, frozen=True):
     maintain the element, and without an end a scan of a busy table might never finish."""
 
     phase: int = 0
-    place: int = 0
+    partition: int = 0
     rows: int = 0
     start: bytes = b""
     end: bytes = b""
@@ -282,7 +282,7 @@ class Backfill:
                 "ele_type": phase.kind,
                 "start_key": at.start,
                 "end_key": at.end,
-                "physical_id": phase.physical_ids[at.place] if at.place < len(phase.physical_ids) else 0,
+                "physical_id": phase.physical_ids[at.partition] if at.partition < len(phase.physical_ids) else 0,
                 "reorg_meta": msgspec.json.encode(msgspec.structs.replace(at, start=b"", end=b"")),
             }
             REORG.put(transaction, job_id, row)
@@ -294,10 +294,10 @@ class Backfill:
     def _walk(
         self, transaction: Transaction, phase: _Phase, shape: TableShape, context: Context, at: _Checkpoint
     ) -> _Checkpoint:
-        if at.place == len(phase.physical_ids):
+        if at.partition == len(phase.physical_ids):
             return _Checkpoint(at.phase + 1, rows=at.rows)
         transaction.source = phase.source
-        physical_id = phase.physical_ids[at.place]
+        physical_id = phase.physical_ids[at.partition]
         layout = shape.layout_of(physical_id)
         start, end = (at.start, at.end) if at.start else _whole(transaction, physical_id)
         batch = list(islice(transaction.scan(start, end), self._batch_rows)) if end else []
@@ -307,9 +307,9 @@ class Backfill:
             phase.apply(transaction, row, image_of(shape, row, context))
         rows = at.rows + len(batch)
         if len(batch) == self._batch_rows:
-            return _Checkpoint(at.phase, at.place, rows, batch[-1][0] + b"\0", end)
-        over = at.place + 1 == len(phase.physical_ids)
-        return _Checkpoint(at.phase + 1, 0, rows) if over else _Checkpoint(at.phase, at.place + 1, rows)
+            return _Checkpoint(at.phase, at.partition, rows, batch[-1][0] + b"\0", end)
+        over = at.partition + 1 == len(phase.physical_ids)
+        return _Checkpoint(at.phase + 1, 0, rows) if over else _Checkpoint(at.phase, at.partition + 1, rows)
 
 
 def _whole(transaction: Transaction, physical_id: int) -> tuple[bytes, bytes]:

@@ -451,7 +451,7 @@ Order: TypeAlias = Sequence[tuple[Compiled, bool]]
 """(key, descending)"""
 Limit: TypeAlias = Compiled | None
 _Row = TypeVar("_Row")
-_UNKNOWN_PLACE: Final = 1054
+_UNKNOWN_COLUMN: Final = 1054
 _WRONG_ARGUMENTS: Final = 1210
 
 
@@ -596,7 +596,7 @@ def _terms(order: Node | None, items: Sequence[Node], scope: Scope) -> Order:
     terms: list[tuple[Compiled, bool]] = []
     ordered = scope.at("order clause")
     for term in order.expressions:
-        position = _placed(term.this, len(items))
+        position = _item_at(term.this, len(items))
         node = term.this if position is None else _bare(items[position])
         terms.append((compile_scalar(node, ordered), bool(term.args.get("desc"))))
     return tuple(terms)
@@ -611,7 +611,7 @@ def _group_keys(
         raise SqlRefused(1235, "This version of Tidegate doesn't yet support 'WITH ROLLUP'", "42000")
     keys = []
     for key in group.expressions:
-        position = _placed(key, len(items), "group statement")
+        position = _item_at(key, len(items), "group statement")
         node = key if position is None else _bare(items[position])
         if type(node).__name__ == "Column" and not node.table and not scope.has(node.name):
             node = aliases.get(lowered(node.name), node)
@@ -666,10 +666,10 @@ def _unlike(rows: Rows, columns: Sequence[ResultColumn]) -> Rows:
             yield row
 
 
-def _placed(node: Node, count: int, clause: str = "order clause") -> int | None:
+def _item_at(node: Node, count: int, clause: str = "order clause") -> int | None:
     """Return the index of the select item that a plain number in ORDER BY or GROUP BY means."""
     if type(node).__name__ != "Literal" or node.is_string or not all_digits(node.this):
         return None
     if not 1 <= int(node.this) <= count:
-        raise SqlRefused(_UNKNOWN_PLACE, f"Unknown column '{node.this}' in '{clause}'", "42S22")
+        raise SqlRefused(_UNKNOWN_COLUMN, f"Unknown column '{node.this}' in '{clause}'", "42S22")
     return int(node.this) - 1

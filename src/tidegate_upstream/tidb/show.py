@@ -133,14 +133,14 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-def _place(cursor: Cursor, view: View) -> str:
+def _schema_name(cursor: Cursor, view: View) -> str:
     return cursor.name("a database") if cursor.accept("FROM", "IN") else view.state.database
 
 
-def _table_place(cursor: Cursor, view: View) -> tuple[str, str]:
+def _table_name(cursor: Cursor, view: View) -> tuple[str, str]:
     cursor.expect("FROM", "IN")
     name = cursor.qualified()
-    inside = _place(cursor, view)
+    inside = _schema_name(cursor, view)
     return name.schema or inside, name.table
 
 
@@ -148,7 +148,7 @@ def _table_place(cursor: Cursor, view: View) -> tuple[str, str]:
 
 
 def _tables(cursor: Cursor, view: View, words: frozenset[str]) -> Shown:
-    schema = _place(cursor, view)
+    schema = _schema_name(cursor, view)
     full = "FULL" in words
     columns = f"Tables_in_{schema.replace(' ', '~')}" + (" Table_type" if full else "")
     if is_information(schema):
@@ -163,7 +163,7 @@ def _kind(table: TableVersion) -> str:
 
 
 def _table_status(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
-    name = view.database(_place(cursor, view)).name.lower
+    name = view.database(_schema_name(cursor, view)).name.lower
     rows = view.information.relation("information_schema", "TABLES").held
     return Shown(
         "Name Engine Version# Row_format Rows# Avg_row_length# Data_length# Max_data_length# Index_length# Data_free# "
@@ -173,7 +173,7 @@ def _table_status(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
 
 
 def _columns(cursor: Cursor, view: View, words: frozenset[str]) -> Shown:
-    schema, name = _table_place(cursor, view)
+    schema, name = _table_name(cursor, view)
     return _column_rows(view, schema, name, full="FULL" in words)
 
 
@@ -199,7 +199,7 @@ def _column_rows(view: View, schema: str, name: str, *, full: bool) -> Shown:
 
 
 def _indexes(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
-    table = view.table(*_table_place(cursor, view)).stored
+    table = view.table(*_table_name(cursor, view)).stored
     return Shown(
         "Table Non_unique# Key_name Seq_in_index# Column_name Collation Cardinality# Sub_part# Packed Null Index_type "
         "Comment Index_comment Visible Expression Clustered Global",

@@ -358,7 +358,7 @@ class TableReader:
             yield from self.all()
             return
         seen: set[tuple[int, Handle]] = set()
-        for location in self._places(way):
+        for location in self._locate(way):
             image = None if location in seen else self.get(*location)
             seen.add(location)
             if image is not None:
@@ -413,7 +413,7 @@ class TableReader:
             choices.append(values)
         return choices if prod(len(values) for values in choices) <= _MANY else None
 
-    def _places(self, way: _Way) -> Iterator[tuple[int, Handle]]:
+    def _locate(self, way: _Way) -> Iterator[tuple[int, Handle]]:
         """Return the locations of rows that may have the keys of `way`, perhaps repeatedly."""
         if way.through is None:
             handles = {handle for values in way.keys if (handle := self._handle(values)) is not None}
@@ -588,7 +588,7 @@ class TableAccess:
                     assigned[column.id] = self._assigned(column, value, row_number, lenient=lenient)
         row_id = values.get(ROW_ID)
         columns = complete(self.shape, assigned, None, self.context, row_number, lenient=lenient)
-        return self._placed(columns, row_id if isinstance(row_id, int) else None, None, row_number)
+        return self._located(columns, row_id if isinstance(row_id, int) else None, None, row_number)
 
     def _assigned(self, column: ShapeColumn, value: SqlValue, row_number: int, *, lenient: bool) -> KvValue:
         kept = assign(value, column.target, self.context, row_number, lenient=lenient)
@@ -608,13 +608,13 @@ class TableAccess:
             return without_default(column.target, self.context, lenient=lenient)
         return column.constant
 
-    def _placed(
+    def _located(
         self, columns: Mapping[int, KvValue], row_id: int | None, old: RowImage | None, row_number: int
     ) -> RowImage:
         """Return the row with its partition and handle; a hidden row id is new unless given or kept from the old
         row."""
         check_row(self.shape, columns, self.context, row_number, self._fits)
-        physical_id = self._place(columns, old)
+        physical_id = self._partition(columns, old)
         others = (placement for placement in self.shape.placements[1:] if placement.access.insert is Touch.PUT)
         if physical_id is None or not all(placement.takes(columns) for placement in others):
             raise no_partition(self.shape, columns, self.context)
@@ -626,7 +626,7 @@ class TableAccess:
         handle: Handle = handle_of(self.shape.layout, columns, row_id)
         return RowImage(handle, physical_id, columns)
 
-    def _place(self, columns: Mapping[int, KvValue], old: RowImage | None) -> int | None:
+    def _partition(self, columns: Mapping[int, KvValue], old: RowImage | None) -> int | None:
         """Return the partition of a row, None if there is none.
 
         A row that stays in its range keeps its partition: a node that does not know yet that a partition is dropped
@@ -690,7 +690,7 @@ class TableAccess:
             if self.numbers.numbered(column) and isinstance(number, int):
                 self.numbers.rebase(column, number)
         columns = complete(self.shape, assigned, old, self.context, row_number, lenient=lenient)
-        return self._placed(columns, None, old, row_number)
+        return self._located(columns, None, old, row_number)
 
     def _same(self, column: ShapeColumn, old: Mapping[int, KvValue], new: Mapping[int, KvValue]) -> bool:
         return same(column.target.type, old[column.id], new[column.id])

@@ -157,7 +157,7 @@ def test_a_column_that_no_ddl_brought_is_told_with_its_row():
     where = told.value.where
     assert (where.table, where.commit_ts, where.topic, where.partition, where.offset) == ("s.t", 30, "x", 0, 1)
     bare = [
-        replace(chunk, parts=[ChunkPart(replace(one.batch, place=None), one.numbers) for one in chunk.parts])
+        replace(chunk, parts=[ChunkPart(replace(one.batch, positions=None), one.numbers) for one in chunk.parts])
         for chunk in chunks
     ]
     with pytest.raises(SchemaError, match=r"at ts 30 but not in the definition of ts 10; a DDL is missing") as told:

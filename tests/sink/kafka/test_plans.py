@@ -64,16 +64,16 @@ def test_each_partition_has_one_writer_that_reads_all_of_it(
         for n, (by_name, at, rows) in enumerate(spread)
     ]
     groups = groups_of(tables, {"a": partitions, "b": partitions}, tasks)
-    written = [place for group in groups for place in group.places]
+    written = [place for group in groups for place in group.partitions]
 
     assert 1 <= len(groups) <= tasks
     assert len(written) == len(set(written))
     for number, table in enumerate(tables):
         wanted = range(partitions) if table.partition is None else (table.partition,)
         for partition in wanted:
-            (group,) = [group for group in groups if (table.topic, partition) in group.places]
+            (group,) = [group for group in groups if (table.topic, partition) in group.partitions]
             assert number in group.tables
-    assert all(group.places for group in groups)
+    assert all(group.partitions for group in groups)
 
 
 def test_work_is_shared_out() -> None:
@@ -81,7 +81,7 @@ def test_work_is_shared_out() -> None:
     tables = [GroupTable(TableName("s", f"t{at}"), "a", at, rows) for at, rows in enumerate((900, 300, 300, 250))]
     heavy, light = groups_of(tables, {"a": 4}, 2)
 
-    assert (heavy.places, light.places) == ({("a", 0)}, {("a", 1), ("a", 2), ("a", 3)})
+    assert (heavy.partitions, light.partitions) == ({("a", 0)}, {("a", 1), ("a", 2), ("a", 3)})
     assert (heavy.tables, light.tables) == ((0,), (1, 2, 3))
 
 
@@ -94,7 +94,7 @@ def test_spread_tables_are_read_once_unless_they_are_small() -> None:
     mixed = groups_of([small, *named], {"a": 3}, 2)
 
     assert sorted(group.tables for group in apart) == [(0,), (1,)]
-    assert sorted({topic for topic, _ in group.places} for group in apart) == [{"a"}, {"b"}]
+    assert sorted({topic for topic, _ in group.partitions} for group in apart) == [{"a"}, {"b"}]
     assert all(0 in group.tables for group in mixed)
-    assert sorted(len(group.places) for group in mixed) == [1, 2]
+    assert sorted(len(group.partitions) for group in mixed) == [1, 2]
     assert len(groups_of([GroupTable(TableName("s", "t"), "a", None, 9)], {"a": 4}, 8)) == 1

@@ -60,7 +60,7 @@ def read(lake: str) -> Changelog:
     return changelog
 
 
-def places(lake: str) -> Counter[tuple[str, int, int, int]]:
+def positions(lake: str) -> Counter[tuple[str, int, int, int]]:
     found = read(lake).slice(0, (1 << 63) - 1)
     keys = ("topic", "partition", "offset", "seq")
     return Counter(
@@ -87,7 +87,7 @@ def test_a_recording_lands_once_through_restarts(spark, topics, lake, name):
     land_all(spark, source, lake)
 
     counts = manifest(name)["counts"]
-    found = places(lake)
+    found = positions(lake)
     changelog = read(lake)
     assert (found.total(), max(found.values())) == (counts["rows_sent"], 1)
     assert len(changelog.ddls(0, changelog.frontier())) == counts["ddl_unique"]
@@ -112,7 +112,7 @@ def test_a_poison_message_halts_and_a_resolution_lets_go_on(spark, topics, lake)
         ):
             land_all(spark, source, lake)
         assert read(lake).positions()[topic][0].offset == 1
-        assert sorted(places(lake)) == [(topic, 0, 0, 0), (topic, 1, 0, 0)]
+        assert sorted(positions(lake)) == [(topic, 0, 0, 0), (topic, 1, 0, 0)]
     ((_, letter),) = read(lake).halted()
     assert letter is not None
     assert (letter.raw_key, letter.raw_value) == (b"x", b"y")
@@ -122,7 +122,7 @@ def test_a_poison_message_halts_and_a_resolution_lets_go_on(spark, topics, lake)
 
     assert read(lake).frontier() == 7
     assert [one.position for one in read(lake).dead_letters()] == [EventPosition(topic, 0, 1)]
-    assert max(places(lake).values()) == 1
+    assert max(positions(lake).values()) == 1
 
 
 def test_poison_under_skip(spark, topics, lake):
@@ -168,7 +168,7 @@ def test_several_topics(spark, topics, lake):
     land_all(spark, KafkaTopics(topics.bootstrap, (one, two), OPEN), lake)
 
     assert read(lake).frontier() == 8
-    assert sorted(places(lake)) == sorted([(one, 0, 0, 0), (two, 0, 0, 0), (two, 0, 1, 0)])
+    assert sorted(positions(lake)) == sorted([(one, 0, 0, 0), (two, 0, 0, 0), (two, 0, 1, 0)])
 
 
 def test_rows_without_order_are_refused(spark, topics, lake):
@@ -236,7 +236,7 @@ def test_offsets_have_gaps(spark, topics, lake):
     land_all(spark, source, lake)
 
     assert read(lake).positions()[topic][0].offset == watermarks(source)[topic][0][1] == 5
-    assert sorted(places(lake)) == [(topic, 0, 0, 0), (topic, 0, 1, 0)]
+    assert sorted(positions(lake)) == [(topic, 0, 0, 0), (topic, 0, 1, 0)]
 
 
 def test_inspect(topics):

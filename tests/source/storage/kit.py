@@ -13,7 +13,7 @@ from tidegate.engine.ports import LocalTasks, Tasks
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Ddl, RowChange
 from tidegate.source.storage_land import FilesToRead, StorageLanding
-from tidegate.source.storage_listing import CsvDialect, Dialect, FilePlace
+from tidegate.source.storage_listing import CsvDialect, Dialect, FileRoot
 from tidegate.testing.contract.sources import every, rows_of
 
 PLAIN = CsvDialect(CsvOptions(include_commit_ts=True))
@@ -114,7 +114,7 @@ class Made:
 
     def landing(self, **rules: Any) -> ByHand:
         """A landing of the place."""
-        place = FilePlace(str(self.root), "in")
+        place = FileRoot(str(self.root), "in")
         options = FilesToRead(place, self.dialect, **self.options)
         return ByHand(options, self.lake, "feed", batch_bytes=self.batch_bytes, **rules)
 

@@ -12,7 +12,7 @@ from tests.source.storage.kit import COLUMNS, ID, NAME
 from tidegate.codec import DecodeOptions, decode
 from tidegate.codec.storage import SchemaFile, parse_schema_file
 from tidegate.model.event import Ddl
-from tidegate.source.storage_listing import PlaceDefinitions
+from tidegate.source.storage_listing import FileDefinitions
 
 CREATE = "CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(20), `w` INT AS (`id` + 1))"
 VIRTUAL = {"ColumnName": "w", "ColumnType": "INT"}
@@ -25,7 +25,7 @@ FILES = [
 ]
 
 
-def told(definitions: PlaceDefinitions) -> list[object]:
+def told(definitions: FileDefinitions) -> list[object]:
     """All that definitions tell."""
     places = [("shop/t", 2), ("shop/t", 4), ("shop/u", 6), ("shop/t", 5)]
     return [definitions.ddls, definitions.directories, *(definitions.layout(*place) for place in places)]
@@ -33,9 +33,9 @@ def told(definitions: PlaceDefinitions) -> list[object]:
 
 def test_file_by_file() -> None:
     """In the order of versions, or with a file that comes late: what is told in the end does not depend on it."""
-    whole = PlaceDefinitions.of({file.path: file for file in FILES})
+    whole = FileDefinitions.of({file.path: file for file in FILES})
     for order in (FILES, FILES[::-1], [FILES[2], FILES[0], FILES[4], FILES[1], FILES[3]]):
-        found = PlaceDefinitions()
+        found = FileDefinitions()
         for file in order:
             found = found.after({file.path: file})
         assert told(found) == told(whole)
@@ -48,7 +48,7 @@ def test_file_by_file() -> None:
 def test_a_ddl_that_cannot_be_read() -> None:
     """It is told all the same, for the sink to judge; columns come from the schema file alone."""
     file = SchemaFile("shop", "t", 3, COLUMNS, "GRUMBLE", 5)
-    found = PlaceDefinitions.of({file.path: file})
+    found = FileDefinitions.of({file.path: file})
     assert [ddl.query for ddl in found.ddls] == ["GRUMBLE"]
     layout = found.layout("shop/t", 3)
     assert layout is not None
@@ -64,7 +64,7 @@ def test_the_swap_of_a_real_ticdc(tmp_path: Path) -> None:
     root = files(tmp_path)
     schemas = {str(path.relative_to(root)): path for path in root.rglob("meta/schema_*.json")}
     assert sum(f"_{SWAP_TS}_" in path for path in schemas) == 2
-    found = PlaceDefinitions.of({path: parse_schema_file(file.read_bytes()) for path, file in schemas.items()})
+    found = FileDefinitions.of({path: parse_schema_file(file.read_bytes()) for path, file in schemas.items()})
     sent = [
         event
         for one in messages("new/canal")[0]
@@ -98,13 +98,13 @@ def as_ticdc_writes(pairs: Names, shapes: dict[str, str], version: int = 9) -> d
     return written
 
 
-def place_of(pairs: Names, shapes: dict[str, str]) -> dict[str, SchemaFile]:
+def location_of(pairs: Names, shapes: dict[str, str]) -> dict[str, SchemaFile]:
     """The files of tables of some shapes, and of a RENAME of them."""
     tables = (SchemaFile("shop", name, 2, columns_like(shape)) for name, shape in shapes.items())
     return {**{file.path: file for file in tables}, **as_ticdc_writes(pairs, shapes)}
 
 
-def steps_of(found: PlaceDefinitions) -> list[tuple[str, ...]]:
+def steps_of(found: FileDefinitions) -> list[tuple[str, ...]]:
     """The steps of a RENAME that definitions tell."""
     return [tuple(re.findall(r"`shop`\.`(\w+)`", ddl.query)) for ddl in found.ddls]
 
@@ -121,7 +121,7 @@ def test_renames_in_circles(order: tuple[str, ...], shape: str) -> None:
     """Each step is told once, in an order that can be run, and every table ends as the statement had it."""
     shapes = {name: "same" if shape == "alike" else f"v{name}" for name in "abcde"}
     pairs = turned(order)
-    found = PlaceDefinitions.of(place_of(pairs, shapes))
+    found = FileDefinitions.of(location_of(pairs, shapes))
     tables = {name: name for name in shapes}
     for old, new in steps_of(found):
         assert new not in tables
@@ -149,7 +149,7 @@ TWO_CIRCLES = (*turned("ab"), *turned("cd"))
 )
 def test_steps_that_are_lost(pairs: Names, shapes: dict[str, str], lost: list[tuple[str, str]], named: str) -> None:
     """A step is told again where one table alone can be its own; else the error names those that could be."""
-    found = PlaceDefinitions.of(place_of(pairs, shapes))
+    found = FileDefinitions.of(location_of(pairs, shapes))
     kept = [tuple(re.findall(r"`shop`\.`(\w+)`", file.query)) for file in as_ticdc_writes(pairs, shapes).values()]
     assert sorted(steps_of(found)) == sorted([*kept, *lost])
     assert list(found.unclear) == ([9] if named else [])
@@ -161,7 +161,7 @@ def test_steps_that_are_lost(pairs: Names, shapes: dict[str, str], lost: list[tu
 def test_a_table_that_was_never_seen() -> None:
     """A RENAME of a table that has no file yet, and like which no other is, is told as it is."""
     files = as_ticdc_writes((("x", "y"),), {"x": "v"})
-    found = PlaceDefinitions.of({**place_of((), {"a": "w"}), **files})
+    found = FileDefinitions.of({**location_of((), {"a": "w"}), **files})
     assert (steps_of(found), found.unclear) == ([("x", "y")], {})
 
 
@@ -170,12 +170,12 @@ def test_hidden_columns(tmp_path: Path) -> None:
     path = next((files(tmp_path) / "rc_types" / "jsonmv" / "meta").iterdir())
     file = parse_schema_file(path.read_bytes())
     assert [column["ColumnName"] for column in file.columns or ()] == ["id", "j", "_V$_mv_0", "_V$_ex_0"]
-    layout = PlaceDefinitions.of({"rc_types/jsonmv/meta/" + path.name: file}).layout("rc_types/jsonmv", file.version)
+    layout = FileDefinitions.of({"rc_types/jsonmv/meta/" + path.name: file}).layout("rc_types/jsonmv", file.version)
     assert layout is not None
     assert [column.name for column in layout.wire.columns] == ["id", "j"]
 
     named = {**NAME, "ColumnName": "_V$_x"}
     own = SchemaFile("shop", "t", 2, (ID, named), "CREATE TABLE `t` (`id` INT PRIMARY KEY, `_V$_x` VARCHAR(20))", 3)
-    layout = PlaceDefinitions.of({own.path: own}).layout("shop/t", 2)
+    layout = FileDefinitions.of({own.path: own}).layout("shop/t", 2)
     assert layout is not None
     assert [column.name for column in layout.wire.columns] == ["id", "_V$_x"]

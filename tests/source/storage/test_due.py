@@ -5,9 +5,9 @@ from tidegate.source.storage_listing import (
     GAPS_MAX,
     LATEST,
     FileJob,
+    ListedFile,
     Listing,
     Mark,
-    PlacedFile,
     advanced,
     due,
     is_behind,
@@ -19,9 +19,9 @@ from tidegate.source.storage_listing import (
 BEGIN = {0: Reached(1)}
 
 
-def files(*numbers: int, changed_us: int = 0) -> dict[int, PlacedFile]:
+def files(*numbers: int, changed_us: int = 0) -> dict[int, ListedFile]:
     """Files of ten bytes."""
-    return {number: PlacedFile(f"d/CDC{number:06d}.csv", 10, "v1", changed_us) for number in numbers}
+    return {number: ListedFile(f"d/CDC{number:06d}.csv", 10, "v1", changed_us) for number in numbers}
 
 
 def numbers(jobs: list[FileJob]) -> list[int]:
@@ -113,9 +113,9 @@ def test_runs() -> None:
 
 def test_indexes_decide_where_there_are_any() -> None:
     """In a place with an index file nothing of a stream without one is named; in one without any, all that is there."""
-    some = [PlacedFile(f"shop/t/1/{day}/CDC{at:06d}.csv", 1, "v", 0) for day in ("d1", "d2") for at in (1, 2)]
+    some = [ListedFile(f"shop/t/1/{day}/CDC{at:06d}.csv", 1, "v", 0) for day in ("d1", "d2") for at in (1, 2)]
     assert Listing.of(some, ".csv").tops({}) == {"shop/t/1/d1": 2, "shop/t/1/d2": 2}
-    index = PlacedFile("shop/t/1/d1/meta/CDC.index", 1, "v", 0)
+    index = ListedFile("shop/t/1/d1/meta/CDC.index", 1, "v", 0)
     assert Listing.of([*some, index], ".csv").tops({"shop/t/1/d1": 1}) == {"shop/t/1/d1": 1, "shop/t/1/d2": 0}
     assert Listing.of(some, ".json").data == {}
 

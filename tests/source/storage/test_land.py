@@ -230,7 +230,7 @@ def test_large_files_go_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         made.checkpoint(9)
         source = made.landed()
         letters = [(one.position, one.error) for one in source.changelog.dead_letters()]
-        rows = [part.batch.place for part in parts_of(every(source.changes(0, 9)))]
+        rows = [part.batch.positions for part in parts_of(every(source.changes(0, 9)))]
         found.append((lines_of(source), letters, pa.concat_tables(rows)["offset"].to_pylist()))
     assert found[0] == found[1]
     assert found[0][0][1:] == ["5 I t 1 a\r\n", "6 U t 1 a\r\n -> 1 b", "7 D t 1 b", "8 I t 2 c"]

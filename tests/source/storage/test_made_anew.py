@@ -18,7 +18,7 @@ from tidegate.config.storage import parse_files
 from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import MadeAnew
-from tidegate.source.storage_listing import PLACE, Listing, PlacedFile, accepted, check_same, noted
+from tidegate.source.storage_listing import DIRECTORY, ListedFile, Listing, accepted, check_same, noted
 
 CREATE = "1 CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(20))"
 
@@ -201,8 +201,8 @@ def test_one_file_that_was_there_is_enough(before: list[int], now: list[int]) ->
     taken = accepted(state, min(now))
     check_same(taken, listing(now), "in", 0)
     assert (taken.positions, taken.frontier) == ({}, 9)
-    assert int(noted(taken, listing(now)).identities[PLACE]) == max(now)
+    assert int(noted(taken, listing(now)).identities[DIRECTORY]) == max(now)
 
 
 def listing(times: list[int]) -> Listing:
-    return Listing({"a/b": {n: PlacedFile(f"f{n}", 1, "v", us) for n, us in enumerate(times, 1)}})
+    return Listing({"a/b": {n: ListedFile(f"f{n}", 1, "v", us) for n, us in enumerate(times, 1)}})

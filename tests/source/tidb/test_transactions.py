@@ -28,7 +28,7 @@ from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.schema.stored.definition import Name, StoredIndex, StoredPart, StoredTable, table_layout
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate.sink.kafka_dispatch import Dispatcher
-from tidegate.source.tidb_changes import MountOptions, mounter_of, placed_error
+from tidegate.source.tidb_changes import MountOptions, located_error, mounter_of
 from tidegate.source.tidb_log import LogPart
 from tidegate.source.tidb_segment import in_order
 
@@ -155,9 +155,9 @@ def test_an_id_that_the_schema_does_not_have() -> None:
 )
 def test_errors_say_where(error: Exception) -> None:
     """The kind, the code and the numbers of an error stay; its text gains the place."""
-    moved = placed_error(error, "db.t at commit_ts 10")  # type: ignore[arg-type]
+    moved = located_error(error, "db.t at commit_ts 10")  # type: ignore[arg-type]
 
     assert type(moved) is type(error)
     assert "db.t at commit_ts 10" in str(moved)
     away = SinkError("away")
-    assert placed_error(away, "here") is away
+    assert located_error(away, "here") is away

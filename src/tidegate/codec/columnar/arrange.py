@@ -1,7 +1,7 @@
 """Cells of many tables to columns: values of one form become one array, of which each column is a slice.
 
     cells     by table, column and row        start and end in the text            (scan.py)
-    places    by form, table, image, column   where each stretch begins
+    offsets   by form, table, image, column   where each stretch begins
     arrays    one a form                      converted at once                    (convert.py)
     Batch     slices of them                  or, where texts are wanted, rows of texts
 
@@ -135,8 +135,8 @@ def _texts(work: _Work) -> tuple[list[Any], Any]:
         if form.form in FLOATS:
             some = slices.form == number
             runs = zip(slices.at[some].tolist(), counts[some].tolist(), step[some].tolist(), strict=True)
-            places = np.concatenate([np.arange(start, start + count * by, by) for start, count, by in runs])
-            values = with_numbers_as_texts(form, values, places)
+            indexes = np.concatenate([np.arange(start, start + count * by, by) for start, count, by in runs])
+            values = with_numbers_as_texts(form, values, indexes)
     bad = row_of[(values.marks & BAD) != 0]
     if len(bad):
         return [], bad
@@ -210,7 +210,7 @@ def _batches(
 ) -> Iterator[Batch]:
     """The rows as batches, one per program."""
     bounds = np.searchsorted(program, np.arange(len(templates) + 1)).tolist()
-    messages, places = pa.array(chunk.message[rows], pa.int32()), pa.array(chunk.seq[rows], pa.int32())
+    messages, numbers = pa.array(chunk.message[rows], pa.int32()), pa.array(chunk.seq[rows], pa.int32())
     commit_ts, partition_id = pa.array(chunk.numbers[rows, 0]), pa.array(chunk.numbers[rows, 1])
     letters, nothing = _letters(chunk.ops[rows]), pa.nulls(len(rows), pa.int64())
     for number, template in enumerate(templates):
@@ -223,7 +223,7 @@ def _batches(
             fields=template.layout.fields,
             pk_names=template.layout.pk_names,
             message=messages.slice(begun, size),
-            seq=places.slice(begun, size),
+            seq=numbers.slice(begun, size),
             commit_ts=commit_ts.slice(begun, size),
             op=letters.slice(begun, size),
             partition_id=(partition_id if template.partitioned else nothing).slice(begun, size),

@@ -1,6 +1,6 @@
 """Decode a chunk of messages: by template, or by the plain decoder.
 
-    messages ─┬─ rows of a text that a template reads ──→ places of values ──→ columns ─→ Batch …    sweep.py
+    messages ─┬─ rows of a text that a template reads ─→ offsets of values ──→ columns ─→ Batch …    sweep.py
               └─ anything else ─────────────────────────→ plain decoder ────→ events ──→ PlainMessage …
 
 A message takes one decode path, with all of its rows.  What goes to the plain decoder: DDLs, watermarks and damaged

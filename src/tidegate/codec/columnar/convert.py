@@ -122,19 +122,19 @@ def bytes_of(values: Values, kind: Any) -> Any:
     return _array(kind, values, pa.py_buffer(offsets), pa.py_buffer(data))
 
 
-def with_numbers_as_texts(form: ColumnForm, values: Values, places: Any) -> Values:
-    """Return the values with those at `places`, which are of a FLOAT or DOUBLE, as the texts of a changelog; marks what
+def with_numbers_as_texts(form: ColumnForm, values: Values, indexes: Any) -> Values:
+    """Return the values with those at `indexes`, of a FLOAT or DOUBLE, as the texts of a changelog; marks what
     is no such number as bad."""
     some = Values(
-        values.numbers[places],
-        values.start[places],
-        values.size[places],
-        values.marks[places],
+        values.numbers[indexes],
+        values.start[indexes],
+        values.size[indexes],
+        values.marks[indexes],
         values.data,
         values.used,
     )
     texts = as_texts(array_of(form, some))
-    values.marks[places] = some.marks
+    values.marks[indexes] = some.marks
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
     written = np.frombuffer(texts.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
     used, stop = values.used, values.used + len(written)
@@ -142,7 +142,7 @@ def with_numbers_as_texts(form: ColumnForm, values: Values, places: Any) -> Valu
     if stop + 8 > len(data):
         data = np.concatenate((values.data[:used], np.empty(len(written) + 8, np.uint8)))
     data[used:stop] = written
-    values.start[places], values.size[places] = used + offsets[:-1] - offsets[0], np.diff(offsets)
+    values.start[indexes], values.size[indexes] = used + offsets[:-1] - offsets[0], np.diff(offsets)
     return values._replace(data=data, used=stop)
 
 
@@ -164,13 +164,13 @@ def fill(
     numbers: Any, to_start: Any, to_size: Any, to_marks: Any, row_of: Any,
     data: Any, data_words: Any, begun: int, written: bool,
 ) -> int:  # fmt: skip
-    """Take the values of some rows to the places of their columns; where the next byte goes in `data`.
+    """Take the values of some rows to the slots of their columns; where the next byte goes in `data`.
 
     text, words, rows .. marks   as `scan.scan` has left them
     columns, first, done         of each program its columns, its first stretch, how many images of both kinds there are
     at, ways                     of each stretch where it begins, and (way, lowest, highest)
-    steps                        of each program what is between two places of a column
-    numbers .. row_of            of each place what it holds, filled in here: a number of integers, bytes of the others
+    steps                        of each program what is between two slots of a column
+    numbers .. row_of            of each slot what it holds, filled in here: a number of integers, bytes of the others
     written                      integers become bytes instead"""
     to = begun
     for index in range(len(rows)):
@@ -186,15 +186,15 @@ def fill(
                 if image == 0 and op == UPDATE and start[cell + width] != ABSENT:
                     cell += width
                 stretch = stretch_0 + column
-                place = at[stretch] + behind
+                slot = at[stretch] + behind
                 mark, way, begins, ends, stop = marks[cell], ways[stretch, 0], start[cell], end[cell], to
-                row_of[place] = row
+                row_of[slot] = row
                 if way <= UNSIGNED and not written:
                     if mark & NULL:
-                        numbers[place] = 0
+                        numbers[slot] = 0
                     else:
-                        numbers[place], mark = _checked(text, begins + quotes, ends - quotes, mark, ways[stretch])
-                    to_marks[place] = mark
+                        numbers[slot], mark = _checked(text, begins + quotes, ends - quotes, mark, ways[stretch])
+                    to_marks[slot] = mark
                     continue
                 if not mark & NULL:
                     if way == TEXT and not mark & (ESCAPED | WIDE):
@@ -210,7 +210,7 @@ def fill(
                             stop = undo(way, data, data_words, to, stop)
                     if stop < 0:
                         data[to], mark, stop = 48, mark | BAD, to + 1  # a number, since Arrow reads all of them
-                to_start[place], to_size[place], to_marks[place] = to, stop - to, mark
+                to_start[slot], to_size[slot], to_marks[slot] = to, stop - to, mark
                 to = stop
             done[of, image] += 1
     return to

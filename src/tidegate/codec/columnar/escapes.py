@@ -5,9 +5,9 @@ r"""The values of strings and numbers in JSON texts, and the encodings within st
     LATIN1    code points U+0000 to U+00FF                   the same in canal-json
     base64    with its padding                               texts and blobs in Open Protocol
 
-A function writes from a place on and returns where the next byte goes, or -1 for what nobody writes so.  What is
+A function writes from an offset on and returns where the next byte goes, or -1 for what nobody writes so.  What is
 written within a string is undone in its place, since it is never longer undone.  `data_words` are the eight bytes from
-each place of `data` on, `words` those of `text`; both have eight bytes to spare.
+each offset of `data` on, `words` those of `text`; both have eight bytes to spare.
 
 Source: RFC 8259, RFC 4648; `codec/go.py` and `codec/canal.py`, whose rules these are.
 """
@@ -70,8 +70,8 @@ def number(text: Any, begun: int, stop: int, data: Any, to: int) -> int:
             return -1
     if at != stop:
         return -1
-    for place in range(begun, stop):
-        data[to] = text[place]
+    for byte_at in range(begun, stop):
+        data[to] = text[byte_at]
         to += 1
     return to
 
@@ -107,8 +107,8 @@ def _hex(text: Any, at: int, stop: int, digits: int) -> Any:
     if at + digits > stop:
         return -1
     value: Any = 0
-    for place in range(at, at + digits):
-        byte = np.int64(text[place])
+    for byte_at in range(at, at + digits):
+        byte = np.int64(text[byte_at])
         if 48 <= byte <= 57:
             value = value * 16 + byte - 48
         elif 97 <= byte <= 102:
@@ -159,8 +159,8 @@ def _is_utf8(data: Any, words: Any, at: int, stop: int) -> bool:
             return False
         if data[at + 1] < low or data[at + 1] > high:
             return False
-        for place in range(at + 2, at + more + 1):
-            if data[place] < 0x80 or data[place] > 0xBF:
+        for byte_at in range(at + 2, at + more + 1):
+            if data[byte_at] < 0x80 or data[byte_at] > 0xBF:
                 return False
         at += more + 1
     return True

@@ -5,7 +5,7 @@
 
 Lengths are found without following them: a length begins with zeros, JSON has none and ends in a brace, so a length
 stands where a message begins and where zeros follow a brace.  Then all of them are checked, each
-against the place of the next, which proves them; a message with one that fails goes another way.
+against the offset of the next, which proves them; a message with one that fails goes another way.
 """
 
 from collections.abc import Sequence

@@ -47,8 +47,8 @@ class Batch:
     `before` and `after` are record batches with a column for each of `fields`, typed by what the wire carries; or
     RowTexts.  `commit_ts`, `partition_id`, `start_ts` and `row_ids` are int64 arrays, one value a row, `op` holds I, U
     or D.  `start_ts` is None where the source does not tell it, `row_ids` (handles that are numbers) where there are
-    none, `definition` (of the table at commit_ts - 1) where only `fields` are known, `place` (an Arrow table: topic,
-    partition and offset of each row's message) where rows come of no messages or their places are not told."""
+    none, `definition` (of the table at commit_ts - 1) where only `fields` are known, `positions` (an Arrow table:
+    topic, partition and offset of each row's message) where rows are of no message or their positions are unknown."""
 
     schema: str
     table: str
@@ -64,7 +64,7 @@ class Batch:
     start_ts: Any = None
     row_ids: Any = None
     definition: TableInfo | None = None
-    place: Any = None
+    positions: Any = None
 
     @property
     def rows(self) -> int:
@@ -95,7 +95,7 @@ class Batch:
             after=parts[1],
             start_ts=some(self.start_ts),
             row_ids=some(self.row_ids),
-            place=some(self.place),
+            positions=some(self.positions),
         )
 
 

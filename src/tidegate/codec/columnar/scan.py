@@ -99,7 +99,7 @@ def first_byte(found: Any) -> Any:
 
 @inlined
 def _same(words: Any, at: int, pool: Any, begun: int, size: int) -> Any:
-    here, there = np.uint64(at), np.uint64(begun)  # places that are never negative cost less
+    here, there = np.uint64(at), np.uint64(begun)  # offsets that are never negative cost less
     while size >= 8:
         if words[here] != pool[there]:
             return False
@@ -288,8 +288,8 @@ def _row(
             end, value_marks = _value_end(text, words, at, limit, code)
             if end < 0:
                 return step
-            place = cell + slot
-            at_cell[place], at_end[place], marks[place] = at, end, value_marks
+            slot_at = cell + slot
+            at_cell[slot_at], at_end[slot_at], marks[slot_at] = at, end, value_marks
             at = end
         elif code == DIGITS:
             end, value = _digits(text, at + 1 if slot == SIGNED and text[at] == 45 else at)
@@ -350,10 +350,10 @@ def scan(
     """Run the program of each of `rows` on its text.
 
     text, starts, ends      all texts, and where each row's is
-    words                   the eight bytes from each place of the text on
+    words                   the eight bytes from each offset of the text on
     programs, first_steps   the program of each row, and the first step of each program
     steps                   (n, 5): step, offset and size of its literal, its cell or number, where to go on
-    pool                    the literals, as eight bytes from each place on; the words of WORD are the first
+    pool                    the literals, as eight bytes from each offset on; the words of WORD are the first
     members, table          of TYPES: (n, 3) offset and size of a member, and how many there are; and numbers of members
                             by hash, -1 where none is
     seen                    of each member the row that had it last

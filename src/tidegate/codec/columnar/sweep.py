@@ -62,7 +62,7 @@ class TextRun:
         sizes = np.fromiter(map(len, parts), np.int64, len(parts))
         self.size = int(sizes.sum())
         if self.size > TEXT_MAX:
-            raise Mismatch("a text whose places are no 32-bit numbers")
+            raise Mismatch("a text whose offsets are no 32-bit numbers")
         self.data = b"".join((*parts, PAD))
         self.array = np.frombuffer(self.data, np.uint8)
         self.ends = np.cumsum(sizes)
@@ -135,8 +135,8 @@ def _read(shape: MessageShape, chunk: ChunkRows, notes: SweepNotes) -> list[Read
         templates = tuple(dict.fromkeys(one for one in chosen if one is not None))
         if not templates:
             break
-        places = {one: at for at, one in enumerate(templates)}
-        program = np.array([-1 if one is None else places[one] for one in chosen], np.int64)[group]
+        numbers = {one: at for at, one in enumerate(templates)}
+        program = np.array([-1 if one is None else numbers[one] for one in chosen], np.int64)[group]
         one = _scanned(shape, templates, program, left[program[left] >= 0], chunk)
         done.append(one)
         left = np.setdiff1d(left, one.rows, assume_unique=True)

@@ -206,11 +206,11 @@ def _folded(snapshot: TableSnapshot, table: TableInfo, columns: Columns) -> Iter
     if not files:
         return
     begins = np.cumsum([0, *(file.rows for file in files)])
-    places = standing(pa.concat_tables([read(snapshot.uri, file, telling) for file in files]), key)
-    cuts = np.searchsorted(places, begins)
+    indexes = standing(pa.concat_tables([read(snapshot.uri, file, telling) for file in files]), key)
+    cuts = np.searchsorted(indexes, begins)
     rows = row_columns(columns)
     for at, file in enumerate(files):
-        here = places[cuts[at] : cuts[at + 1]] - begins[at]
+        here = indexes[cuts[at] : cuts[at + 1]] - begins[at]
         if len(here):
             yield read(snapshot.uri, file, rows).take(pa.array(here))
 

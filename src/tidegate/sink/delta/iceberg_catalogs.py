@@ -304,7 +304,7 @@ def _rows(theirs: Metadata, ours: Metadata, schema: int, number: int) -> Iterato
     kept = {one["snapshot-id"]: one["manifest-list"] for one in ours["snapshots"]}
     current_id = newest["snapshot-id"]
     stale = current_id in known and known[current_id] != newest["manifest-list"]
-    if stale:  # of the place where the lake lay before
+    if stale:  # of the location where the lake lay before
         yield _without(current_id)
     if stale or current_id not in known:
         fitting = {**newest, "schema-id": schema}
@@ -390,30 +390,30 @@ class EmbeddedCatalog:
             "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?",
             (CATALOG,),
         )
-        there = {(space, table): place for space, table, place in rows}
-        over = [name for name, place in there.items() if name not in names and place.startswith(self._home)]
+        there = {(space, table): location for space, table, location in rows}
+        over = [name for name, location in there.items() if name not in names and location.startswith(self._home)]
         where = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
         database.executemany(f"DELETE FROM iceberg_tables WHERE {where}", [(CATALOG, *name) for name in over])  # noqa: S608
-        moved = {name: place for name, place in names.items() if there.get(name) != place}
+        moved = {name: location for name, location in names.items() if there.get(name) != location}
         for name in moved:
             self._warn(".".join(name), there.get(name))
         database.executemany(
             "INSERT OR REPLACE INTO iceberg_tables VALUES (?, ?, ?, ?, ?, 'TABLE')",
-            [(CATALOG, *name, place, there.get(name)) for name, place in moved.items()],
+            [(CATALOG, *name, location, there.get(name)) for name, location in moved.items()],
         )
         spaces = [(CATALOG, space) for space in {space for space, _ in names}]
         database.executemany(
             "INSERT OR IGNORE INTO iceberg_namespace_properties VALUES (?, ?, 'exists', 'true')", spaces
         )
 
-    def _warn(self, name: str, place: str | None) -> None:
-        if place is not None and METADATA.search(place) is None:
+    def _warn(self, name: str, location: str | None) -> None:
+        if location is not None and METADATA.search(location) is None:
             LOGGER.warning(
                 "%s: table %s was %s, a commit of somebody else: the catalog shows the lake's own version again. What "
                 "was written there is not upstream; write to a table outside of the lake",
                 self._file,
                 name,
-                place,
+                location,
             )
 
 
@@ -439,7 +439,7 @@ class _Note(msgspec.Struct, frozen=True):
 
 
 class _Ours(NamedTuple):
-    place: str
+    location: str
     metadata: Metadata
 
     @property
@@ -492,7 +492,7 @@ class RestCatalog:
             self._rest.begin()
             self._owned, self._last, self._spaces = self._noted(), {}, set()
         owned = self._owned
-        changed = {name: place for name, place in names.items() if self._last.get(name) != place}
+        changed = {name: location for name, location in names.items() if self._last.get(name) != location}
         ours = dict(zip(changed, each(self._rest.uri, self._read, list(changed.values())), strict=True))
         uuids = {(space, table): uuid for space, table, uuid in owned if (space, table) in names}
         uuids |= {name: one.uuid for name, one in ours.items()}
@@ -578,7 +578,7 @@ class RestCatalog:
         """Begin a table; give what the catalog shows then, None if all is done."""
         self._begin_space(name[0])
         if self._rest.offers(REGISTER):
-            file = {"name": name[1], "metadata-location": ours.place}
+            file = {"name": name[1], "metadata-location": ours.location}
             try:
                 metadata: Metadata = self._rest.ask(REGISTER, file, namespace=name[0])["metadata"]
             except CatalogAnswer as answer:
@@ -656,10 +656,10 @@ class RestCatalog:
                 raise
         self._spaces.add(space)
 
-    def _read(self, place: str) -> _Ours:
+    def _read(self, location: str) -> _Ours:
         root = self._options.root
-        body = obstore.get(store(root), place.removeprefix(f"{location_of(root)}/")).bytes().to_bytes()
-        return _Ours(place, msgspec.json.decode(body))
+        body = obstore.get(store(root), location.removeprefix(f"{location_of(root)}/")).bytes().to_bytes()
+        return _Ours(location, msgspec.json.decode(body))
 
     def _noted(self) -> frozenset[Owned]:
         body = read_file(self._options.control_uri, NOTE)

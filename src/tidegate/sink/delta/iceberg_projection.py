@@ -419,8 +419,8 @@ def _manifests(
     bodies: dict[str, bytes] = {}
     manifests: list[Mapping[str, Any]] = [one for bits, one in buckets.items() if bits not in {*come, *go}]
     touched = sorted({*come, *go})
-    places = [inside(uri, buckets[bits]["manifest_path"]) if bits in buckets else None for bits in touched]
-    found = each(uri, lambda place: [] if place is None else decode_manifest(get_file(uri, place)), places)
+    paths = [inside(uri, buckets[bits]["manifest_path"]) if bits in buckets else None for bits in touched]
+    found = each(uri, lambda path: [] if path is None else decode_manifest(get_file(uri, path)), paths)
     for bits, before in zip(touched, found, strict=True):
         stay = [
             ManifestEntry(EXISTING, one.snapshot, one.sequence, one.file) for one in before if one.status != DELETED
@@ -447,7 +447,7 @@ def _count(counts: dict[str, int], did: str, entries: Sequence[ManifestEntry]) -
 
 
 def _publish(uri: str, version: int, body: bytes) -> None:
-    """Write a metadata file, over one of another place or of others; ours tells the same and stays."""
+    """Write a metadata file, over one of another location or of others; ours tells the same and stays."""
     try:
         with storing(uri):
             VersionedFile(uri, metadata_path(version)).write(body)

@@ -65,11 +65,11 @@ def numbered(log: pa.Table, image: Sequence[str], comes: Any, order: Sequence[st
     """
     marked = log.select([*image, *order]).append_column(_COMES, pc.cast(comes, pa.int8()))
     names = [*image, _COMES, *order]
-    places = pc.sort_indices(marked, sort_keys=[(name, "ascending") for name in names])
-    first = starts(marked.select([*image, _COMES]).take(places))
+    indexes = pc.sort_indices(marked, sort_keys=[(name, "ascending") for name in names])
+    first = starts(marked.select([*image, _COMES]).take(indexes))
     every = np.arange(log.num_rows)
     numbers = np.empty(log.num_rows, np.int64)
-    numbers[places.to_numpy()] = every - np.maximum.accumulate(np.where(first, every, 0))
+    numbers[indexes.to_numpy()] = every - np.maximum.accumulate(np.where(first, every, 0))
     return log.append_column(NUMBER, pa.array(numbers))
 
 
@@ -121,13 +121,13 @@ def opened(rows: pa.Table, ts: int) -> pa.Table:
     return rows.append_column(VALID_FROM, begin).append_column(VALID_TO, pa.nulls(rows.num_rows, pa.int64()))
 
 
-def ended(versions: pa.Table, places: Any, ends: Any) -> pa.Table:
-    """Return the versions, with those at the indexes `places` ended at the ts that `ends` has for each."""
+def ended(versions: pa.Table, indexes: Any, ends: Any) -> pa.Table:
+    """Return the versions, with those at `indexes` ended at the ts that `ends` has for each."""
     at = versions.schema.get_field_index(VALID_TO)
     column = versions.column(at)
     values = pc.fill_null(column, 0).to_numpy().copy()
     still = column.is_null().to_numpy().copy()
-    values[places], still[places] = ends, False
+    values[indexes], still[indexes] = ends, False
     return versions.set_column(at, VALID_TO, pa.array(values, pa.int64(), mask=still))
 
 
@@ -180,8 +180,8 @@ def merge_versions(
 
     def parts() -> Iterator[pa.Table]:
         yield from fresh
-        for file, places, ends in touched:
-            yield ended(read(snapshot.uri, file, columns), places, ends)
+        for file, indexes, ends in touched:
+            yield ended(read(snapshot.uri, file, columns), indexes, ends)
         for file in folded:
             yield read(snapshot.uri, file, columns)
 
@@ -217,10 +217,10 @@ def ending_keys(uri: str, columns: Sequence[LakeColumn], key: Sequence[str], new
         if not news.keys.num_rows or (bounded and (file_low > high or low > file_high)):
             return None
         stored = read(uri, file, [*keyed, *stamp])
-        places, numbers = match(stored, news.keys)
-        still = stored.column(VALID_TO).is_null().to_numpy()[places]
-        places, numbers = places[still], numbers[still]
-        return (places, news.ends.to_numpy()[numbers]) if len(places) else None
+        indexes, numbers = match(stored, news.keys)
+        still = stored.column(VALID_TO).is_null().to_numpy()[indexes]
+        indexes, numbers = indexes[still], numbers[still]
+        return (indexes, news.ends.to_numpy()[numbers]) if len(indexes) else None
 
     return ending
 
@@ -231,8 +231,8 @@ def ending_rows(uri: str, columns: Sequence[LakeColumn], leaves: Callable[[pa.Ta
     def ending(file: DataFile) -> tuple[Any, Any] | None:
         rows = read(uri, file, columns)
         going = pc.and_(leaves(rows), rows.column(VALID_TO).is_null())
-        places = going.to_numpy(zero_copy_only=False).nonzero()[0]
-        return (places, ts) if len(places) else None
+        indexes = going.to_numpy(zero_copy_only=False).nonzero()[0]
+        return (indexes, ts) if len(indexes) else None
 
     return ending
 
@@ -278,7 +278,7 @@ R = TypeVar("R")
 @dataclass(frozen=True, slots=True)
 class _Touch:
     file: DataFile
-    places: Any
+    indexes: Any
     by: Any
     reach: tuple[int, int]
     """The stretch of the ordered changes that its bounds enclose."""
@@ -358,8 +358,8 @@ def _touched(work: _Merge, file: DataFile) -> _Touch | None:
     begin, end = between(first, file.lows.get(physical), file.highs.get(physical))
     if begin == end:
         return None
-    places, by = match(read(work.uri, file, work.keyed), work.keys.slice(begin, end - begin))
-    return _Touch(file, places, by + begin, (begin, end)) if len(places) else None
+    indexes, by = match(read(work.uri, file, work.keyed), work.keys.slice(begin, end - begin))
+    return _Touch(file, indexes, by + begin, (begin, end)) if len(indexes) else None
 
 
 def _jobs(work: _Merge, touches: Sequence[_Touch], files: Sequence[DataFile]) -> list[_Job]:
@@ -403,31 +403,31 @@ def _done(work: _Merge, job: _Job) -> list[Action]:
 
 def _rewritten(work: _Merge, job: _Job) -> list[Action]:
     stored = [read(work.uri, touch.file, work.columns) for touch in job.touches]
-    places, begun = [], 0
+    indexes, begun = [], 0
     wanted = [job.fresh, *(touch.by[work.numbers[touch.by] >= 0] for touch in job.touches)]
     total = sum(part.num_rows for part in stored)
     news = total + len(job.fresh)
     for touch, part in zip(job.touches, stored, strict=True):
         lives = work.numbers[touch.by] >= 0
-        place = begun + np.arange(part.num_rows)
+        index = begun + np.arange(part.num_rows)
         count = int(lives.sum())
-        place[touch.places[lives]] = news + np.arange(count)
-        places.append(np.delete(place, touch.places[~lives]))
+        index[touch.indexes[lives]] = news + np.arange(count)
+        indexes.append(np.delete(index, touch.indexes[~lives]))
         begun, news = begun + part.num_rows, news + count
-    places.append(total + np.arange(len(job.fresh)))
+    indexes.append(total + np.arange(len(job.fresh)))
     come = work.numbers[np.concatenate(wanted)]
     rows = _taken(work.rows, come)
     if stored:
-        rows = _taken(pa.concat_tables([*stored, rows]), np.concatenate(places))
+        rows = _taken(pa.concat_tables([*stored, rows]), np.concatenate(indexes))
         stored.clear()
     return list(write(work.uri, by_key(rows, work.key), work.columns, work.key))
 
 
-def _taken(rows: pa.Table, places: Any) -> pa.Table:
-    """The rows at `places`; no copy when these are all of them."""
-    if len(places) == rows.num_rows and np.array_equal(places, np.arange(rows.num_rows)):
+def _taken(rows: pa.Table, indexes: Any) -> pa.Table:
+    """The rows at `indexes`; no copy when these are all of them."""
+    if len(indexes) == rows.num_rows and np.array_equal(indexes, np.arange(rows.num_rows)):
         return rows
-    return rows.take(pa.array(places))
+    return rows.take(pa.array(indexes))
 
 
 def _each(work: Callable[[T], R], items: Sequence[T]) -> list[R]:

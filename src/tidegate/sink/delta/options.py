@@ -260,7 +260,7 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.root
 
     @property
-    def places(self) -> frozenset[str]:
+    def addresses(self) -> frozenset[str]:
         return frozenset({self.root})
 
     @property

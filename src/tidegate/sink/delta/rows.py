@@ -78,18 +78,18 @@ PERMISSIVE: Final = frozenset({"ignore", "try_evolve"})
 
 
 class SideImages(NamedTuple):
-    """Old or new images of a batch: those at the ascending indexes `places` (numpy) of `values`, which are RowTexts
+    """Old or new images of a batch: those at the ascending `indexes` (numpy) of `values`, which are RowTexts
     or a record batch."""
 
     values: Any
-    places: Any
+    indexes: Any
 
     def column(self, at: int) -> Any:
         """Return the values of the field with index `at`: texts (binary), or typed."""
         if isinstance(self.values, RowTexts):
-            return self.values.values.take(pa.array(self.places * self.values.width + at))
+            return self.values.values.take(pa.array(self.indexes * self.values.width + at))
         column = self.values.column(at)
-        return column if len(column) == len(self.places) else column.take(pa.array(self.places))
+        return column if len(column) == len(self.indexes) else column.take(pa.array(self.indexes))
 
     def pieces(self) -> Iterator["SideImages"]:
         """Return the images in pieces of about PIECE_BYTES."""
@@ -97,13 +97,13 @@ class SideImages(NamedTuple):
         count = len(self.values.values) // self.values.width if texts else self.values.num_rows
         size_bytes = self.values.values.nbytes if texts else self.values.nbytes
         step = max(1, count * PIECE_BYTES // max(1, size_bytes))
-        if len(self.places) <= step:
+        if len(self.indexes) <= step:
             yield self
             return
-        for at in range(0, len(self.places), step):
-            places = self.places[at : at + step]
-            first, last = int(places[0]), int(places[-1]) + 1
-            yield SideImages(_slice(self.values, first, last), places - first)
+        for at in range(0, len(self.indexes), step):
+            indexes = self.indexes[at : at + step]
+            first, last = int(indexes[0]), int(indexes[-1]) + 1
+            yield SideImages(_slice(self.values, first, last), indexes - first)
 
 
 def _slice(values: Any, first: int, last: int) -> Any:
@@ -125,14 +125,14 @@ class ImageReader:
         lack columns (selectors, handle-only deletes) but not bring unknown ones."""
         unknown = next((field.name for field in self.batch.fields if self.table.column(field.name) is None), None)
         if unknown is not None:
-            place = self._where(0)
+            where = self._where(0)
             way_out = "a DDL is missing before it: start the feed anew"
-            if "topic" in place:
+            if "topic" in where:
                 way_out = "a DDL did not reach the topic: start the feed anew from a topic that has it"
             raise refused_rows(
                 self.batch,
                 range(self.batch.rows),
-                f"table {self.table.name}: column {unknown} stands in a row at ts {place['commit_ts']}",
+                f"table {self.table.name}: column {unknown} stands in a row at ts {where['commit_ts']}",
                 f" but not in the definition of ts {self.table.version}; {way_out}",
             )
         for name in self.table.handle_key:
@@ -144,8 +144,8 @@ class ImageReader:
         return refused_rows(self.batch, rows, what)
 
     def _where(self, row: int) -> dict[str, Any]:
-        place = {} if self.batch.place is None else self.batch.place.slice(row, 1).to_pylist()[0]
-        return {"table": str(self.table.name), "commit_ts": self.batch.commit_ts[row].as_py(), **place}
+        where = {} if self.batch.positions is None else self.batch.positions.slice(row, 1).to_pylist()[0]
+        return {"table": str(self.table.name), "commit_ts": self.batch.commit_ts[row].as_py(), **where}
 
     @cached_property
     def _positions(self) -> dict[str, int]:
@@ -177,7 +177,7 @@ class ImageReader:
         by_id = {column.id: column for column in self.table.columns}
         pieces, read, numbers = [schema.empty_table()], 0, np.flatnonzero(rows)
         for images in self.images(side, rows).pieces():
-            read, at = read + len(images.places), numbers[read:]
+            read, at = read + len(images.indexes), numbers[read:]
             arrays = [self._array(images, at, stored, by_id.get(stored.upstream_id)) for stored in columns]
             pieces.append(pa.Table.from_arrays(arrays, schema=schema))
         return pa.concat_tables(pieces)
@@ -190,7 +190,7 @@ class ImageReader:
         """The images of one column; `rows` says which row of the batch each is of."""
         at = self.position(column.name) if column is not None else None
         if column is None or at is None:
-            return pa.nulls(len(images.places), arrow_type(stored.delta))
+            return pa.nulls(len(images.indexes), arrow_type(stored.delta))
         values = images.column(at)
         if values.null_count and column.name in self.table.handle_key:
             raise self._keyless(column.name, rows[pc.is_null(values).to_numpy(zero_copy_only=False)])
@@ -426,12 +426,12 @@ def standing(log: pa.Table, key: Sequence[str]) -> Any:
     comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
     if not key:
         return counted(log.drop_columns([column.name for column in OWN_COLUMNS["CHANGES"]]), comes)
-    place = _order(log, comes)
+    order = _order(log, comes)
     rank = np.empty(log.num_rows, np.int64)
-    rank[place] = np.arange(log.num_rows)
+    rank[order] = np.arange(log.num_rows)
     ranked = log.select(list(key)).append_column("_nth", pa.array(rank))
     last = ranked.group_by(list(key)).aggregate([("_nth", "max")]).column("_nth_max").to_numpy()
-    winners = np.sort(place[last])
+    winners = np.sort(order[last])
     return winners[comes.to_numpy()[winners]]
 
 
@@ -604,8 +604,8 @@ def _last_per_key(gone: list[pa.Table], come: list[pa.Table], key: list[str], co
     order = key_order(events.select([ORDER]))
     events = (events if order is None else events.take(order)).drop_columns([ORDER])
     numbered = events.append_column("_nth", pa.array(np.arange(events.num_rows)))
-    places = np.sort(numbered.group_by(key).aggregate([("_nth", "max")]).column("_nth_max").to_numpy())
-    at = places if order is None else order.take(pa.array(places)).to_numpy()
+    indexes = np.sort(numbered.group_by(key).aggregate([("_nth", "max")]).column("_nth_max").to_numpy())
+    at = indexes if order is None else order.take(pa.array(indexes)).to_numpy()
     alive = at >= deletes.num_rows
-    keys = events.take(pa.array(np.concatenate([places[alive], places[~alive]])))
+    keys = events.take(pa.array(np.concatenate([indexes[alive], indexes[~alive]])))
     return NetChanges(keys, rows.drop_columns([ORDER]).take(pa.array(at[alive] - deletes.num_rows)), count)

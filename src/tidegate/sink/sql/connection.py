@@ -128,16 +128,16 @@ class SqlOptions:
     ignored: tuple[str, ...] = ()
 
     @property
-    def place(self) -> str:
+    def address(self) -> str:
         return f"{self.host}:{self.port}"
 
     @property
     def identity(self) -> str:
-        return self.place
+        return self.address
 
     @property
-    def places(self) -> frozenset[str]:
-        return frozenset({self.place})
+    def addresses(self) -> frozenset[str]:
+        return frozenset({self.address})
 
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about an address that works, but perhaps not as intended."""
@@ -362,7 +362,7 @@ def sink_error(error: Exception, options: SqlOptions) -> SinkError:
     """Return the sink's error for an error of the driver."""
     if isinstance(error.__context__, ssl.SSLError):
         why = getattr(error.__context__, "verify_message", "") or error.__context__.reason
-        return AccountRefused(f"{options.place}: no TLS: {why}; check ssl-ca, ssl-cert, ssl-key and the host's name")
+        return AccountRefused(f"{options.address}: no TLS: {why}; check ssl-ca, ssl-cert, ssl-key and the host's name")
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1] if len(error.args) > 1 else error)
     hint = advice(code)
@@ -372,7 +372,7 @@ def sink_error(error: Exception, options: SqlOptions) -> SinkError:
             "locks on the rows? read-timeout of the address waits longer, a smaller max-txn-row asks for less at once"
         )
     text_and_code = f"{text} ({code}){hint}" if code else text
-    return ERRORS[answer_kind(code, text)](f"{options.place}: {text_and_code}")
+    return ERRORS[answer_kind(code, text)](f"{options.address}: {text_and_code}")
 
 
 def number_of(error: SinkError) -> int:

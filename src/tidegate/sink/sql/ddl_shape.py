@@ -136,15 +136,15 @@ def _moves(effect: Effect, ids: Facts) -> Iterable[tuple[Fact, Fact]]:
         case PartitionExchanged():
             part = (fact_name(effect.partitioned.name), lowered(effect.partition))
             other = (fact_name(effect.other.name), "")
-            for kind, table, place, number in ids:
-                if (table, place) == part:
-                    yield (kind, table, place, number), (kind, *other, number)
-                elif (table, place) == other:
-                    yield (kind, table, place, number), (kind, *part, number)
+            for kind, table, part_of, number in ids:
+                if (table, part_of) == part:
+                    yield (kind, table, part_of, number), (kind, *other, number)
+                elif (table, part_of) == other:
+                    yield (kind, table, part_of, number), (kind, *part, number)
         case TableRenamed():
-            for kind, table, place, number in ids:
+            for kind, table, part_of, number in ids:
                 if table == fact_name(effect.old.name):
-                    yield (kind, table, place, number), (kind, fact_name(effect.new.name), place, number)
+                    yield (kind, table, part_of, number), (kind, fact_name(effect.new.name), part_of, number)
         case _:
             return
 

@@ -377,7 +377,7 @@ class ValueTable:
             text = sent.COMPUTE_VALUES.format(
                 values=self._values,
                 names=", ".join(news),
-                places=", ".join(["%s"] * (1 + len(news))),
+                marks=", ".join(["%s"] * (1 + len(news))),
                 sets=", ".join(sent.UPSERTED.format(column=new) for new in news),
             )
             self._session.ask_many(text, [(row[0], *map(_computed, columns, row[1:])) for row in rows])

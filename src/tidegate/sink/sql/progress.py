@@ -163,9 +163,9 @@ class TargetProgress:
         positions = [int(position) for (position,) in session.ask(sent.CHECKPOINT, values=(self._feed,))]
         stands = f"stands at ts {positions[0]}" if positions else "has no progress of it"
         raise SinkRefused(
-            f"{session.options.place} lost what it had confirmed: this run of changefeed {self._feed.decode()} brought "
-            f"it to ts {self._at}, and it {stands}: it was restored from a backup, or emptied. Start the changefeed "
-            "again: it goes on from there, or says what is missing if the source does not reach back so far"
+            f"{session.options.address} lost what it had confirmed: this run of changefeed {self._feed.decode()} "
+            f"brought it to ts {self._at}, and it {stands}: it was restored from a backup, or emptied. Start the "
+            "changefeed again: it goes on from there, or says what is missing if the source does not reach back so far"
         )
 
 
@@ -177,12 +177,12 @@ def check_kept(session: TargetSession, feed: str) -> None:
 
 
 def _decoded(session: TargetSession, feed: bytes, state: bytes) -> _State:
-    where = f"the row of changefeed {feed.decode()} in {sent.PROGRESS} of {session.options.place}"
+    where = f"the row of changefeed {feed.decode()} in {sent.PROGRESS} of {session.options.address}"
     try:
         return decode_state(StateKind.DATABASE, state, _State, where)
     except msgspec.DecodeError as error:
         raise SinkRefused(
-            f"tidegate.progress of {session.options.place} holds another release's progress: {error}"
+            f"tidegate.progress of {session.options.address} holds another release's progress: {error}"
         ) from error
 
 
@@ -343,5 +343,5 @@ def reached(session: TargetSession, feed: str) -> int:
 def _position(session: TargetSession, feed: str, question: str) -> int:
     rows = session.ask(question, values=(feed.encode(),))
     if not rows:
-        raise ConfigError(f"no changefeed {feed} writes to {session.options.place}")
+        raise ConfigError(f"no changefeed {feed} writes to {session.options.address}")
     return int(rows[0][0])

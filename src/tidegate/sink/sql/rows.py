@@ -58,7 +58,7 @@ from tidegate.model.mysql import INTEGERS, STRINGS, ColumnFlag, MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo, TableName
 from tidegate.mysql import server_sql as sent
-from tidegate.sink.row_id import key_places
+from tidegate.sink.row_id import key_indexes
 
 _NULL: Final = pa.scalar(b"NULL", pa.binary())
 _NUMBER: Final = r"^-?[0-9]+(\.[0-9]+)?\z"
@@ -138,14 +138,14 @@ def _moved(text: str | None, zone: ZoneInfo) -> str | None:
 
 @dataclass(frozen=True)
 class WrittenTable:
-    """A table as its rows are written: the places of the written columns among `fields`, those of its key among them.
+    """A table as its rows are written: the indexes of the written columns among `fields`, those of its key among them.
 
     `meets`: rows may meet in a unique key other than `key`."""
 
     schema: str
     table: str
     fields: tuple[Field, ...]
-    places: tuple[int, ...]
+    indexes: tuple[int, ...]
     key: tuple[int, ...]
     meets: bool
 
@@ -155,11 +155,11 @@ class WrittenTable:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        return tuple(quote_name(self.fields[place].name) for place in self.places)
+        return tuple(quote_name(self.fields[index].name) for index in self.indexes)
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        return tuple(quote_name(self.fields[place].name) for place in self.key)
+        return tuple(quote_name(self.fields[index].name) for index in self.key)
 
 
 def splits(table: TableInfo) -> bool:
@@ -177,12 +177,12 @@ def meets(table: TableInfo) -> bool:
 def written_table(table: TableInfo, fields: Sequence[Field]) -> WrittenTable:
     """Return the table for rows with `fields`. SinkRefused for rows that lack a column of the key."""
     generated = {lowered(column.name) for column in table.columns if column.generated is not None}
-    places = tuple(
+    indexes = tuple(
         at
         for at, field in enumerate(fields)
         if lowered(field.name) not in generated and not (field.flag and field.flag & ColumnFlag.GENERATED)
     )
-    return WrittenTable(*table.name, tuple(fields), places, tuple(key_places(table, fields)), meets(table))
+    return WrittenTable(*table.name, tuple(fields), indexes, tuple(key_indexes(table, fields)), meets(table))
 
 
 def is_text(field: Field) -> bool:
@@ -290,7 +290,7 @@ class StatementLimits:
 class Texts:
     """The entries of a table's rows as SQL: rows of VALUES, and keys, or conditions that find a row without a key.
 
-    `columns` are the literals of rows that come, by the place of their field; `at` is the place of each entry there."""
+    `columns` are the literals of rows that come, by the index of their field; `at` is the index of each entry there."""
 
     rows: Any
     keys: Any
@@ -298,8 +298,8 @@ class Texts:
     at: Any
 
     def take(self, entries: Any) -> "Texts":
-        places = pa.array(entries)
-        return Texts(self.rows.take(places), self.keys.take(places), self.columns, self.at[entries])
+        indexes = pa.array(entries)
+        return Texts(self.rows.take(indexes), self.keys.take(indexes), self.columns, self.at[entries])
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,8 +370,8 @@ def _updates(table: WrittenTable, texts: Texts, limits: StatementLimits) -> Iter
     """Return statements that update rows; the server reports duplicates of several rows alone, so a lone one goes by
     its key."""
     opening = sent.INSERT.format(table=table.sql, columns=",".join(table.columns)).encode()
-    written = list(zip(table.columns, table.places, strict=True))
-    others = [(name, place) for name, place in written if place not in table.key] or written[:1]
+    written = list(zip(table.columns, table.indexes, strict=True))
+    others = [(name, index) for name, index in written if index not in table.key] or written[:1]
     sets = ",".join(sent.UPSERTED.format(column=name) for name, _ in others)
     closing = sent.UPSERT.format(sets=sets).encode()
     done = 0
@@ -379,7 +379,7 @@ def _updates(table: WrittenTable, texts: Texts, limits: StatementLimits) -> Iter
         if count > 1:
             yield Statement(opening + text + closing, count, Counted.DUPLICATES, table.sql)
         else:
-            values = [name.encode() + b"=" + texts.columns[place][texts.at[done]].as_py() for name, place in others]
+            values = [name.encode() + b"=" + texts.columns[index][texts.at[done]].as_py() for name, index in others]
             where = f" WHERE {table.key_columns[0]}=" if len(table.key) == 1 else " WHERE "
             update = sent.UPDATE.format(table=table.sql)
             lone = [update.encode(), b",".join(values), where.encode(), texts.keys[done].as_py()]
@@ -419,8 +419,8 @@ def key_texts(table: WrittenTable, columns: Sequence[Any]) -> Any:
     if len(table.key) == 1:
         return columns[table.key[0]]
     terms = [
-        around(f"{name}=".encode(), columns[place], b"")
-        for name, place in zip(table.key_columns, table.key, strict=True)
+        around(f"{name}=".encode(), columns[index], b"")
+        for name, index in zip(table.key_columns, table.key, strict=True)
     ]
     return around(b"(", joined(terms, b" AND "), b")")
 
@@ -431,8 +431,8 @@ def condition_texts(table: WrittenTable, columns: Sequence[Any], *, documents: b
     A text is compared by its collation, which an index may serve, and by its bytes. `documents` says that the server
     compares JSON as documents, not as text."""
     terms: list[Any] = []
-    for name, place in zip(table.columns, table.places, strict=True):
-        field, values = table.fields[place], columns[place]
+    for name, index in zip(table.columns, table.indexes, strict=True):
+        field, values = table.fields[index], columns[index]
         if is_json(field) and documents:
             terms.append(around(sent.SAME_DOCUMENT.format(column=name).encode(), values, sent.AS_DOCUMENT.encode()))
             continue
@@ -456,10 +456,10 @@ class Entries(NamedTuple):
     texts: Texts
 
     def of(self, chosen: Any) -> "Entries":
-        """Return the entries at some places or where a mask is true."""
-        places = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
-        arrays = {name: getattr(self, name)[places] for name in ("number", "commit_ts", "put", "existed", "shard")}
-        return self._replace(**arrays, identity=self.identity.take(pa.array(places)), texts=self.texts.take(places))
+        """Return the entries at some indexes or where a mask is true."""
+        indexes = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        arrays = {name: getattr(self, name)[indexes] for name in ("number", "commit_ts", "put", "existed", "shard")}
+        return self._replace(**arrays, identity=self.identity.take(pa.array(indexes)), texts=self.texts.take(indexes))
 
 
 @dataclass(frozen=True)
@@ -493,9 +493,9 @@ class EntryReader:
             once = _once(ts, op, (before.identity, gone), (after.identity, comes))
         same = np.zeros(len(op), np.bool_)
         if table.key:
-            was, now = _places(gone, len(op)), _places(comes, len(op))
+            was, now = _indexes_of(gone, len(op)), _indexes_of(comes, len(op))
             updates = np.flatnonzero(op == "U")
-            old, new = (pa.array(places[updates]) for places in (was, now))
+            old, new = (pa.array(indexes[updates]) for indexes in (was, now))
             equal = pc.equal(before.identity.take(old), after.identity.take(new))
             same[updates] = equal.to_numpy(zero_copy_only=False)
         leaves, arrives = ~same[gone] & once[gone], once[comes]
@@ -506,7 +506,7 @@ class EntryReader:
         order = _order(ts[row], put, row)
         sides = [(before, old_at), (after, new_at)]
         identity, rows, keys, shard = (
-            pa.concat_arrays([getattr(side, name).take(places) for side, places in sides]).take(pa.array(order))
+            pa.concat_arrays([getattr(side, name).take(indexes) for side, indexes in sides]).take(pa.array(order))
             for name in ("identity", "rows", "keys", "shard")
         )
         existed = np.where(put, same[row], True)
@@ -524,7 +524,7 @@ class EntryReader:
 
     def _side(self, table: WrittenTable, image: Any) -> "_Side":
         columns = [self._literals(table, image, at) for at in range(len(table.fields))]
-        rows = tuples([columns[place] for place in table.places])
+        rows = tuples([columns[index] for index in table.indexes])
         shards = self.shards.get(TableName(table.schema, table.table).key, 1)
         if not table.key:
             keys = condition_texts(table, columns, documents=self.documents)
@@ -574,11 +574,11 @@ def _shard_of(keys: Sequence[Any], shards: int, count: int) -> Any:
     return shard.astype(np.int64)
 
 
-def _places(chosen: Any, rows: int) -> Any:
-    """For each of `rows`, its place among the chosen ones."""
-    places = np.zeros(rows, np.int64)
-    places[chosen] = np.arange(len(chosen))
-    return places
+def _indexes_of(chosen: Any, rows: int) -> Any:
+    """For each of `rows`, its index among the chosen ones."""
+    indexes = np.zeros(rows, np.int64)
+    indexes[chosen] = np.arange(len(chosen))
+    return indexes
 
 
 def _order(commit_ts: Any, put: Any, row: Any) -> Any:

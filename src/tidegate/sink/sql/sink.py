@@ -135,12 +135,12 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         lacking = [text for text, lacks in differences if lacks]
         if is_fresh and lacking:
             raise SinkRefused(
-                f"{self.options.place}: {summary(lacking)}: a replica of tables that have rows begins with a copy "
+                f"{self.options.address}: {summary(lacking)}: a replica of tables that have rows begins with a copy "
                 "of them, as of the start ts"
             )
         if texts:
             self._warn_once(
-                f"tables of {self.options.place} are not as the upstream's: {summary(texts)}. Rows that do not "
+                f"tables of {self.options.address} are not as the upstream's: {summary(texts)}. Rows that do not "
                 "fit will end the changefeed; ALTER the tables there unless that is meant"
             )
 
@@ -305,7 +305,9 @@ def check_rights(session: TargetSession, target: TargetServer, tables: Sequence[
         )
         statement = f"GRANT {', '.join([*rows, *ddls])} ON {quote_name(schema)}.* TO '{user}'@'{host}'"
         if rows:
-            error = f"{session.options.place}: the account may not {', '.join(rows)} in database {schema}: {statement}"
+            error = (
+                f"{session.options.address}: the account may not {', '.join(rows)} in database {schema}: {statement}"
+            )
             raise AccountRefused(error).at(table=schema)
         if ddls:
             yield f"DDLs of database {schema} will need rights that the account has not: {statement}"
@@ -333,7 +335,7 @@ def _differences(
     types: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     keys: dict[tuple[str, str], set[str]] = defaultdict(set)
     schemas = sorted({lowered(table.name.schema) for table in tables})
-    columns = session.ask(sent.MET_COLUMNS.format(places=", ".join(["%s"] * len(schemas))), values=schemas)
+    columns = session.ask(sent.MET_COLUMNS.format(marks=", ".join(["%s"] * len(schemas))), values=schemas)
     for schema, table, column, kind, null, key in columns:
         own = (lowered(schema), lowered(table))
         types[own][lowered(column)] = type_shown(str(kind)) + ("" if null == "YES" else " not null")

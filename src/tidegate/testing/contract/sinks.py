@@ -8,7 +8,7 @@
 
 pytest then runs every case.  `home` is an empty directory at the start of a case; two sinks of one home are one feed.
 
-TappedSink and TappedTasks call a function at each moment at which a feed may die or its target be away (PLACES); one
+TappedSink and TappedTasks call a function at each moment at which a feed may die or its target be away (STEPS); one
 that raises Died ends the run as SIGKILL would, one that raises SinkError is an outage.
 """
 
@@ -42,7 +42,7 @@ from tidegate.testing.contract import stories
 from tidegate.testing.script import Row, Script, ScriptedSource
 from tidegate.testing.validators import ddls, first_sendings, rows
 
-PLACES: Final = (
+STEPS: Final = (
     *("before run", "in a task", "after run"),
     *("before ddl", "after ddl", "before advance", "after advance"),
 )
@@ -55,13 +55,13 @@ class Died(KeyboardInterrupt):
     """Ends a run as SIGKILL would: no code in between catches it."""
 
 
-def dies_at(place: str, nth: int) -> Tap:
-    """Return a tap that raises Died when `place` is reached for the nth time, counted from 1."""
+def dies_at(step: str, nth: int) -> Tap:
+    """Return a tap that raises Died when `step` is reached for the nth time, counted from 1."""
     left = nth
 
     def tap(reached: str) -> None:
         nonlocal left
-        left -= reached == place
+        left -= reached == step
         if left == 0:
             raise Died
 
@@ -160,7 +160,7 @@ class CutChanges:
 
 
 LIVES_MAX: Final = 60
-"""A feed that dies at each place of its way ends long before."""
+"""A feed that dies at each step ends long before."""
 
 
 @dataclass(frozen=True)
@@ -267,9 +267,9 @@ class SinkContract:
 
     # --- b: crashes ---
 
-    @pytest.mark.parametrize("place", PLACES)
-    def test_a_crash_at_each_step(self, tmp_path: Path, place: str) -> None:
-        """A feed that dies each time a place is reached, and is started again, loses no row, puts none where it does
+    @pytest.mark.parametrize("step", STEPS)
+    def test_a_crash_at_each_step(self, tmp_path: Path, step: str) -> None:
+        """A feed that dies each time a step is reached, and is started again, loses no row, puts none where it does
         not belong, and repeats none if the sink guarantees exactly once."""
         story = stories.shop()
         nth = deaths = 0
@@ -279,14 +279,14 @@ class SinkContract:
             nth = 2 if before is not None and checkpoint > before else nth + 1
             before = checkpoint
             try:
-                self.live(tmp_path, ScriptedSource(story), until=story.ts, tap=dies_at(place, nth))
+                self.live(tmp_path, ScriptedSource(story), until=story.ts, tap=dies_at(step, nth))
                 break
             except Died:
                 deaths += 1
         else:
             pytest.fail(f"no end after {LIVES_MAX} lives")
 
-        assert deaths > 2 or (deaths == 0 and "ddl" in place)
+        assert deaths > 2 or (deaths == 0 and "ddl" in step)
         self.holds(tmp_path, story, story.ts)
 
     @pytest.mark.parametrize("chunks", range(2))
@@ -382,8 +382,8 @@ class SinkContract:
         story = stories.shop()
         others: list[object] = []
 
-        def meanwhile(place: str) -> None:
-            if place == "after run" and not others:
+        def meanwhile(step: str) -> None:
+            if step == "after run" and not others:
                 try:
                     others.append(self.live(tmp_path, ScriptedSource(story), until=story.ts))
                 except TidegateError as refused:
@@ -420,12 +420,12 @@ class SinkContract:
     def test_an_outage_of_the_target_is_waited_out(self, tmp_path: Path) -> None:
         """A target that fails is retried until it answers: normal, warning, normal."""
         story = stories.shop()
-        left = {place: 2 for place in PLACES if place.startswith("before") or place == "in a task"}
+        left = {step: 2 for step in STEPS if step.startswith("before") or step == "in a task"}
         reports: list[RunReport] = []
 
-        def tap(place: str) -> None:
-            if left.get(place):
-                left[place] -= 1
+        def tap(step: str) -> None:
+            if left.get(step):
+                left[step] -= 1
                 raise SinkError("the target is away")
 
         self.live(tmp_path, ScriptedSource(story), until=story.ts, tap=tap, reports=reports)

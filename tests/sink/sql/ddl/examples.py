@@ -185,6 +185,6 @@ FIRST: Final = {
 """What a statement needs before it."""
 
 
-def place_of(statement: str) -> str:
+def location_of(statement: str) -> str:
     """Return the method of the partitions of the table that a statement alters."""
     return "KEY" if statement.startswith("alter table k ") else ""

@@ -26,7 +26,7 @@ from tests.sink.sql.ddl.examples import (
     MYSQL,
     TARGETS,
     TIDB,
-    place_of,
+    location_of,
 )
 from tests.sink.sql.ddl.world import World
 from tidegate.expr.tokens import TokenKind, lex
@@ -42,7 +42,7 @@ TIDB_ONLY = re.compile(r"/\*T!|AUTO_RANDOM|SHARD_ROW_ID|TTL|TIFLASH|PLACEMENT|CL
 
 def outcome(target: TargetServer, statement: str) -> TargetDdl:
     """What becomes of an example."""
-    return statement_for(target, statement, StatementContext(partitioned=place_of(statement)))
+    return statement_for(target, statement, StatementContext(partitioned=location_of(statement)))
 
 
 def cell(found: TargetDdl, passing: str) -> str:

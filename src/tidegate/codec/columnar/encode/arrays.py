@@ -71,9 +71,9 @@ def spread(array: Any, present: Any) -> Piece:
         return array
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int32, len(array) + 1, 4 * array.offset)
-    places = np.zeros(len(present) + 1, np.intp)
-    np.cumsum(present, out=places[1:])
-    return pa.Array.from_buffers(BINARY, len(present), [None, pa.py_buffer(ends[places]), data or pa.py_buffer(b"")])
+    ends_at = np.zeros(len(present) + 1, np.intp)
+    np.cumsum(present, out=ends_at[1:])
+    return pa.Array.from_buffers(BINARY, len(present), [None, pa.py_buffer(ends[ends_at]), data or pa.py_buffer(b"")])
 
 
 def replaced(array: Any, rows: Any, others: Any) -> Any:

@@ -33,7 +33,7 @@ from tidegate.codec.columnar.encode.compose import (
     Member,
     Step,
 )
-from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, Places, differing
+from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, RowOps, differing
 from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import INT64_MAX, Mismatch
 from tidegate.codec.encoding import EncodeOptions
@@ -51,11 +51,11 @@ class CanalColumns:
     def __init__(self, schema: str, name: str, table: WireTable, options: EncodeOptions) -> None:
         row = CanalRow(schema, name, table, options)
         self._members = [
-            Member(part.place, part.head.encode(), canal_cell(table.columns[part.place], options))
+            Member(part.column, part.head.encode(), canal_cell(table.columns[part.column], options))
             for part in row.all.parts
         ]
-        handles = {part.place for part in row.handles.parts}
-        self._handles = [member.place in handles for member in self._members]
+        handles = {part.column for part in row.handles.parts}
+        self._handles = [member.column in handles for member in self._members]
         self._options = options
         self._composer = Composer(self._members)
         self._heads = [f'{row.heads[kind]}"es":'.encode() for kind in _KINDS]
@@ -64,13 +64,13 @@ class CanalColumns:
 
     def texts(self, batch: Batch, row_keys: Any, now_ms: int) -> Any:
         """Return the values of all rows, uncompressed; Mismatch for what the plain encoder has to write."""
-        places = Places.of(batch)
-        codes = places.codes
+        ops = RowOps.of(batch)
+        codes = ops.codes
         es_ms = pa.array(batch.commit_ts.to_numpy() >> _TSO_LOGICAL_BITS)
         steps: list[Step] = [
             Chosen(self._heads, codes),
             CellStep(DIGITS, es_ms),
-            self._types(batch, places, now_ms),
+            self._types(batch, ops, now_ms),
             ImageStep(OLD),
             Chosen(_MIDDLES, codes),
             ImageStep(NEW),
@@ -78,33 +78,33 @@ class CanalColumns:
             *self._extension(batch, row_keys),
             b"}",
         ]
-        images = BatchImages((batch.before, batch.after), places.images, self._masks(batch, places))
+        images = BatchImages((batch.before, batch.after), ops.images, self._masks(batch, ops))
         return self._composer.texts(steps, batch.rows, images)
 
-    def _masks(self, batch: Batch, places: Places) -> list[Any]:
+    def _masks(self, batch: Batch, ops: RowOps) -> list[Any]:
         """Per column, the old images that have it; [] when all have all."""
         options = self._options
         if not options.only_output_updated_columns and not options.delete_only_output_handle_key_columns:
             return []
-        deleted = places.codes_before == DELETE
+        deleted = ops.codes_before == DELETE
         masks = [np.ones(len(deleted), np.bool_) for _ in self._members]
         if options.only_output_updated_columns:
-            masks = [deleted | self._changed(batch, places, member) for member in self._members]
+            masks = [deleted | self._changed(batch, ops, member) for member in self._members]
         if options.delete_only_output_handle_key_columns:
             masks = [mask & (~deleted | handle) for mask, handle in zip(masks, self._handles, strict=True)]
         return masks
 
-    def _changed(self, batch: Batch, places: Places, member: Member) -> Any:
-        old = batch.before.column(member.place)
-        new = batch.after.column(member.place).take(places.after_of_before)
+    def _changed(self, batch: Batch, ops: RowOps, member: Member) -> Any:
+        old = batch.before.column(member.column)
+        new = batch.after.column(member.column).take(ops.after_of_before)
         if self._options.newarch and pa.types.is_floating(old.type):
             old, new = (member.cell.prepared(array)[1] for array in (old, new))
         return differing(old, new)
 
-    def _types(self, batch: Batch, places: Places, now_ms: int) -> Chosen:
+    def _types(self, batch: Batch, ops: RowOps, now_ms: int) -> Chosen:
         """The text between `es` and the first image."""
-        over = {place: rows for place, most in self._bounds() if (rows := _larger(batch, places, place, most)).any()}
-        kinds, which = [[INSERT], [UPDATE], [DELETE]], places.codes  # the different (code, flag, ..), that of each row
+        over = {column: rows for column, most in self._bounds() if (rows := _larger(batch, ops, column, most)).any()}
+        kinds, which = [[INSERT], [UPDATE], [DELETE]], ops.codes  # the different (code, flag, ..), that of each row
         for flag in over.values():
             which = 2 * which + flag
             there = np.flatnonzero(np.bincount(which, minlength=2 * len(kinds)))
@@ -113,9 +113,9 @@ class CanalColumns:
             kinds, which = [[*kinds[at >> 1], at & 1] for at in there.tolist()], numbers[which]
         texts = []
         for code, *flags in kinds:
-            promoted = {place for place, flag in zip(over, flags, strict=True) if flag}
+            promoted = {column for column, flag in zip(over, flags, strict=True) if flag}
             columns = self._columns[code]
-            over_here = {position: larger for position, place, _, larger in columns.promoted if place in promoted}
+            over_here = {position: larger for position, column, _, larger in columns.promoted if column in promoted}
             types = f'"sqlType":{sql_types_of(columns, over_here)},"mysqlType":{columns.mysql_type}'
             end = '"old":[{' if code == UPDATE else '"old":null,"data":[{'
             texts.append(f',"ts":{now_ms},"sql":"",{types},{end}'.encode())
@@ -123,7 +123,7 @@ class CanalColumns:
 
     def _bounds(self) -> list[tuple[int, int]]:
         """Positions of the columns whose sqlType depends on the value, and their largest value that is not promoted."""
-        return [(place, most) for _, place, most, _ in self._columns[0].promoted]
+        return [(column, most) for _, column, most, _ in self._columns[0].promoted]
 
     def _extension(self, batch: Batch, row_keys: Any) -> list[Step]:
         options = self._options
@@ -137,11 +137,11 @@ class CanalColumns:
         return [*start, b',"rowkey":"', CellStep(ROW_KEYS, row_keys), b'"}']
 
 
-def _larger(batch: Batch, places: Places, place: int, most: int) -> Any:
+def _larger(batch: Batch, ops: RowOps, column: int, most: int) -> Any:
     larger = np.zeros(batch.rows, np.bool_)
-    larger[places.has_after] = _above(batch.after.column(place), most)
-    deleted = places.codes_before == DELETE
-    larger[places.codes == DELETE] = _above(batch.before.column(place), most)[deleted]
+    larger[ops.has_after] = _above(batch.after.column(column), most)
+    deleted = ops.codes_before == DELETE
+    larger[ops.codes == DELETE] = _above(batch.before.column(column), most)[deleted]
     return larger
 
 

@@ -38,7 +38,7 @@ def text_batch(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, ...] |
     op, width = _whole(rows, "op").cast(pa.string()), len(fields)
     before = _row_texts(_whole(rows, "before"), pc.not_equal(op, "I"), width)
     after = _row_texts(_whole(rows, "after"), pc.not_equal(op, "D"), width)
-    place = rows.select(["topic", "partition", "offset"])
+    positions = rows.select(["topic", "partition", "offset"])
     return Batch(
         schema=schema,
         table=table,
@@ -51,12 +51,12 @@ def text_batch(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, ...] |
         partition_id=_whole(rows, "partition_id"),
         before=before,
         after=after,
-        place=None if place.column("topic").null_count == rows.num_rows else place,
+        positions=None if positions.column("topic").null_count == rows.num_rows else positions,
     )
 
 
 def typed_batch(batch: Batch) -> Batch:
-    """Return `batch` with typed columns in the place of RowTexts. EncodeError for a text that is no value of its
+    """Return `batch` with typed columns instead of RowTexts. EncodeError for a text that is no value of its
     column."""
     try:
         before, after = (

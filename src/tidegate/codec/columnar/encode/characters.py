@@ -67,9 +67,9 @@ def go_quotes(array: Any, quote: Quote) -> Any:
     printable = (range_of >= 0) & (points <= lasts[range_of])
     for width in _LEAD_BITS:
         at, hidden = starts[printable & (widths == width)], starts[~printable & (widths == width)]
-        for place in range(width):
-            codes[at + place] += _AS_IS
-            codes[hidden + place] = _NOTHING
+        for digit in range(width):
+            codes[at + digit] += _AS_IS
+            codes[hidden + digit] = _NOTHING
     if not printable.all():
         others, which = np.unique(points[~printable], return_inverse=True)
         codes[starts[~printable]] = len(texts) + which
@@ -137,8 +137,8 @@ def _characters(every: Any, ends: Any) -> tuple[Any, Any, Any]:
     widths = 2 + (lead >= _THREE).astype(np.int64) + (lead >= _FOUR)
     points = lead & np.array([0, 0, *_LEAD_BITS.values()])[widths]
     good = np.ones(len(starts), np.bool_)
-    for place in (1, 2, 3):
-        within, byte = widths > place, padded[starts + place]
+    for digit in (1, 2, 3):
+        within, byte = widths > digit, padded[starts + digit]
         good &= ~within | (byte & 0xC0 == _CONTINUES)
         points = np.where(within, points << 6 | byte & 0x3F, points)
     second = padded[starts + 1]

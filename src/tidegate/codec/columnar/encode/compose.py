@@ -37,7 +37,7 @@ _WIDTHS: Final = {
 class Member(NamedTuple):
     """A prepared column; `head` comes before the value, `tail` after it."""
 
-    place: int
+    column: int
     head: bytes
     cell: Cell
     tail: bytes = b""
@@ -73,7 +73,7 @@ class BatchImages:
     each old row, [] if all have all."""
 
     batches: tuple[Any, Any]
-    places: Any
+    indexes: Any
     masks: Sequence[Any]
 
 
@@ -83,7 +83,7 @@ class Composer:
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = members
         pool = _Pool(_escapes()[0])
-        self._places = np.array(
+        self._literals = np.array(
             [[*pool.text(member.head), *pool.text(member.tail)] for member in members], np.int64
         ).reshape(-1, 4)
         self._blob = pool.joined()
@@ -101,7 +101,7 @@ class Composer:
             cells += self._cells(images, pool)
             room = sum(batch.num_rows for batch in images.batches) * self._likely
         lines, codes, literals, each = _lines(steps, pool, cells)
-        places = _NO_CODES if images is None else np.ascontiguousarray(images.places)
+        indexes = _NO_CODES if images is None else np.ascontiguousarray(images.indexes)
         masks = images.masks if images is not None else []
         mask = np.ascontiguousarray(masks) if len(masks) and not all(map(np.all, masks)) else _NO_MASKS
         most = each + 2 * self._most
@@ -109,9 +109,9 @@ class Composer:
             np.array(lines, np.int64),
             np.array(codes, np.int64) if codes else _NO_CODES,
             np.array(literals, np.int64).reshape(-1, 2),
-            self._places,
+            self._literals,
             np.array(cells, np.int64).reshape(-1, 7),
-            places,
+            indexes,
             mask,
         )
         text = pool.joined()
@@ -119,16 +119,16 @@ class Composer:
 
     def _cells(self, images: BatchImages, pool: "_Pool") -> list[tuple[int, ...]]:
         columns = [batch.columns for batch in images.batches]
-        pairs = [(member.cell, each[member.place]) for each in columns for member in self._members]
+        pairs = [(member.cell, each[member.column]) for each in columns for member in self._members]
         alike: dict[tuple[Any, Any], list[int]] = {}
         for at in self._together:
             cell, array = pairs[at]
             alike.setdefault((cell.prepared, array.type), []).append(at)
         ready: dict[int, tuple[int, Any]] = {}
-        for (prepared, _), places in alike.items():
+        for (prepared, _), numbers in alike.items():
             begun = 0
-            way, whole = prepared(pa.concat_arrays([pairs[at][1] for at in places]))
-            for at in places:
+            way, whole = prepared(pa.concat_arrays([pairs[at][1] for at in numbers]))
+            for at in numbers:
                 rows = len(pairs[at][1])
                 ready[at] = way, whole.slice(begun, rows)
                 begun += rows
@@ -182,9 +182,9 @@ def _written(rows: int, most: int, room: int, arrays: tuple[Any, ...], text: byt
 def _escapes() -> tuple[bytes, Any, Any]:
     """The texts of all escape tables, the start and end of each, and a mask of unchanged bytes."""
     pool = _Pool(b"")
-    places = [pool.text(text) for table in TABLES for text in table]
+    spans = [pool.text(text) for table in TABLES for text in table]
     plain = np.array([[table[byte] == bytes([byte]) for byte in range(256)] for table in TABLES])
-    return pool.joined(), np.array(places, np.int64), plain
+    return pool.joined(), np.array(spans, np.int64), plain
 
 
 class _Pool:

@@ -31,7 +31,7 @@ from tidegate.codec.columnar.encode.arrays import (
     spread,
     text_of,
 )
-from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, Places
+from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, RowOps
 from tidegate.codec.columnar.encode.text import base64, floats, integers, shifted
 from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import Mismatch
@@ -69,11 +69,11 @@ class CsvColumns:
     def lines(self, batch: Batch) -> Any:
         """Return the line of each row, both lines of an UPDATE with old values. Raises Mismatch for rows to write one
         by one."""
-        places = Places.of(batch)
-        codes, old_values = places.codes, self._options.output_old_value
-        leaves = places.has_before if old_values else codes == DELETE
-        before = batch.before if old_values else batch.before.filter(pa.array(places.codes_before == DELETE))
-        comes = places.has_after
+        ops = RowOps.of(batch)
+        codes, old_values = ops.codes, self._options.output_old_value
+        leaves = ops.has_before if old_values else codes == DELETE
+        before = batch.before if old_values else batch.before.filter(pa.array(ops.codes_before == DELETE))
+        comes = ops.has_after
         new_codes = np.where(codes == UPDATE, INSERT, codes) if old_values else codes
         old = self._images(before, np.full(int(leaves.sum()), DELETE), batch, leaves)
         new = self._images(batch.after, new_codes[comes], batch, comes)
@@ -91,7 +91,7 @@ class CsvColumns:
                 raise Mismatch("rows without a commit_ts")
             pieces += [self._delimiter, integers(commit_ts)]
         if options.output_old_value:
-            is_update = (Places.of(batch).codes[there] == UPDATE).astype(np.int64)
+            is_update = (RowOps.of(batch).codes[there] == UPDATE).astype(np.int64)
             pieces += [self._delimiter, constant(_MARKS, is_update)]
         for cell, column in zip(self._cells, images.columns, strict=True):
             pieces += [self._delimiter, cell(column).fill_null(self._null)]

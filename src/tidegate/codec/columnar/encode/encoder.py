@@ -232,9 +232,9 @@ def _images(rows: Any, there: Any, numbers: Any, table: WireTable) -> list[Value
     `there`."""
     if len(there) != rows.num_rows:
         raise EncodeError(f"{rows.num_rows} images of {len(there)} rows")
-    places = np.searchsorted(there, numbers)
+    positions = np.searchsorted(there, numbers)
     has = np.isin(numbers, there)
-    chosen = rows.take(pa.array(places[has]))
+    chosen = rows.take(pa.array(positions[has]))
     columns = [_values(column.to_pylist(), of) for column, of in zip(chosen.columns, table.columns, strict=True)]
     values = iter(zip(*columns, strict=True))
     return [next(values) if one else () for one in has.tolist()]

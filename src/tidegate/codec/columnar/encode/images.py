@@ -23,23 +23,23 @@ _CODES[list(b"IUD")] = INSERT, UPDATE, DELETE
 
 
 @dataclass(frozen=True)
-class Places:
+class RowOps:
     """Per row of a batch: operation and positions of its images."""
 
     codes: Any
 
     @classmethod
-    def of(cls, batch: Batch) -> "Places":
-        """Return the places of a batch. Raises Mismatch when its images do not match its operations."""
+    def of(cls, batch: Batch) -> "RowOps":
+        """Return the ops of a batch. Raises Mismatch when its images do not match its operations."""
         ends, letters = seen_content(batch.op)
         if batch.op.null_count or not np.array_equal(ends, np.arange(batch.rows + 1)):
             raise Mismatch("rows whose op is none")
         codes = _CODES[np.frombuffer(letters, np.uint8)]
-        places = cls(codes)
+        ops = cls(codes)
         sizes = batch.before.num_rows, batch.after.num_rows
-        if (codes < 0).any() or sizes != (int(places.has_before.sum()), int(places.has_after.sum())):
+        if (codes < 0).any() or sizes != (int(ops.has_before.sum()), int(ops.has_after.sum())):
             raise Mismatch("images that are not those of the rows")
-        return places
+        return ops
 
     @cached_property
     def has_before(self) -> Any:

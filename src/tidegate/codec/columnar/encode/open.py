@@ -29,7 +29,7 @@ from tidegate.codec.columnar.encode.compose import (
     Member,
     Step,
 )
-from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, Places, differing
+from tidegate.codec.columnar.encode.images import DELETE, INSERT, UPDATE, RowOps, differing
 from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import Mismatch
 from tidegate.codec.encoding import EncodeOptions
@@ -48,32 +48,32 @@ class OpenColumns:
         images = TableForm(table, options)
         members = [
             Member(
-                part.place,
+                part.column,
                 part.head.encode("utf-8", "surrogateescape"),
-                open_cell(table.columns[part.place], options),
+                open_cell(table.columns[part.column], options),
                 b"}",
             )
             for part in images.parts
         ]
-        self._places = [member.place for member in members]
-        self._handles = [table.columns[place].handle for place in self._places]
+        self._columns_sent = [member.column for member in members]
+        self._handles = [table.columns[column].handle for column in self._columns_sent]
         self._composer, self._keys_composer = Composer(members), Composer([])
         self._options = options
         self._quote = style_of(options).quote
 
     def texts(self, batch: Batch, row_ids: Any) -> tuple[Any, Any]:
         """Return key JSON and value JSON of all rows, uncompressed; Mismatch for what the plain encoder must write."""
-        places = Places.of(batch)
-        self._check(batch, places)
-        return self._keys(batch, row_ids), self._values(batch, places)
+        ops = RowOps.of(batch)
+        self._check(batch, ops)
+        return self._keys(batch, row_ids), self._values(batch, ops)
 
-    def _check(self, batch: Batch, places: Places) -> None:
+    def _check(self, batch: Batch, ops: RowOps) -> None:
         options = self._options
         if "stale-flags" in options.faults and batch.partition_id.null_count < batch.rows:
             raise Mismatch("flags that depend on what came before")
         if "unnamed-null" in options.faults and options.only_output_updated_columns:
             raise Mismatch("members without their names")
-        if options.delete_only_output_handle_key_columns and not any(self._handles) and DELETE in places.codes:
+        if options.delete_only_output_handle_key_columns and not any(self._handles) and DELETE in ops.codes:
             raise Mismatch("no handle key column")
 
     def _keys(self, batch: Batch, row_ids: Any) -> Any:
@@ -89,30 +89,30 @@ class OpenColumns:
             steps += [*partition, b',"t":1}']
         return self._keys_composer.texts(steps, batch.rows)
 
-    def _values(self, batch: Batch, places: Places) -> Any:
-        options, codes, images = self._options, places.codes, places.images
-        masks = self._masks(batch, places)
+    def _values(self, batch: Batch, ops: RowOps) -> Any:
+        options, codes, images = self._options, ops.codes, ops.images
+        masks = self._masks(batch, ops)
         if not options.output_old_value:
             codes = np.where(codes == UPDATE, INSERT, codes)
         elif options.only_output_updated_columns and not options.newarch:
             empty = np.zeros(batch.rows, np.bool_)
-            empty[places.has_before] = ~np.logical_or.reduce(masks)
+            empty[ops.has_before] = ~np.logical_or.reduce(masks)
             codes = np.where(empty, INSERT, codes)
         images[OLD, codes == INSERT] = -1
         heads, middles, tails = (Chosen(texts, codes) for texts in (_HEADS, _MIDDLES, _TAILS))
         steps: list[Step] = [heads, ImageStep(NEW), middles, ImageStep(OLD), tails]
         return self._composer.texts(steps, batch.rows, BatchImages((batch.before, batch.after), images, masks))
 
-    def _masks(self, batch: Batch, places: Places) -> list[Any]:
+    def _masks(self, batch: Batch, ops: RowOps) -> list[Any]:
         """Per column, the old images that have it; [] when all have all."""
         options = self._options
         partly = options.only_output_updated_columns and options.output_old_value
         if not partly and not options.delete_only_output_handle_key_columns:
             return []
-        deleted = places.codes_before == DELETE
-        masks = [np.ones(len(deleted), np.bool_) for _ in self._places]
+        deleted = ops.codes_before == DELETE
+        masks = [np.ones(len(deleted), np.bool_) for _ in self._columns_sent]
         if partly:
-            masks = [deleted | _changed(batch, places, place) for place in self._places]
+            masks = [deleted | _changed(batch, ops, column) for column in self._columns_sent]
         if options.delete_only_output_handle_key_columns:
             masks = [mask & (~deleted | handle) for mask, handle in zip(masks, self._handles, strict=True)]
         return masks
@@ -123,5 +123,5 @@ def _optional(name: bytes, numbers: Any) -> list[Step]:
     return [] if numbers.null_count == len(numbers) else [CellStep(DIGITS, numbers, name)]
 
 
-def _changed(batch: Batch, places: Places, place: int) -> Any:
-    return differing(batch.before.column(place), batch.after.column(place).take(places.after_of_before))
+def _changed(batch: Batch, ops: RowOps, column: int) -> Any:
+    return differing(batch.before.column(column), batch.after.column(column).take(ops.after_of_before))

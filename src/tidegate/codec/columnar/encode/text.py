@@ -115,11 +115,11 @@ def shifted(array: Any, time_zone: str) -> Any:
 def _offsets(seconds: Any, zone: ZoneInfo) -> tuple[Any, Any]:
     """The zone's offset from UTC in seconds at some moments, and a mask of those where it is known. It is looked up at
     both ends of an hour: an hour in which it changes is unknown, as is a time outside of the range of dates."""
-    hours, places = np.unique(seconds // _HOUR_S, return_inverse=True)
+    hours, hour_of = np.unique(seconds // _HOUR_S, return_inverse=True)
     pairs = [(_ahead_s(hour, zone), _ahead_s(hour + _HOUR_S - 1, zone)) for hour in (hours * _HOUR_S).tolist()]
     offsets = np.array([first or 0 for first, _ in pairs], np.int64)
     known = np.array([first is not None and first == last for first, last in pairs], np.bool_)
-    return offsets[places], known[places]
+    return offsets[hour_of], known[hour_of]
 
 
 def _ahead_s(second: int, zone: ZoneInfo) -> int | None:

@@ -14,7 +14,7 @@ is; BASE64 with its padding.  A row begins only where there is room for all of i
 there is room for it with each byte as much longer as its way makes it: a loop that has no room says so, and goes on
 when it has.
 
-`words` are the eight bytes from each place of `text` on, `out_words` those of `out`; both have eight bytes to spare.
+`words` are the eight bytes from each offset of `text` on, `out_words` those of `out`; both have eight bytes to spare.
 """
 
 from typing import Any, Final
@@ -194,7 +194,7 @@ def _image(
 @compiled
 def write(
     row: int, rows: int, to: int, limit: int, steps: Any, codes: Any, literals: Any, members: Any, cells: Any,
-    places: Any, masks: Any, text: Any, words: Any, escapes: Any, plain: Any, out: Any, out_words: Any, ends: Any,
+    image_rows: Any, masks: Any, text: Any, words: Any, escapes: Any, plain: Any, out: Any, out_words: Any, ends: Any,
 ) -> tuple[int, int]:  # fmt: skip
     """Write rows from `row` on; the first that is not written, and where it goes.
 
@@ -202,7 +202,7 @@ def write(
     steps, codes, literals  (n, 3): step, and what it says of its text or cell; of each CHOSEN the row's codes; (n, 2):
                             where texts begin and end
     members, cells          (n, 4): where what stands before and behind a value begins and ends; (n, 7), as above
-    places, masks           (2, rows): the old and the new image of each row, -1 for none; which members each old image
+    image_rows, masks       (2, rows): the old and the new image of each row, -1 for none; which members each old image
                             has, nothing where all have all
     text, words             literals, buffers of cells, texts of escapes
     escapes, plain          where what becomes of a byte begins and ends; whether a byte stays, by table
@@ -222,9 +222,9 @@ def write(
                         continue
                     at = copy(words, literals[other, 0], literals[other, 1], out_words, at)
                 at = _value(text, words, cells, one, row, escapes, plain, out, out_words, at, limit)
-            elif places[one, row] >= 0:
+            elif image_rows[one, row] >= 0:
                 at = _image(
-                    text, words, members, cells, one * len(members), places[one, row], masks,
+                    text, words, members, cells, one * len(members), image_rows[one, row], masks,
                     one == 0 and len(masks) > 0, escapes, plain, out, out_words, at, limit,
                 )  # fmt: skip
             if at < 0:
