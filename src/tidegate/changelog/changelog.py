@@ -270,9 +270,9 @@ def advance(known: State, reports: Sequence[TaskReport], *, order_by_offset: boo
             )
         positions[report.topic][report.partition] = forward(before, report.position, report.resolved)
     if order_by_offset:
-        latest = max((one.resolved or 0 for some in positions.values() for one in some.values()), default=0)
+        latest = max((reached.resolved or 0 for some in positions.values() for reached in some.values()), default=0)
         positions = {
-            topic: {number: forward(one, one.offset, latest) for number, one in some.items()}
+            topic: {number: forward(reached, reached.offset, latest) for number, reached in some.items()}
             for topic, some in positions.items()
         }
     return msgspec.structs.replace(
@@ -474,7 +474,10 @@ class Changelog:
 
     def refused(self) -> list[DeadLetter]:
         """Messages that a sink refused after they landed, by position, until they are skipped or replayed."""
-        return sorted((one for control in self._with_bodies() for one in control.refused), key=lambda one: one.position)
+        return sorted(
+            (letter for control in self._with_bodies() for letter in control.refused),
+            key=lambda letter: letter.position,
+        )
 
     def halted(self) -> list[tuple[Halt, DeadLetter | None]]:
         """Return the positions at which the feed is halted, with the message if it was stored."""
@@ -690,7 +693,7 @@ def portions(groups: Iterable[RowGroup], most_bytes: int = FOLD_FLUSH_BYTES) -> 
     which may be a thousand times the size on disk."""
     held: list[RowGroup] = []
     size_bytes = 0
-    for group in sorted(groups, key=lambda one: (one.name.key, one.min_ts, one.path, one.number)):
+    for group in sorted(groups, key=lambda group: (group.name.key, group.min_ts, group.path, group.number)):
         size_bytes += group.size_bytes
         if held and (group.name.key != held[0].name.key or size_bytes > most_bytes):
             yield tuple(held)
@@ -812,7 +815,7 @@ def _read(uri: str, group: RowGroup) -> pa.Table:
 def _kept(rows: pa.Table, letters: Iterable[DeadLetter]) -> pa.Table:
     """The rows of other messages."""
     for (topic, partition), some in groupby(
-        sorted(one.position for one in letters), lambda at: (at.topic, at.partition)
+        sorted(letter.position for letter in letters), lambda at: (at.topic, at.partition)
     ):
         here = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition))
         theirs: Any = pc.and_(here, pc.is_in(rows["offset"], pa.array([at.offset for at in some], pa.int64())))
@@ -826,16 +829,17 @@ def _without(
     """The control files with DDLs of the messages or marks about them, before and after their removal."""
     controls = changelog.controls()
     gone = {
-        _ddl_key(one)
+        _ddl_key(source_ddl)
         for control in controls.values()
-        for one in control.ddls
-        if EventPosition(one.position.topic, one.position.partition, one.position.offset) in positions
+        for source_ddl in control.ddls
+        if EventPosition(source_ddl.position.topic, source_ddl.position.partition, source_ddl.position.offset)
+        in positions
     }
     pairs = []
     for file, control in controls.items():
         left = changed(
             control,
-            ddls=tuple(one for one in control.ddls if _ddl_key(one) not in gone),
+            ddls=tuple(source_ddl for source_ddl in control.ddls if _ddl_key(source_ddl) not in gone),
             replayed=tuple(position for position in control.replayed if position not in positions),
             refused=tuple(letter for letter in control.refused if letter.position not in positions),
         )

@@ -60,14 +60,14 @@ class TopicReport:
 
     @property
     def ddls(self) -> list[SourceDdl]:
-        return ordered_ddls(source_ddl for one in self.partitions for source_ddl in one.ddls)
+        return ordered_ddls(source_ddl for report in self.partitions for source_ddl in report.ddls)
 
     @property
     def tables(self) -> dict[str, dict[str, int]]:
         """Row changes of all partitions, by table name and operation."""
         total: dict[str, dict[str, int]] = {}
-        for one in self.partitions:
-            for name, ops in one.tables.items():
+        for report in self.partitions:
+            for name, ops in report.tables.items():
                 into = total.setdefault(name, {})
                 for op, count in ops.items():
                     into[op] = into.get(op, 0) + count
@@ -86,15 +86,15 @@ def inspect(source: KafkaTopics, limit: int) -> TopicReport:
         for topic, partitions in watermarks(source).items()
         for partition, (low, high) in partitions.items()
     ]
-    lows = {(one.topic, one.partition): one.low for one in reports}
-    highs = {(one.topic, one.partition): one.high for one in reports}
+    lows = {(report.topic, report.partition): report.low for report in reports}
+    highs = {(report.topic, report.partition): report.high for report in reports}
     counts = {partition: end - lows[partition] for partition, end in share(lows, highs, limit).items()}
-    for one in reports:
-        one.begin = one.high - counts[one.topic, one.partition]
-        for chunk in fetch_range(source, EventPosition(one.topic, one.partition, one.begin), one.high):
+    for report in reports:
+        report.begin = report.high - counts[report.topic, report.partition]
+        for chunk in fetch_range(source, EventPosition(report.topic, report.partition, report.begin), report.high):
             for message in chunk:
-                _note(one, message, source)
-    return TopicReport(tuple(reports), any(one.begin > one.low for one in reports))
+                _note(report, message, source)
+    return TopicReport(tuple(reports), any(report.begin > report.low for report in reports))
 
 
 def _note(report: PartitionReport, message: TopicMessage, source: KafkaTopics) -> None:
@@ -124,20 +124,22 @@ def as_json(report: TopicReport, *, now_ms: int) -> Mapping[str, object]:
         "cut": report.cut,
         "partitions": [
             {
-                "topic": one.topic,
-                "partition": one.partition,
-                "low": one.low,
-                "high": one.high,
-                "read_from": one.begin,
-                "messages": one.messages,
-                "resolved_ts": one.resolved,
-                "lag_ms": None if one.resolved is None else now_ms - (physical_ms(one.resolved)),
-                "rows": one.tables,
-                "rows_without_commit_ts": one.rows_without_ts,
-                "undecodable": one.undecodable,
-                "first_error": one.first_error or None,
+                "topic": partition_report.topic,
+                "partition": partition_report.partition,
+                "low": partition_report.low,
+                "high": partition_report.high,
+                "read_from": partition_report.begin,
+                "messages": partition_report.messages,
+                "resolved_ts": partition_report.resolved,
+                "lag_ms": None
+                if partition_report.resolved is None
+                else now_ms - (physical_ms(partition_report.resolved)),
+                "rows": partition_report.tables,
+                "rows_without_commit_ts": partition_report.rows_without_ts,
+                "undecodable": partition_report.undecodable,
+                "first_error": partition_report.first_error or None,
             }
-            for one in report.partitions
+            for partition_report in report.partitions
         ],
         "rows": report.tables,
         "ddls": [
@@ -178,31 +180,31 @@ def inspect_(uri: str, *, limit: int, as_json_: bool) -> None:
     if as_json_:
         say_json(as_json(report, now_ms=now_ms))
         return
-    for one in report.partitions:
-        _show(one, now_ms)
+    for partition_report in report.partitions:
+        _show(partition_report, now_ms)
     _show_ddls(report)
     if report.cut:
         click.echo(f"only the last {limit:,} messages were read; --limit reads more")
 
 
-def _show(one: PartitionReport, now_ms: int) -> None:
+def _show(report: PartitionReport, now_ms: int) -> None:
     resolved = "no watermark"
-    if one.resolved is not None:
-        resolved = f"resolved {one.resolved} ({_age(now_ms - physical_ms(one.resolved))})"
+    if report.resolved is not None:
+        resolved = f"resolved {report.resolved} ({_age(now_ms - physical_ms(report.resolved))})"
     say(
-        f"topic {one.topic} partition {one.partition}   offsets {one.low}..{one.high}   {resolved}   "
-        f"{one.messages:,} messages" + (f" from offset {one.begin}" if one.begin > one.low else "")
+        f"topic {report.topic} partition {report.partition}   offsets {report.low}..{report.high}   {resolved}   "
+        f"{report.messages:,} messages" + (f" from offset {report.begin}" if report.begin > report.low else "")
     )
-    for name, ops in sorted(one.tables.items()):
+    for name, ops in sorted(report.tables.items()):
         counts = "   ".join(f"{ops[op]:,} {word}" for op, word in WORDS.items() if op in ops)
         say(f"  {name:<40} {counts}")
-    if one.rows_without_ts:
+    if report.rows_without_ts:
         click.echo(
-            f"  {one.rows_without_ts:,} rows carry no commit_ts: canal-json without enable-tidb-extension has no "
+            f"  {report.rows_without_ts:,} rows carry no commit_ts: canal-json without enable-tidb-extension has no "
             "order and no watermarks"
         )
-    if one.undecodable:
-        say(f"  {one.undecodable:,} messages cannot be read; the first: {one.first_error}")
+    if report.undecodable:
+        say(f"  {report.undecodable:,} messages cannot be read; the first: {report.first_error}")
 
 
 def _show_ddls(report: TopicReport) -> None:

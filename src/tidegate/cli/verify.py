@@ -162,7 +162,7 @@ def print_reports(reports: Iterable[TableReport], *, shown: int = SHOWN, as_json
         if report.equal:
             say(f"{report.name}: equal ({report.rows:,} rows)")
             continue
-        keys = {one.stored_key for one in report.differences if one.stored_key}
+        keys = {difference.stored_key for difference in report.differences if difference.stored_key}
         count = len(keys or report.differences)
         what = f"key{'s' * (count > 1)} differ{'s' * (count == 1)}" if keys else f"difference{'s' * (count > 1)}"
         say(f"{report.name}: {count:,} {what} ({report.rows:,} rows expected)")

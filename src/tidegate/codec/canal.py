@@ -283,7 +283,7 @@ def _rows(message: _Message, data: list[Image], read: ReadRow, *, legacy: bool) 
     return tuple(rows)
 
 
-@kept(lambda names, types, pk_names, _legacy: width(names) + sum(len(one or "") for one in types) + width(pk_names))
+@kept(lambda names, types, pk_names, _legacy: width(names) + sum(len(name or "") for name in types) + width(pk_names))
 def _layout_of(
     names: tuple[str, ...],
     types: tuple[str | None, ...],

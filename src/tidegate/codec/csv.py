@@ -216,7 +216,7 @@ def _quoting(options: CsvOptions) -> Callable[[str], str]:
         return lambda text: mark + text.replace(mark, mark + mark) + mark
     delimiter = options.delimiter
     special = re.compile(rf"{re.escape(delimiter)}|[\r\n\\]")
-    escaped = {"\r": "\\r", "\n": "\\n", "\\": "\\\\", delimiter: "".join("\\" + one for one in delimiter)}
+    escaped = {"\r": "\\r", "\n": "\\n", "\\": "\\\\", delimiter: "".join("\\" + sign for sign in delimiter)}
     return lambda text: special.sub(lambda found: escaped[found[0]], text)
 
 
@@ -360,7 +360,7 @@ class CsvDecoder:
                 CODEC,
                 0,
             )
-        op, table, schema, ts = (self._plain(one.text) for one in fields[:4])
+        op, table, schema, ts = (self._plain(field.text) for field in fields[:4])
         if op not in OPS or (table, schema) != self._names:
             raise DecodeError(f"a row {op!a:.20} of {schema!a:.80}.{table!a:.80} in a file of another table", CODEC, 0)
         commit_ts = commit_ts_of(ts)
@@ -370,7 +370,7 @@ class CsvDecoder:
         if mark not in MARKS:
             raise DecodeError(f"{mark!a:.60} does not tell whether the row is an update", CODEC, 0)
         values = tuple(
-            self._value(*one) for one in zip(self._table.columns, self._reads, fields[self.head :], strict=True)
+            self._value(*cell) for cell in zip(self._table.columns, self._reads, fields[self.head :], strict=True)
         )
         return CsvRow(op, commit_ts, MARKS[mark], values)
 

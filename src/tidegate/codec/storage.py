@@ -353,7 +353,7 @@ def table_of_file(file: SchemaFile, named: Collection[str] = ()) -> TableInfo:
             continue
         nullable = entry.get("ColumnNullable") != "false" and entry.get("ColumnIsPk") != "true"
         columns.append(ColumnInfo(number, name, _type(name, entry), nullable=nullable, default=_default(entry)))
-    primary = tuple(str(one["ColumnName"]) for one in file.columns or () if one.get("ColumnIsPk") == "true")
+    primary = tuple(str(column["ColumnName"]) for column in file.columns or () if column.get("ColumnIsPk") == "true")
     indexes = (IndexInfo(1, "PRIMARY", primary, unique=True, primary=True),) if primary else ()
     return TableInfo(TableName(file.schema, file.table), "", file.version, tuple(columns), indexes)
 

@@ -119,10 +119,10 @@ def explained(error: DecodeError, key: bytes | None, value: bytes | None, option
     """Return the error that a message met, with what would read it, if there is something to say.
 
     It loses its frames, which hold many times what a small message has."""
-    one: BaseException | None = error
-    while one is not None:
-        one.__traceback__ = None
-        one = one.__cause__ or one.__context__
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.__traceback__ = None
+        cause = cause.__cause__ or cause.__context__
     told = remedy(key, value, options)
     return DecodeError(f"{error.what} ({told})", error.codec, error.offset) if told else error
 

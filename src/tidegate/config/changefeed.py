@@ -136,7 +136,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             lines += ["tables: told as the source is read"]
         else:
             lines += [f"takes {len(self.taken)} tables: {', '.join(self.taken) or 'none'}"]
-        lines += [f"leaves out {one}" for one in self.left_out]
+        lines += [f"leaves out {table}" for table in self.left_out]
         return [*lines, "nothing was written"]
 
 

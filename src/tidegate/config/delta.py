@@ -27,7 +27,7 @@ REST_SCHEMES: Final = ("https", "http")
 ICEBERG: Final = "iceberg"
 _SECTION: Final = "sink.delta-config."
 _SCHEMES: Final = tuple(
-    f"{scheme}{store}" for scheme in (SCHEME, ICEBERG) for store in ("", *(f"+{one}" for one in ("file", *STORES)))
+    f"{scheme}{store}" for scheme in (SCHEME, ICEBERG) for store in ("", *(f"+{store}" for store in ("file", *STORES)))
 )
 
 

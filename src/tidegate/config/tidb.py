@@ -182,9 +182,9 @@ def _check(config: FeedConfig, sink: SinkEntry) -> KnownTables:
     while (stop := timeline.stop()) is not None:
         timeline.walk(stop)
     tables, snapshot = timeline.tables, timeline.snapshot
-    outside = sorted(str(name_of(one)) for one in snapshot.tables.values() if not tables.matches(*name_of(one)))
+    outside = sorted(str(name_of(table)) for table in snapshot.tables.values() if not tables.matches(*name_of(table)))
     left_out = (*tables.left_out(snapshot), *(LeftOut(name, FILTERED) for name in outside))
-    return KnownTables(tuple(sorted(str(name_of(one)) for one in tables.replicated(snapshot))), left_out)
+    return KnownTables(tuple(sorted(str(name_of(table)) for table in tables.replicated(snapshot))), left_out)
 
 
 SOURCE: Final = SourceEntry(

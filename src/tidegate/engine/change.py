@@ -220,7 +220,7 @@ def ordered_ddls(seen: Iterable[SourceDdl]) -> list[SourceDdl]:
     a commit_ts keep the order in which the lowest position of each arrived within one partition.
     """
     first: dict[tuple[int | None, str, str, str], SourceDdl] = {}
-    for source_ddl in sorted(seen, key=lambda one: one.position):
+    for source_ddl in sorted(seen, key=lambda source_ddl: source_ddl.position):
         ddl = source_ddl.ddl
         first.setdefault((ddl.commit_ts, ddl.schema, ddl.table, ddl.query), source_ddl)
-    return sorted(first.values(), key=lambda one: (one.ddl.commit_ts or 0, one.position))
+    return sorted(first.values(), key=lambda source_ddl: (source_ddl.ddl.commit_ts or 0, source_ddl.position))

@@ -463,7 +463,11 @@ class ColumnSelectors:
     def chosen(self, info: TableInfo) -> tuple[ColumnInfo, ...]:
         """Return the selected columns of a definition."""
         selector = self._selector(info.name)
-        return info.columns if selector is None else tuple(one for one in info.columns if selector.keeps(one.name))
+        return (
+            info.columns
+            if selector is None
+            else tuple(column for column in info.columns if selector.keeps(column.name))
+        )
 
     def stored(self, info: TableInfo) -> TableInfo:
         """Return the definition with the columns that a lake stores of a table; `info` itself for all of them. Raises

@@ -68,14 +68,16 @@ def slowest(positions: Positions) -> Slowest | None:
         for topic, partitions in positions.items()
         for partition, reached in partitions.items()
     ]
-    return min(every, key=lambda one: -1 if one.reached.resolved is None else one.reached.resolved, default=None)
+    return min(
+        every, key=lambda slowest: -1 if slowest.reached.resolved is None else slowest.reached.resolved, default=None
+    )
 
 
-def larger(one: int | None, other: int | None) -> int | None:
+def larger(left: int | None, other: int | None) -> int | None:
     """Return the larger of two timestamps, either of which may be missing."""
-    if one is None or other is None:
-        return other if one is None else one
-    return max(one, other)
+    if left is None or other is None:
+        return other if left is None else left
+    return max(left, other)
 
 
 Partition = TypeVar("Partition", bound=Hashable)
@@ -155,15 +157,15 @@ class WatermarkMerge(Generic[Partition]):
     def ahead(self, most: int) -> set[Partition]:
         """Partitions to pause: more than `most` of their events wait for another partition."""
         least = min(self._resolved.values(), default=-1)
-        return {one for one, count in self._counts.items() if count > most and self._resolved[one] > least}
+        return {key for key, count in self._counts.items() if count > most and self._resolved[key] > least}
 
     def take(self) -> list[RowChange | Ddl | Resolved]:
         """Return the events to release now, in order."""
         resolved = self.resolved
         if resolved is None:
             return []
-        passing = self._out(sorted(one for one in self._held if one.ts <= resolved))
-        self._held = [one for one in self._held if one.ts > resolved]
+        passing = self._out(sorted(event for event in self._held if event.ts <= resolved))
+        self._held = [event for event in self._held if event.ts > resolved]
         if resolved <= self._passed:
             return passing
         self._passed = resolved
@@ -176,6 +178,6 @@ class WatermarkMerge(Generic[Partition]):
         return self._out(sorted(held))
 
     def _out(self, held: list[_Held]) -> list[RowChange | Ddl | Resolved]:
-        for one in held:
-            self._counts[self._owners.pop(one.number)] -= 1
-        return [one.event for one in held]
+        for event in held:
+            self._counts[self._owners.pop(event.number)] -= 1
+        return [event.event for event in held]

@@ -198,7 +198,7 @@ class Meter:
     def read(self, reading: Reading, frontier: int | None) -> None:
         """Report the progress of the source."""
         self.landed = reading.path_counts
-        partitions = tuple(PartitionProgress(*one) for one in reading.partitions)
+        partitions = tuple(PartitionProgress(*fields) for fields in reading.partitions)
         self.send(
             lands=reading.lands,
             rows_landed=reading.rows,
@@ -216,19 +216,21 @@ class Meter:
         """Warn of partitions that are read to their end and have not resolved for long."""
         now_s = time.monotonic()
         silent = []
-        for one in partitions:
-            partition = one.topic, one.partition
-            if partition not in self.moved or self.moved[partition][0] != one.resolved_ts:
-                self.moved[partition] = one.resolved_ts, now_s
-            read = one.high is not None and one.offset >= one.high
-            if read and now_s - self.moved[partition][1] >= self.silent_after_s:
-                silent.append(one)
+        for partition in partitions:
+            key = partition.topic, partition.partition
+            if key not in self.moved or self.moved[key][0] != partition.resolved_ts:
+                self.moved[key] = partition.resolved_ts, now_s
+            read = partition.high is not None and partition.offset >= partition.high
+            if read and now_s - self.moved[key][1] >= self.silent_after_s:
+                silent.append(partition)
         if silent and len(silent) == len(partitions):
             self.warn(f"no partition has brought a resolved ts for {self.silent_after_s:.0f} s: does TiCDC run?")
             return
-        for one in silent:
-            since = "at all" if one.resolved_ts is None else f"since {to_datetime(one.resolved_ts):%Y-%m-%d %H:%M:%S}"
-            self.warn(f"topic {one.topic} partition {one.partition}: no resolved ts {since}; all tables wait for it")
+        for partition in silent:
+            ts = partition.resolved_ts
+            since = "at all" if ts is None else f"since {to_datetime(ts):%Y-%m-%d %H:%M:%S}"
+            name = f"topic {partition.topic} partition {partition.partition}"
+            self.warn(f"{name}: no resolved ts {since}; all tables wait for it")
 
     def working(self, planned: Round) -> None:
         """Report that a round with DDLs or rows is about to run."""
@@ -268,7 +270,7 @@ class Meter:
         now = tuple(dict.fromkeys(tables))
         if now == self.now.left_out:
             return
-        new = [str(one) for one in now if one not in self.now.left_out]
+        new = [str(table) for table in now if table not in self.now.left_out]
         self.send(left_out=now)
         if new:
             self.warn(f"left out: {'; '.join(new)}")
@@ -280,9 +282,9 @@ class Meter:
         if before == set(parked):
             return
         self.send(parked=parked)
-        for one in parked:
-            if one not in before:
-                self.warn(f"table {one.table} is parked, the others go on: {one.code}: {one.message}")
+        for table in parked:
+            if table not in before:
+                self.warn(f"table {table.table} is parked, the others go on: {table.code}: {table.message}")
 
     def _count_tables(self, planned: Round, results: Sequence[Result], ts: int) -> None:
         for result in results:

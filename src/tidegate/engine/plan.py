@@ -345,9 +345,12 @@ def _is_filled(column: ColumnInfo) -> bool:
 def _bounds(old: TableInfo | None, new: TableInfo) -> Iterator[str]:
     if new.partition is None or (old is not None and old.partition == new.partition):
         return
-    for one in new.partition.definitions:
-        if any(MOMENT.search(text) for text in (*one.less_than, *(value for row in one.in_values for value in row))):
-            yield f"partition {one.name}"
+    for definition in new.partition.definitions:
+        if any(
+            MOMENT.search(text)
+            for text in (*definition.less_than, *(value for row in definition.in_values for value in row))
+        ):
+            yield f"partition {definition.name}"
 
 
 def null_warnings(ddl: Ddl, position: EventPosition | None, found: Iterable[Effect]) -> Iterator[str]:
@@ -722,9 +725,9 @@ class _Plan:
         lost = self.state.lost
         try:
             self.state, effects = apply_ddl(self.state, ddl, seq)
-            for key, one in self.state.lost.items() if self.state.lost is not lost else ():
-                if key not in lost and self.landed.accept(*one.name):
-                    self.check_known(one.name)
+            for key, lost_table in self.state.lost.items() if self.state.lost is not lost else ():
+                if key not in lost and self.landed.accept(*lost_table.name):
+                    self.check_known(lost_table.name)
         except (SchemaError, InputError) as error:
             if self.is_foreign(ddl):
                 self.lose(ddl, error)
@@ -828,9 +831,9 @@ class _Plan:
     def root(self, incarnation: str) -> str:
         """Return the group of an incarnation: exchanges tie tables, truncates incarnations, in chains too."""
         neighbours: dict[str, set[str]] = {}
-        for one, other in self.links:
-            neighbours.setdefault(one, set()).add(other)
-            neighbours.setdefault(other, set()).add(one)
+        for name, other in self.links:
+            neighbours.setdefault(name, set()).add(other)
+            neighbours.setdefault(other, set()).add(name)
         group, frontier = {incarnation}, [incarnation]
         while frontier:
             adjacent = neighbours.get(frontier.pop(), set()) - group

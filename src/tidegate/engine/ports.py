@@ -97,7 +97,7 @@ def round_end(ranges: Iterable[RowRange], upto: int, limit: RoundLimit = ROUND) 
         rows += part.rows
         size_bytes += part.size_bytes
         if at and (rows > limit.rows or size_bytes > limit.size_bytes):
-            nearest = min(one.last_ts for one in ordered)
+            nearest = min(table.last_ts for table in ordered)
             return min(max(part.first_ts - 1, nearest), upto)
     return upto
 
@@ -179,13 +179,13 @@ def parked_after(
     """Return the parked tables after a round from `at`, whose schema has that digest. Tables that a unit ties together
     share the position of the first that stopped."""
     groups = list(before)
-    for one in refused:
-        tied = [group for group in groups if not one.incarnations.isdisjoint(group.incarnations)]
-        if one.error is not None:
-            tied.append(_parked(one.incarnations, one.error, at, schema, now_ms))
+    for result in refused:
+        tied = [group for group in groups if not result.incarnations.isdisjoint(group.incarnations)]
+        if result.error is not None:
+            tied.append(_parked(result.incarnations, result.error, at, schema, now_ms))
         if tied:
             first = min(tied, key=lambda group: group.at.ts)
-            everyone = one.incarnations.union(*(group.incarnations for group in tied))
+            everyone = result.incarnations.union(*(group.incarnations for group in tied))
             groups = [group for group in groups if group not in tied]
             groups.append(msgspec.structs.replace(first, incarnations=tuple(sorted(everyone))))
     return tuple(groups)

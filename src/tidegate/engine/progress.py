@@ -99,15 +99,15 @@ def slow_words(now: PathsSeen, before: PathsSeen = NO_PATHS) -> str:
         62% land/rows (shop.t17: 1 row in a chunk, a template is learned from 2), 30% encode/rows (…)
 
     The text is empty where the shares are too small to mention."""
-    earlier = {(one.path, one.reason): one.rows for one in before.slow}
+    earlier = {(slow.path, slow.reason): slow.rows for slow in before.slow}
     stages: dict[str, int] = {}
     for path, rows in now.paths.items():
         stages[_stage(path)] = stages.get(_stage(path), 0) + rows - before.paths.get(path, 0)
     slow: dict[str, tuple[int, int, str]] = {}
-    for one in now.slow:
-        rows = one.rows - earlier.get((one.path, one.reason), 0)
-        total, most, example = slow.get(one.path, (0, 0, ""))
-        slow[one.path] = (total + rows, *((rows, one.example) if rows > most else (most, example)))
+    for count in now.slow:
+        rows = count.rows - earlier.get((count.path, count.reason), 0)
+        total, most, example = slow.get(count.path, (0, 0, ""))
+        slow[count.path] = (total + rows, *((rows, count.example) if rows > most else (most, example)))
     shares = []
     for path, (rows, _, example) in slow.items():
         every = max(rows, stages.get(_stage(path), 0))
@@ -225,7 +225,7 @@ class Progress:
 
     def complete_ts(self) -> Callable[[str], int | None]:
         """Return up to which ts a table is complete, by its name: the checkpoint, but for those that are parked."""
-        parked = {one.table: one.commit_ts or None for one in self.parked}
+        parked = {table.table: table.commit_ts or None for table in self.parked}
         return lambda name: parked.get(name, self.checkpoint_ts)
 
     def at(self, now_ms: int) -> "Progress":
@@ -235,12 +235,12 @@ class Progress:
             return None if ts is None else now_ms - physical_ms(ts)
 
         complete = self.complete_ts()
-        tables = ((one.name, one.rows, one.applied_ts, lag(complete(one.name))) for one in self.tables)
+        tables = ((table.name, table.rows, table.applied_ts, lag(complete(table.name))) for table in self.tables)
         return replace(
             self,
             lag_ms=lag(self.checkpoint_ts),
-            partitions=tuple(replace(one, lag_ms=lag(one.resolved_ts)) for one in self.partitions),
-            tables=tuple(TableProgress(*one) for one in tables),
+            partitions=tuple(replace(partition, lag_ms=lag(partition.resolved_ts)) for partition in self.partitions),
+            tables=tuple(TableProgress(*table) for table in tables),
         )
 
 

@@ -55,27 +55,27 @@ class RetainedSnapshot:
 
 def forgettable(published: Iterable[RetainedSnapshot], now_ms: int, limits: Limits) -> list[int]:
     """Return the numbers of the snapshots to forget, ascending; never the newest."""
-    ordered = sorted(published, key=lambda one: one.number)
+    ordered = sorted(published, key=lambda snapshot: snapshot.number)
     kept: dict[tuple[int, int], int] = {}
     young: list[int] = []
-    for one in ordered[:-1]:
-        age = now_ms - one.published_ms
+    for snapshot in ordered[:-1]:
+        age = now_ms - snapshot.published_ms
         if age > limits.snapshot_ms:
             continue
         spacing = next((spacing for since, spacing in TIERS if age >= since), None)
         if spacing is None:
-            young.append(one.number)
+            young.append(snapshot.number)
         else:
-            kept[spacing, one.published_ms // spacing] = one.number
+            kept[spacing, snapshot.published_ms // spacing] = snapshot.number
     stay = {*young, *kept.values()}
-    return [one.number for one in ordered[:-1] if one.number not in stay]
+    return [snapshot.number for snapshot in ordered[:-1] if snapshot.number not in stay]
 
 
 def versions_kept(published: Iterable[RetainedSnapshot]) -> dict[str, set[int]]:
     """Return the versions of each table that snapshots name."""
     versions: dict[str, set[int]] = {}
-    for one in published:
-        for incarnation, version in one.versions.items():
+    for snapshot in published:
+        for incarnation, version in snapshot.versions.items():
             versions.setdefault(incarnation, set()).add(version)
     return versions
 

@@ -176,7 +176,9 @@ class Lake:
         stored, table = self.stored(name), self.definition(name)
         known = stored_columns(stored)
         row_filter = RowFilter.of(where or {}, known, table)
-        return stored_rows(stored, chosen(columns, [one.name for one in known], table), limit, row_filter=row_filter)
+        return stored_rows(
+            stored, chosen(columns, [column.name for column in known], table), limit, row_filter=row_filter
+        )
 
     def table(self, name: str, spark: Any = None) -> Any:
         """Return the rows of a table as a Spark DataFrame: of a small table the rows themselves, of a larger one
@@ -206,14 +208,14 @@ class Lake:
         """Return every snapshot up to this moment, oldest first; with `newest`, the last ones of those."""
         found: list[SnapshotChanges] = []
         before: dict[str, tuple[str, int]] = {}
-        for one in history(self.options, newest and newest + 1):
-            if self.ts is not None and one.checkpoint_ts > self.ts:
+        for version in history(self.options, newest and newest + 1):
+            if self.ts is not None and version.checkpoint_ts > self.ts:
                 break
-            now = {str(table.name): (incarnation, table.version) for incarnation, table in one.tables.items()}
+            now = {str(table.name): (incarnation, table.version) for incarnation, table in version.tables.items()}
             changed = tuple(sorted(name for name in now if now[name] != before.get(name)))
             gone = tuple(sorted(before.keys() - now.keys()))
-            published = to_datetime(one.published_ms << 18)
-            found.append(SnapshotChanges(one.number, one.checkpoint_ts, published, len(now), changed, gone))
+            published = to_datetime(version.published_ms << 18)
+            found.append(SnapshotChanges(version.number, version.checkpoint_ts, published, len(now), changed, gone))
             before = now
         return found[-newest:]
 
@@ -221,7 +223,7 @@ class Lake:
         """Return the snapshots of `history` that changed a table, and the newest: an idle lake publishes its checkpoint
         every few seconds."""
         found = self.history()
-        return [one for one in found if one.changed or one.gone or one is found[-1]]
+        return [snapshot for snapshot in found if snapshot.changed or snapshot.gone or snapshot is found[-1]]
 
     def live(self, *, refresh: bool = True, scratch: str | None = None) -> "Live":
         """Return all tables at the frontier: the newest snapshot and what has landed since. After `at(...)`: exactly at

@@ -37,4 +37,6 @@ class KnownTables(msgspec.Struct, frozen=True):
 
 def without_key(tables: Iterable[TableInfo | None]) -> tuple[LeftOut, ...]:
     """Return the tables without a key among some."""
-    return tuple(sorted((LeftOut(str(one.name), NO_KEY) for one in tables if one and not one.handle_key), key=str))
+    return tuple(
+        sorted((LeftOut(str(table.name), NO_KEY) for table in tables if table and not table.handle_key), key=str)
+    )

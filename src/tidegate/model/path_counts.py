@@ -121,4 +121,4 @@ class PathCounts:
             for (path, reason), rows in self.rows.items()
             if reason is not None
         ]
-        return tuple(sorted(slow, key=lambda one: (-one.rows, one.path, one.reason)))
+        return tuple(sorted(slow, key=lambda count: (-count.rows, count.path, count.reason)))

@@ -100,7 +100,7 @@ class TableSnapshot:
 
         The newest commit usually has them; for others, delta-rs reads the whole log again."""
         committed = [action["txn"] for action in actions(self.uri, self.version) if "txn" in action]
-        newest = {one["appId"]: one["version"] for one in committed}
+        newest = {transaction["appId"]: transaction["version"] for transaction in committed}
         return [newest[name] if name in newest else self.table.transaction_version(name) for name in app_ids]
 
     def files(self) -> tuple[DataFile, ...]:

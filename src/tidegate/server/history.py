@@ -222,8 +222,8 @@ class LandedHistory:
         within = [file for file, size in zip(newest, sizes, strict=True) if size <= TAIL_BYTES] or newest[:1]
         low = max(after, min((file.min_ts or 1 for file in within), default=1) - 1)
         whole = self.changelog.slice(low, MAX_TS)
-        groups = [one for one in whole.groups if not table or lowered(str(one.name)) == table_key(table)]
-        groups.sort(key=lambda one: -one.max_ts)
+        groups = [group for group in whole.groups if not table or lowered(str(group.name)) == table_key(table)]
+        groups.sort(key=lambda group: -group.max_ts)
         for index, rows in enumerate(accumulate(group.rows for group in groups)):
             if rows >= most:
                 low = max(low, min(group.min_ts for group in groups[: index + 1]) - 1)
@@ -296,8 +296,10 @@ class LogHistory:
             while at < high:
                 stop = min(timeline.stop() or high, high)
                 here = timeline.tables.replicated(timeline.snapshot)
-                versions = tuple(one for one in here if not table or lowered(str(name_of(one))) == table_key(table))
-                names = [name_of(one) for one in versions]
+                versions = tuple(
+                    version for version in here if not table or lowered(str(name_of(version))) == table_key(table)
+                )
+                names = [name_of(table) for table in versions]
                 yield from LogChanges(log, at, stop, versions, mount, self.config.events).in_order(names, at, stop)
                 if timeline.stop() == stop:
                     timeline.walk(stop)
@@ -344,18 +346,18 @@ class LogHistory:
 def _shown_table(table: TableInfo, as_of: int) -> ShownTable:
     columns = tuple(
         ShownColumn(
-            one.name,
-            render_type(one.type),
-            one.nullable,
-            None if one.default is None else _cell(one.default),
-            one.generated,
-            one.comment,
+            column.name,
+            render_type(column.type),
+            column.nullable,
+            None if column.default is None else _cell(column.default),
+            column.generated,
+            column.comment,
         )
-        for one in table.columns
+        for column in table.columns
     )
     indexes = tuple(
-        f"{'PRIMARY KEY' if one.primary else f'{UNIQUE[one.unique]} {one.name}'} ({', '.join(one.columns)})"
-        for one in table.indexes
+        f"{'PRIMARY KEY' if index.primary else f'{UNIQUE[index.unique]} {index.name}'} ({', '.join(index.columns)})"
+        for index in table.indexes
     )
     return ShownTable(
         table=str(table.name),

@@ -67,7 +67,9 @@ def _lag_s(ts: int, now_ms: int) -> float:
 def _slowest(view: FeedView, _: int) -> float | None:
     if view.progress is None or not view.progress.tables:
         return None
-    return physical_ms(min((view.checkpoint_ts, *(one.commit_ts for one in view.progress.parked if one.commit_ts))))
+    return physical_ms(
+        min((view.checkpoint_ts, *(table.commit_ts for table in view.progress.parked if table.commit_ts)))
+    )
 
 
 def _lagging(value: Value) -> Value:
@@ -184,7 +186,7 @@ class Metrics(Collector):
                 yield family
         yield from _labelled(views)
         computed = [(view.id, snapshot) for view in views if (snapshot := self._computed(view.id)) is not None]
-        yield from families([(dict(zip(F, _labels(each), strict=True)), one) for each, one in computed])
+        yield from families([(dict(zip(F, _labels(each), strict=True)), number) for each, number in computed])
 
 
 def _labelled(views: "list[FeedView]") -> Iterator[Metric]:
@@ -222,9 +224,9 @@ def _rows_by_path(progress: Progress | None) -> Iterator[tuple[str, str, int]]:
     if progress is None:
         return
     slow = Counter[str]()
-    for one in progress.slow_roads:
-        slow[one.path] += one.rows
-        yield one.path, one.reason, one.rows
+    for count in progress.slow_roads:
+        slow[count.path] += count.rows
+        yield count.path, count.reason, count.rows
     yield from ((path, "", rows - slow[path]) for path, rows in progress.roads.items() if rows > slow[path])
 
 

@@ -487,5 +487,5 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
 
 
 def _notes(tallies: Sequence[Tally], events: Sequence[CloudEvent]) -> dict[str, Any]:
-    waiting = [{"id": one.id, "ts": one.ts, "alert": one.table, "body": one.body.decode()} for one in events]
+    waiting = [{"id": event.id, "ts": event.ts, "alert": event.table, "body": event.body.decode()} for event in events]
     return {NUMBERS: {tally.rule.metric: tally.kept() for tally in tallies}, ALERTS: waiting}

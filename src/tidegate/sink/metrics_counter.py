@@ -137,7 +137,7 @@ def columns_of(
 ) -> tuple[dict[str, int], dict[Named, ColumnType]]:
     """Return the indexes of the columns that a rule names, and their types. SinkRefused for a missing column, or one
     whose members the messages do not have."""
-    at = {lowered(one.name): index for index, one in enumerate(batch.fields)}
+    at = {lowered(field.name): index for index, field in enumerate(batch.fields)}
     named = {lowered(column.name): column for column in table.columns}
     indexes: dict[str, int] = {}
     types: dict[Named, ColumnType] = {("event", name): kind for name, kind in EVENT_COLUMNS.items()}

@@ -99,7 +99,7 @@ class RowText:
 
         def value(values: Sequence[Value]) -> SqlValue:
             context.warnings.clear()
-            return run([read(one) for read, one in zip(readers, values, strict=True)], context)
+            return run([read(value) for read, value in zip(readers, values, strict=True)], context)
 
         return value
 

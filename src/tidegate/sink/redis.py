@@ -269,7 +269,7 @@ def _keys(templates: Iterable[_Fitting], table: TableInfo, typed: Batch) -> Iter
             texts = [
                 [str(getattr(table.name, name)).encode("utf-8", "surrogatepass")] * rows
                 if not own
-                else _values([image[at[lowered(one)]] for one in own])
+                else _values([image[at[lowered(name)]] for name in own])
                 for name, own in zip(template.names, columns, strict=True)
             ]
             befores = [text.encode() for text in template.befores]

@@ -370,8 +370,8 @@ def _rows(columns: Sequence[Sequence[Value]], indexes: Sequence[int]) -> Iterato
 def lookup_keys(table: TableInfo, prefix: bytes, row: Row) -> list[bytes]:
     """Return the keys of the look-ups of a stored row."""
     keys = (
-        one.key(prefix, [row[column.name] for name in one.columns if (column := table.column(name)) is not None])
-        for one in lookups_of(table)
+        lookup.key(prefix, [row[column.name] for name in lookup.columns if (column := table.column(name)) is not None])
+        for lookup in lookups_of(table)
     )
     return [key for key in keys if key is not None]
 
@@ -434,13 +434,15 @@ def _entries(
     contents = form.render(fields, columns)
     left = {row.key for row in rows} - set(keys)
     moved = [KeyEntry(key, version, content) for key, content in zip(keys, contents, strict=True)]
-    owners = removed | {one: key for key, row in zip(keys, changed, strict=True) for one in _lookups(options, new, row)}
+    owners = removed | {
+        entry: key for key, row in zip(keys, changed, strict=True) for entry in _lookups(options, new, row)
+    }
     lookups = [
-        KeyEntry(one, version, content_of(options.mode, owner) if owner else None, LOOKUP)
-        for one, owner in owners.items()
+        KeyEntry(entry, version, content_of(options.mode, owner) if owner else None, LOOKUP)
+        for entry, owner in owners.items()
     ]
     names = form.names([field.name for field in fields])
-    return names, [*moved, *(KeyEntry(one, version, None) for one in left)], lookups
+    return names, [*moved, *(KeyEntry(entry, version, None) for entry in left)], lookups
 
 
 def _lookups(options: RedisOptions, table: TableInfo, row: Row) -> list[bytes]:

@@ -232,7 +232,9 @@ class CacheTemplate:
                 named.append(())
                 continue
             columns = table.handle_key if name == KEY else (name,)
-            known = [column.name for one in columns if (column := table.column(one)) is not None and not column.virtual]
+            known = [
+                column.name for name in columns if (column := table.column(name)) is not None and not column.virtual
+            ]
             if not known or len(known) < len(columns):
                 return None
             named.append(tuple(known))

@@ -288,13 +288,13 @@ class RedisServers:
         """The first of the addresses that answers."""
         failed: list[Exception] = []
         for host, port in self.options.hosts:
-            one = redis.Redis(host=host, port=port, db=self.options.database, **self._settings)
+            client = redis.Redis(host=host, port=port, db=self.options.database, **self._settings)
             try:
-                one.ping()
+                client.ping()
             except (redis.RedisError, OSError) as error:
                 failed.append(error)
                 continue
-            return one
+            return client
         raise failed[0]
 
     def close(self) -> None:
@@ -304,7 +304,7 @@ class RedisServers:
 
     def call(self, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run scripts, those of one server in one packet; return their answers in the order of `calls`."""
-        return self._answers([one.keys[0] for one in calls], calls, self._send)
+        return self._answers([call.keys[0] for call in calls], calls, self._send)
 
     def read(self, keys: Sequence[bytes], ask: Callable[[Any, bytes], object]) -> list[Any]:
         """Return the answer of `ask` (a command on a pipeline) for each key."""
@@ -384,7 +384,7 @@ class RedisServers:
             unknown = any(isinstance(answer, redis.exceptions.NoScriptError) for answer in answers)
             if not unknown:
                 break
-            for script in {one.script for one in calls}:
+            for script in {call.script for call in calls}:
                 client.script_load(script)
         failed = next((answer for answer in answers if isinstance(answer, Exception)), None)
         if failed is not None:

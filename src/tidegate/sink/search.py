@@ -310,16 +310,16 @@ def _documents(table: TableInfo, batch: Batch) -> list[RowDocument]:
     names = [field_name(field.name) for field in typed.fields]
     objects = json_objects(names, typed.fields, last.columns)
     sources = [None if row is None else objects[row] for row in last.rows]
-    return [RowDocument(*one) for one in zip(last.keys, last.commit_ts.to_pylist(), sources, strict=True)]
+    return [RowDocument(*fields) for fields in zip(last.keys, last.commit_ts.to_pylist(), sources, strict=True)]
 
 
 def _newer(documents: Sequence[RowDocument], written: _Newest) -> Iterator[RowDocument]:
     """The documents that are newer than what was written under their ids; they are noted there."""
-    for one in documents:
-        at = one.commit_ts, one.source is not None
-        if at >= written.get(one.id, at):
-            written[one.id] = at
-            yield one
+    for document in documents:
+        at = document.commit_ts, document.source is not None
+        if at >= written.get(document.id, at):
+            written[document.id] = at
+            yield document
 
 
 def fill_index(job: FillJob, share: int) -> Written:

@@ -139,7 +139,7 @@ class EmbeddedStore:
         for start in range(0, len(hits), PAGE):
             with _errors(self.directory):
                 documents = [searcher.doc(address) for _, address in hits[start : start + PAGE]]
-                page = [(str(one.get_first(_ID)), bytes(one.get_first(_SOURCE))) for one in documents]
+                page = [(str(document.get_first(_ID)), bytes(document.get_first(_SOURCE))) for document in documents]
             yield page
 
     def search(self, alias: str, words: str, limit: int) -> tuple[int, list[Found]]:
@@ -160,7 +160,8 @@ class EmbeddedStore:
         result = searcher.search(query, limit)
         scored = [(score, searcher.doc(address)) for score, address in result.hits]
         return int(result.count), [
-            Found(str(one.get_first(_ID)), float(score), bytes(one.get_first(_SOURCE))) for score, one in scored
+            Found(str(document.get_first(_ID)), float(score), bytes(document.get_first(_SOURCE)))
+            for score, document in scored
         ]
 
     def aliases(self) -> list[str]:
@@ -197,7 +198,9 @@ class EmbeddedStore:
     def _follow(self, published: PublishedIndexes) -> None:
         """Let links point at what is published, and remove indexes of this writer or earlier ones that are not."""
         root = Path(self.directory)
-        indexes = {alias_of(one.name, self.prefix): one.index for one in published.indexes}
+        indexes = {
+            alias_of(published_index.name, self.prefix): published_index.index for published_index in published.indexes
+        }
         for alias, index in indexes.items():
             link, target = root / alias, Path(OWN, self.feed, index)
             if not link.is_symlink() or link.readlink() != target:

@@ -151,11 +151,11 @@ class BulkWriter:
         self._bytes = calls.options.bulk_bytes
 
     def write(self, documents: Sequence[RowDocument]) -> int:
-        waiting = deque((one, _lines(one)) for one in documents)
+        waiting = deque((document, _lines(document)) for document in documents)
         sent, tries, pause_s = 0, 0, PAUSE_S
         while waiting:
             part = self._next(waiting)
-            again, why = self._send([one for one, _ in part], b"".join(lines for _, lines in part))
+            again, why = self._send([document for document, _ in part], b"".join(lines for _, lines in part))
             sent += sum(len(lines) for _, lines in part)
             if not again:
                 self.rows = min(self.rows + self.rows // 8 + 1, self._calls.options.bulk_rows)
@@ -431,8 +431,8 @@ class ServerStore:
         answer = self._calls.ask("GET", path_of(self._marker, "_alias"))
         have = {} if answer.status == 404 else self._calls.done(answer, "its aliases").json()
         names = {
-            one.index: {self._marker, write_alias(one.index, published.epoch), alias_of(one.name, self.prefix)}
-            for one in published.indexes
+            index.index: {self._marker, write_alias(index.index, published.epoch), alias_of(index.name, self.prefix)}
+            for index in published.indexes
         }
         if missing := sorted(names.keys() - have.keys()):
             raise SinkRefused(
@@ -440,8 +440,8 @@ class ServerStore:
                 f"{PROGRESS}/_doc/{self.feed}, and let the changefeed begin with all rows"
             )
         there = {alias for index in have.values() for alias in index["aliases"]}
-        for one in published.indexes:
-            if (alias := alias_of(one.name, self.prefix)) not in there:
+        for published_index in published.indexes:
+            if (alias := alias_of(published_index.name, self.prefix)) not in there:
                 self._check_alias(alias)
         actions: list[dict[str, dict[str, str]]] = []
         for index, its in have.items():

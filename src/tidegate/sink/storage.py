@@ -235,7 +235,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         failpoint("storage/saved")
         self._publish(saved)
         for key, directory in self._written.items():
-            mine = {one: number for one, number in numbers.items() if one.startswith(f"{directory.version}/")}
+            mine = {path: number for path, number in numbers.items() if path.startswith(f"{directory.version}/")}
             self._directories[key] = _TableDirectory(
                 directory.table, directory.version, directory.date, {**directory.numbers, **mine}
             )

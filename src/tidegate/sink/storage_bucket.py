@@ -110,7 +110,7 @@ class Bucket:
         """Return the names of the files directly in a directory that sort after `after`."""
         offset = f"{directory}/{after}" if after else None
         with storing(self.shown):
-            found = [one["path"] for one in listed(self.uri, directory, offset=offset)]
+            found = [entry["path"] for entry in listed(self.uri, directory, offset=offset)]
         names = (path.removeprefix(f"{directory}/") for path in found)
         return sorted(name for name in names if "/" not in name)
 
@@ -124,7 +124,7 @@ class Bucket:
         """Return the paths of all files, some at a time."""
         with storing(self.shown):
             for page in obstore.list(store(self.uri)):
-                yield [one["path"] for one in page]
+                yield [entry["path"] for entry in page]
 
     def delete(self, paths: Sequence[str]) -> None:
         """Delete files; one that is gone already is as good."""
@@ -171,7 +171,7 @@ class CronLine:
         """Return the first scheduled time after `moment`."""
         midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
         days = (midnight + timedelta(days=number) for number in range(_DAYS_MAX + 1))
-        return next(one for day in days if self._has(day) for one in self._times(day) if one > moment)
+        return next(time for day in days if self._has(day) for time in self._times(day) if time > moment)
 
     def _has(self, day: datetime) -> bool:
         both = day.day in self.days, day.isoweekday() % 7 in self.weekdays

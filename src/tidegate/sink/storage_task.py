@@ -260,7 +260,7 @@ class _TableLines:
     def _typed(self, batch: Batch) -> Batch:
         """The rows with typed columns in the order of the table; messages may have them in another, such as by name."""
         typed = typed_batch(batch)
-        names = [lowered(one.name) for one in typed.fields]
+        names = [lowered(field.name) for field in typed.fields]
         if names == self._columns:
             return typed
         if sorted(names) != sorted(self._columns):

@@ -286,7 +286,7 @@ class WebhookSink(CheckpointSink[Posted]):
         lanes = self._options.concurrency // side_by_side
         groups = [steps[number::side_by_side] for number in range(side_by_side)] if steps else []
         done = list(chain(*tasks.run(partial(_post, self._options, changes, lanes), groups)))
-        if dead := sum(one.dead for one in done):
+        if dead := sum(counts.dead for counts in done):
             LOGGER.warning("%d events were refused; they are kept in %s", dead, self._options.dead_letters)
         return done
 

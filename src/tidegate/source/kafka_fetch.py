@@ -74,8 +74,10 @@ def messages_at(
     for run in runs:
         with suppress(HistoryLost):
             for chunk in fetch_range(source, run[0], run[-1].offset + 1):
-                read = ((_at(run[0], one.offset), one) for one in chunk)
-                messages |= {position: (one.key, one.value) for position, one in read if position in positions}
+                read = ((_at(run[0], message.offset), message) for message in chunk)
+                messages |= {
+                    position: (message.key, message.value) for position, message in read if position in positions
+                }
     return messages
 
 
@@ -91,7 +93,7 @@ def _chunks(client: Any, source: KafkaTopics, start: EventPosition, end: int) ->
     deadline = time.monotonic() + source.timeout_s
     while at < end:
         got = client.consume(min(size, end - at), POLL_S)
-        sent = [one for one in got if one.error() is None] if any(map(_ERROR, got)) else got
+        sent = [message for message in got if message.error() is None] if any(map(_ERROR, got)) else got
         chunk = TopicMessages(list(map(_OFFSET, sent)), list(map(_KEY, sent)), list(map(_VALUE, sent)))
         if chunk:
             at = chunk.offsets[-1] + 1
@@ -212,17 +214,17 @@ class Gathered:
 
     def _sorted(self, got: list[Any]) -> list[Took]:
         messages = []
-        for one in got:
-            partition, error = (one.topic(), one.partition()), one.error()
+        for message in got:
+            partition, error = (message.topic(), message.partition()), message.error()
             if error is None:
-                if self._idle_s is None and one.offset() >= self._ends[partition]:
+                if self._idle_s is None and message.offset() >= self._ends[partition]:
                     self.positions[partition] = self._ends[partition]
                     continue
-                messages.append(Took(partition, TopicMessage(one.offset(), one.key(), one.value())))
-                self.positions[partition] = one.offset() + 1
+                messages.append(Took(partition, TopicMessage(message.offset(), message.key(), message.value())))
+                self.positions[partition] = message.offset() + 1
                 self._at_end.discard(partition)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  its public name
-                self.positions[partition] = max(self.positions[partition], one.offset())
+                self.positions[partition] = max(self.positions[partition], message.offset())
                 self._at_end.add(partition)
             elif error.code() in LOST:
                 raise history_lost(self._source, EventPosition(*partition, self.positions[partition]))

@@ -93,7 +93,7 @@ def check_same(state: State, found: Mapping[str, Described]) -> None:
 def made_again(topic: str, known: str, topic_id: str, state: State) -> MadeAnew:
     """Return the error for a topic whose id has changed."""
     reached = state.positions.get(topic, {})
-    parts = [f"partition {number} up to offset {one.offset}" for number, one in sorted(reached.items())]
+    parts = [f"partition {number} up to offset {position.offset}" for number, position in sorted(reached.items())]
     more = f" and {len(parts) - 8} more partitions" if parts[8:] else ""
     read = f", {', '.join(parts[:8])}{more}" if parts else ""
     since = f"ts {state.frontier}" if state.frontier else "the begin"
@@ -110,7 +110,9 @@ def made_again(topic: str, known: str, topic_id: str, state: State) -> MadeAnew:
 
 
 def _offsets_of(positions: Positions) -> dict[tuple[str, int], int]:
-    return {(topic, number): one.offset for topic, numbers in positions.items() for number, one in numbers.items()}
+    return {
+        (topic, number): reached.offset for topic, numbers in positions.items() for number, reached in numbers.items()
+    }
 
 
 BATCH_S: Final = 4.0
@@ -387,8 +389,8 @@ class Landing(BatchLoop):
         known |= {
             (topic, number)
             for topic, numbers in self._state.positions.items()
-            for number, one in numbers.items()
-            if one.resolved is not None
+            for number, reached in numbers.items()
+            if reached.resolved is not None
         }
         late = [
             report
@@ -413,7 +415,7 @@ class Landing(BatchLoop):
 def begins_late(late: Sequence[TaskReport], changelog: str, needed_ts: int) -> MadeAnew:
     """Return the error for partitions that begin above `needed_ts`, the sink's checkpoint."""
     first = late[0]
-    start = ",".join(f"{one.topic}/{one.partition}:{one.start}" for one in late)
+    start = ",".join(f"{report.topic}/{report.partition}:{report.start}" for report in late)
     return MadeAnew(
         f"the target stands at ts {needed_ts}, and the changelog {changelog} that led there is gone: topic "
         f"{first.topic} partition {first.partition} was read anew from offset {first.start}, and has all changes above "

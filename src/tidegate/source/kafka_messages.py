@@ -256,7 +256,7 @@ class CutRows:
 
         Rows of the chunk are requested in order; rows that were not requested are skipped."""
         if id(row) in self._known:
-            return next(found for one, found in self._ahead if one is row)
+            return next(found for known_row, found in self._ahead if known_row is row)
         reader = _reader(options)
         return next(reader.whole([row])) if reader.makes_whole(row) else None
 
@@ -369,7 +369,7 @@ def land_messages(
     encoder = encoder or Encoder()
     chunk = TopicMessages.of(messages)
     batches, rest, judged = _decoded(chunk, plan)
-    events = [event for _, one in rest if one is not None and one.error is None for event in one.events]
+    events = [event for _, message in rest if message is not None and message.error is None for event in message.events]
     cut = CutRows(events, plan.options, plan.accept)
     columns: dict[TableName, RowColumns] = {}
     stop, whole_bytes = len(chunk), 0
@@ -453,11 +453,11 @@ def _decoded(
     if aside:
         numbers = pa.array(usual, pa.int32())
         batches = [replace(batch, message=numbers.take(batch.message)) for batch in batches]
-    rest: list[tuple[int, PlainMessage | None]] = [(usual[one.message], one) for one in decoded.rest]
+    rest: list[tuple[int, PlainMessage | None]] = [(usual[message.message], message) for message in decoded.rest]
     judged = _judged(batches, plan) or nothing
     alone = aside.union(judged.to_pylist())
-    rest = [one for one in rest if one[0] not in alone]
-    rest = sorted([*rest, *((index, None) for index in alone)], key=lambda one: one[0])
+    rest = [pair for pair in rest if pair[0] not in alone]
+    rest = sorted([*rest, *((index, None) for index in alone)], key=lambda pair: pair[0])
     return batches, rest, judged
 
 
@@ -466,8 +466,8 @@ def _judged(batches: Sequence[Batch], plan: LandPlan) -> "pa.Array | None":
     judged = [batch.message.filter(pc.less(batch.commit_ts, 1)) for batch in batches]
     if plan.judge is not None:
         judged += [batch.message for batch in batches if plan.judge.judges(batch.schema, batch.table)]
-    judged = [one for one in judged if len(one)]
-    return pc.unique(pa.concat_arrays([one.cast(pa.int32()) for one in judged])) if judged else None
+    judged = [rows for rows in judged if len(rows)]
+    return pc.unique(pa.concat_arrays([rows.cast(pa.int32()) for rows in judged])) if judged else None
 
 
 def _aside(chunk: TopicMessages, plan: LandPlan) -> set[int]:

@@ -63,7 +63,7 @@ def listed(changelog: Changelog, checkpoint_ts: int) -> list[tuple[DeadLetter, S
     """Return every message that waits for a decision, and those that were skipped, without messages that were refused
     once and applied since."""
     halted = (
-        (kept or DeadLetter(one.position, one.code, one.reason, 0, None, None)) for one, kept in changelog.halted()
+        (kept or DeadLetter(halt.position, halt.code, halt.reason, 0, None, None)) for halt, kept in changelog.halted()
     )
     letters: list[tuple[DeadLetter, State]] = [(letter, "halted") for letter in halted]
     letters += [(letter, "refused") for letter in changelog.refused() if (letter.commit_ts or 0) > checkpoint_ts]
@@ -141,7 +141,10 @@ def base64_text(body: bytes | None) -> str | None:
 def _refuse_late(landed: LandedMessages, position: EventPosition, checkpoint_ts: int) -> int | None:
     """The first commit_ts of the landed changes. Raises UnsupportedError when it is not above the checkpoint."""
     firsts = [(int(min(table.column("commit_ts").to_pylist())), str(name)) for name, table in landed.tables.items()]
-    firsts += [(one.ddl.commit_ts or 0, f"DDL of {one.ddl.schema}.{one.ddl.table}") for one in landed.ddls]
+    firsts += [
+        (source_ddl.ddl.commit_ts or 0, f"DDL of {source_ddl.ddl.schema}.{source_ddl.ddl.table}")
+        for source_ddl in landed.ddls
+    ]
     if not firsts:
         return None
     ts, what = min(firsts)

@@ -173,7 +173,9 @@ def rows_query(definition: Definition, names: Sequence[str], keys: Sequence[Key]
             f"{definition.name} has no column {unknown[0]!r} in the upstream at ts {definition.ts}, though it belongs "
             "to the handle key of its messages: is this the database that the changefeed reads?"
         )
-    chosen = ", ".join(_READ_AS.get(one.type.code, "{}").format(_doubled(one.name)) for one in columns.values())
+    chosen = ", ".join(
+        _READ_AS.get(column.type.code, "{}").format(_doubled(column.name)) for column in columns.values()
+    )
     quoted = [_doubled(name) for name in names]
     table = f"{_doubled(definition.name.schema)}.{_doubled(definition.name.table)}"
     values = tuple(_parameter(columns[name], value) for key in keys for name, value in zip(names, key, strict=True))
@@ -290,11 +292,11 @@ class UpstreamRows:
         self._asked(self._snapshot, (ts - 1,))
         ((_, text, *_),) = self._asked(sent.DEFINITION.format(table=quote_names(*name)))
         definition = defined(name, text.decode("utf-8", "surrogateescape"), ts - 1)
-        before = self._images(definition, [(one.names, one.before) for one in needs if one.before is not None])
+        before = self._images(definition, [(need.names, need.before) for need in needs if need.before is not None])
         self._asked(self._snapshot, (ts,))
-        after = self._images(definition, [(one.names, one.after) for one in needs if one.after is not None])
+        after = self._images(definition, [(need.names, need.after) for need in needs if need.after is not None])
         images = {"before": (before, ts - 1), "after": (after, ts)}
-        return [_whole(row, definition, one, images) for row, one in zip(rows, needs, strict=True)]
+        return [_whole(row, definition, need, images) for row, need in zip(rows, needs, strict=True)]
 
     def _images(self, definition: Definition, every: Sequence[tuple[tuple[str, ...], Key]]) -> dict[Key, Values]:
         images: dict[Key, Values] = {}
@@ -368,15 +370,15 @@ class UpstreamRows:
 
 
 def _whole(
-    row: RowChange, definition: Definition, one: Needed, images: Mapping[str, tuple[Mapping[Key, Values], int]]
+    row: RowChange, definition: Definition, need: Needed, images: Mapping[str, tuple[Mapping[Key, Values], int]]
 ) -> RowChange | TidegateError:
     images_of_row: dict[str, Values] = {}
-    for image, key in (("before", one.before), ("after", one.after)):
+    for image, key in (("before", need.before), ("after", need.after)):
         if key is None:
             continue
         rows, ts = images[image]
         if key not in rows:
-            shown = ", ".join(f"{name}={value!r:.60}" for name, value in zip(one.names, key, strict=True))
+            shown = ", ".join(f"{name}={value!r:.60}" for name, value in zip(need.names, key, strict=True))
             return UpstreamRowMissing(
                 f"{definition.name} at ts {row.commit_ts}: the upstream has no row ({shown[:_MAX_KEY_SHOWN]}) at "
                 f"snapshot {ts}; is it the database that the changefeed reads? Replay the message with the whole row "

@@ -215,7 +215,7 @@ class StorageLanding(BatchLoop):
             skip_dead=self.skips_dead,
         )
         share = self._shared(batch)
-        read = [one for some in self._tasks.run(partial(read_runs, plan), share) for one in some] if share else []
+        read = [run for some in self._tasks.run(partial(read_runs, plan), share) for run in some] if share else []
         if not self._late:
             self._land(batch, read)
 
@@ -250,25 +250,25 @@ class StorageLanding(BatchLoop):
     def _look(self) -> None:
         listing = Listing.of(self._root.files(), self._options.extension)
         with ThreadPoolExecutor(SIDE_BY_SIDE, "storage") as pool:
-            new = [one for one in listing.schemas if self._schemas.get(one.path, ("",))[0] != one.version]
-            for one, body in zip(new, pool.map(self._root.read, [one.path for one in new]), strict=True):
+            new = [file for file in listing.schemas if self._schemas.get(file.path, ("",))[0] != file.version]
+            for file, body in zip(new, pool.map(self._root.read, [file.path for file in new]), strict=True):
                 if body is not None:
-                    self._schemas[one.path] = one.version, self._schema(one, body)
-            moved = [(s, one) for s, one in listing.indexes.items() if self._indexed.get(s, ("",))[0] != one.version]
-            for (stream, one), body in zip(
-                moved, pool.map(self._root.read, [one.path for _, one in moved]), strict=True
+                    self._schemas[file.path] = file.version, self._schema(file, body)
+            moved = [(s, file) for s, file in listing.indexes.items() if self._indexed.get(s, ("",))[0] != file.version]
+            for (stream, file), body in zip(
+                moved, pool.map(self._root.read, [file.path for _, file in moved]), strict=True
             ):
                 number = 0 if body is None else parse_index(body)
-                self._indexed[stream] = one.version, max(number, self._indexed.get(stream, ("", 0))[1])
+                self._indexed[stream] = file.version, max(number, self._indexed.get(stream, ("", 0))[1])
         if new:
             self._definitions = self._definitions.after(
-                {one.path: self._schemas[one.path][1] for one in new if one.path in self._schemas}
+                {file.path: self._schemas[file.path][1] for file in new if file.path in self._schemas}
             )
         self._listing = listing
 
     def _warn(self, read: Sequence[RunRead]) -> None:
         """Warn, once per stream, of rows in files that no index names."""
-        for stream in sorted({one.stream for one in read if one.is_loose and one.tables} - self._warned):
+        for stream in sorted({run.stream for run in read if run.is_loose and run.tables} - self._warned):
             LOGGER.warning(
                 "%s/%s has rows up to the checkpoint in files that no index names; they are read. Whoever writes it "
                 "failed to write the index",
@@ -286,7 +286,7 @@ class StorageLanding(BatchLoop):
         """All files that are due. If there are many, complete files, named by an index, of some streams: these
         positions advance, so that a landing that is killed does not read the files again."""
         jobs: dict[str, list[FileJob]] = {}
-        for stream, top in sorted(self._tops().items(), key=lambda one: (self._version(one[0]), one[0])):
+        for stream, top in sorted(self._tops().items(), key=lambda top_of: (self._version(top_of[0]), top_of[0])):
             files, marks = self._listing.data[stream], self._marks.setdefault(stream, {})
             stream_jobs = due(files, top, self._state.positions.get(stream, {}), marks, upto)
             if stream_jobs:
@@ -335,21 +335,21 @@ class StorageLanding(BatchLoop):
         return layout
 
     def _land(self, batch: _Batch, read: Sequence[RunRead]) -> None:
-        halts = [one.halt for one in read if one.halt is not None]
+        halts = [run.halt for run in read if run.halt is not None]
         if halts:
             reports = [
-                TaskReport(topic=one.stream, start=at, position=at, halt=one.halt, files=one.files)
-                for one in read
-                if one.halt is not None
-                for at in [self._stands(one.stream)]
+                TaskReport(topic=run.stream, start=at, position=at, halt=run.halt, files=run.files)
+                for run in read
+                if run.halt is not None
+                for at in [self._stands(run.stream)]
             ]
             self._state = commit_batch(self.changelog, self._state, reports)
             raise halted(halts, self._lake, self._root, self._state.frontier or 0)
         taken = self._taken(read) if batch.early else list(read)
         self._warn(taken)
-        for one in taken:
-            marks = self._marks.setdefault(one.stream, {})
-            marks |= {file.number: Mark(file.version, file.waits, file.is_cut) for file in one.read}
+        for run in taken:
+            marks = self._marks.setdefault(run.stream, {})
+            marks |= {file.number: Mark(file.version, file.waits, file.is_cut) for file in run.read}
         moves = self._moves(taken)
         low = batch.upto + 1 if batch.early else self._state.frontier or 0
         new = [ddl for ddl in self._definitions.ddls if low <= (ddl.commit_ts or 0) <= batch.upto]
@@ -365,12 +365,12 @@ class StorageLanding(BatchLoop):
         if not batch.early:
             self._landed_ddls = {ddl for ddl in {*self._landed_ddls, *ddls} if ddl.commit_ts == batch.upto}
         path_counts = PathCounts()
-        path_counts.add(LEFT_OUT, sum(one.filtered for one in taken))
-        self._landed(state, {}, (path_counts, *(one.path_counts for one in taken)))
+        path_counts.add(LEFT_OUT, sum(run.filtered for run in taken))
+        self._landed(state, {}, (path_counts, *(run.path_counts for run in taken)))
         self._left = sum(
             number >= self._stands(stream) for stream in self._tops() for number in self._listing.data[stream]
         )
-        self._forget({one.stream for one in taken})
+        self._forget({run.stream for run in taken})
         LOGGER.debug("%s batch %d: %d rows, frontier %s", self._feed, state.batch, state.rows, state.frontier)
 
     def _counted(self, moves: list[TaskReport], read: TaskReport, batch: _Batch) -> list[TaskReport]:
@@ -391,11 +391,11 @@ class StorageLanding(BatchLoop):
         """The runs of an early batch to commit: for each stream none after one that stopped early."""
         taken: list[RunRead] = []
         stopped: set[str] = set()
-        for one in sorted(read, key=lambda run: run.read[0].number if run.read else 0):
-            if one.stream not in stopped:
-                taken.append(one)
-            if not one.read or one.read[-1].waits is not None:
-                stopped.add(one.stream)
+        for run_read in sorted(read, key=lambda run: run.read[0].number if run.read else 0):
+            if run_read.stream not in stopped:
+                taken.append(run_read)
+            if not run_read.read or run_read.read[-1].waits is not None:
+                stopped.add(run_read.stream)
         return taken
 
     def _forget(self, streams: Collection[str]) -> None:
@@ -412,7 +412,7 @@ class StorageLanding(BatchLoop):
         tops = self._tops()
         return [
             TaskReport(topic=stream, partition=number, start=begin, position=end)
-            for stream in sorted({one.stream for one in read})
+            for stream in sorted({run.stream for run in read})
             for number, begin, end in advanced(
                 self._listing.data[stream],
                 tops[stream],
@@ -429,12 +429,12 @@ class StorageLanding(BatchLoop):
         return TaskReport(
             start=0,
             position=0,
-            messages=sum(one.messages for one in read) + len(ddls),
-            filtered=sum(one.filtered for one in read),
+            messages=sum(run.messages for run in read) + len(ddls),
+            filtered=sum(run.filtered for run in read),
             ddls=len(ddls),
-            dead=sum(one.dead for one in read),
-            tables=tuple(table for one in read for table in one.tables),
-            files=(*(file for one in read for file in one.files), *controls.close()),
+            dead=sum(run.dead for run in read),
+            tables=tuple(table for run in read for table in run.tables),
+            files=(*(file for run in read for file in run.files), *controls.close()),
         )
 
     def _line(self, at: EventPosition) -> bytes | None:
@@ -447,7 +447,7 @@ class StorageLanding(BatchLoop):
         if isinstance(dialect, CanalDialect):
             lines = body.split(dialect.terminator.encode())
             return lines[record - 1] if record <= len(lines) else None
-        return next((one.raw for one in records(body, dialect.options) if one.number == record), None)
+        return next((line.raw for line in records(body, dialect.options) if line.number == record), None)
 
 
 def halted(halts: Sequence[Halt], lake: str, files: FileRoot, frontier: int) -> TidegateError:

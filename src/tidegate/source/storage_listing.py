@@ -157,10 +157,10 @@ class FileRoot:
                             self._check(str(Path(entry.path).relative_to(self.uri)))
                         elif entry.is_dir(follow_symlinks=False):
                             folders.append(entry.path)
-            for one in listed(self.uri):
-                changed_s = one["last_modified"].timestamp()
-                version = str(one["e_tag"] or f"{changed_s}-{one['size']}")
-                yield ListedFile(one["path"], one["size"], version, round(changed_s * 1_000_000))
+            for listed_entry in listed(self.uri):
+                changed_s = listed_entry["last_modified"].timestamp()
+                version = str(listed_entry["e_tag"] or f"{changed_s}-{listed_entry['size']}")
+                yield ListedFile(listed_entry["path"], listed_entry["size"], version, round(changed_s * 1_000_000))
 
     def _check(self, path: str) -> None:
         """Raise ConfigError for a link that leads out of the directory, or to a directory."""
@@ -237,9 +237,9 @@ class FileDefinitions:
         for version in sorted(by_version):
             some = by_version[version]
             texts = [
-                Ddl(schema=one.schema, table=one.table, query=one.query, commit_ts=version, type=one.action or None)
-                for _, one in some
-                if one.query
+                Ddl(schema=file.schema, table=file.table, query=file.query, commit_ts=version, type=file.action or None)
+                for _, file in some
+                if file.query
             ]
             ddls = in_order([*self._lost(texts, dict(some)), *texts])
             for ddl in ddls:
@@ -250,8 +250,8 @@ class FileDefinitions:
                         "the columns after the DDL %r are known from schema files alone: %s", ddl.query[:200], error
                     )
             self.ddls += ddls
-            self._name(ddls, [one for _, one in some])
-            for path, file in sorted(some, key=lambda one: one[1].action not in _LEAVES):
+            self._name(ddls, [file for _, file in some])
+            for path, file in sorted(some, key=lambda file: file[1].action not in _LEAVES):
                 schema_path = parse_schema_path(path)
                 if file.table and file.columns is not None and schema_path is not None:
                     self.directories.add(schema_path[0])
@@ -267,8 +267,10 @@ class FileDefinitions:
             if step.old.key in self._live or step.old.key in made:
                 continue
             path, file = next((path, file) for path, file in files.items() if file.query == ddl.query)
-            alike = {key: one for key, one in self._live.items() if one.columns == file.columns and key not in freed}
-            renamed = [one for key, one in alike.items() if key in made]
+            alike = {
+                key: other for key, other in self._live.items() if other.columns == file.columns and key not in freed
+            }
+            renamed = [file for key, file in alike.items() if key in made]
             if len(renamed) == 1:
                 old = TableName(renamed[0].schema, renamed[0].table)
                 freed.add(old.key)
@@ -276,7 +278,7 @@ class FileDefinitions:
                     ddl, query=f"RENAME TABLE {quote_names(*old)} TO {quote_names(*step.old)};"
                 )
             elif alike:
-                names = ", ".join(sorted(str(TableName(one.schema, one.table)) for one in renamed or alike.values()))
+                names = ", ".join(sorted(str(TableName(file.schema, file.table)) for file in renamed or alike.values()))
                 error = SchemaError(
                     f"{path}: of a RENAME of several tables it tells {ddl.query!r}, and no file tells which table "
                     f"became {step.old}, since TiCDC writes steps that end under one name over each other. Of those "
@@ -292,7 +294,7 @@ class FileDefinitions:
             for step in _renames(ddl):
                 self._live.pop(step.old.key, None)
             if ddl.type == ActionType.DROP_SCHEMA:
-                self._live = {key: one for key, one in self._live.items() if key[0] != lowered(ddl.schema)}
+                self._live = {key: file for key, file in self._live.items() if key[0] != lowered(ddl.schema)}
         for file in files:
             key = TableName(file.schema, file.table).key
             if file.action in _DROPS:
@@ -321,7 +323,9 @@ def in_order(ddls: list[Ddl]) -> list[Ddl]:
     while waiting:
         taken = {step.old for step in waiting}
         between = {step.new for step in waiting if step.new != step.label}
-        free = (one for one in waiting if one.old not in between and (one.new != one.label or one.new not in taken))
+        free = (
+            step for step in waiting if step.old not in between and (step.new != step.label or step.new not in taken)
+        )
         chosen = next(free, waiting[0])
         waiting.remove(chosen)
         ordered.append(chosen.ddl)
@@ -351,8 +355,8 @@ def _layout(path: str, file: SchemaFile, state: SchemaState) -> FileLayout:
     table = declared if known is None or _columns(known) != _columns(declared) else _joined(declared, known)
     wire = wire_table(table)
     fields = tuple(
-        msgspec.structs.replace(one, mysql_type=mysql_type(column.type))
-        for one, column in zip(wire.fields, wire.columns, strict=True)
+        msgspec.structs.replace(wire_field, mysql_type=mysql_type(column.type))
+        for wire_field, column in zip(wire.fields, wire.columns, strict=True)
     )
     return FileLayout(declared.name, wire, fields)
 
@@ -545,7 +549,7 @@ def is_behind(file: ListedFile, number: int, stands: Positions) -> bool:
 
 def is_next(number: int, files: Mapping[int, ListedFile], stands: Positions) -> bool:
     """Return True for the first file from a stream's position on: when it is finished, the position advances."""
-    return number == min((one for one in files if one >= position_of(stands)), default=None)
+    return number == min((number_of for number_of in files if number_of >= position_of(stands)), default=None)
 
 
 def due(

@@ -126,7 +126,9 @@ class CanalFiles:
             run.stream,
             0,
             plan.dialect.options,
-            resolutions={at.offset: one for at, one in plan.resolutions.items() if at.topic == run.stream},
+            resolutions={
+                at.offset: resolution for at, resolution in plan.resolutions.items() if at.topic == run.stream
+            },
             skip_dead=plan.skip_dead,
             judge=plan.events.messages(),
         )
@@ -148,7 +150,7 @@ class CanalFiles:
         result = FileRows(records=len(lines))
         while at < len(lines):
             some = lines[at : at + CHUNK]
-            offsets = [offset_of(job.number, text.records + at + one) for one in range(1, len(some) + 1)]
+            offsets = [offset_of(job.number, text.records + at + number) for number in range(1, len(some) + 1)]
             landed = land_messages(TopicMessages(offsets, [None] * len(some), list(some)), self._land, self._encoder)
             if (halt := landed.halt) is not None:
                 key = "enable-tidb-extension=true"
@@ -257,8 +259,8 @@ class CsvFiles:
     def _rows_in_range(self, result: FileRows, job: FileJob, text: Text) -> Iterator[_FileRow]:
         """The rows in the range, one by one, until the run has to halt."""
         is_first = text.records == self._has_header
-        for one in records(text.body, self._options):
-            record = one._replace(number=text.records + one.number, line=text.lines + one.line)
+        for csv_record in records(text.body, self._options):
+            record = csv_record._replace(number=text.records + csv_record.number, line=text.lines + csv_record.line)
             result.records += 1
             if offset_of(job.number, record.number) in self._skipped:
                 self._aside(result, job, record, SKIPPED, "a resolution says to skip it")
@@ -315,17 +317,17 @@ class CsvFiles:
 def _paired(rows: Iterator[_FileRow]) -> Iterator[tuple[_FileRow, CsvRow | None]]:
     """Each row; the new image of an UPDATE with its old one, the row before it."""
     held: _FileRow | None = None
-    for one in rows:
-        is_new = one.row.op == "I" and one.row.is_update
-        if held is not None and is_new and one.row.commit_ts == held.row.commit_ts:
-            yield _FileRow(held.record, one.row), held.row
+    for file_row in rows:
+        is_new = file_row.row.op == "I" and file_row.row.is_update
+        if held is not None and is_new and file_row.row.commit_ts == held.row.commit_ts:
+            yield _FileRow(held.record, file_row.row), held.row
             held = None
             continue
         if held is not None:
             yield held, None
-        held = one if one.row.op == "D" and one.row.is_update else None
+        held = file_row if file_row.row.op == "D" and file_row.row.is_update else None
         if held is None:
-            yield one, None
+            yield file_row, None
     if held is not None:
         yield held, None
 
@@ -371,7 +373,7 @@ def read_runs(plan: ReadPlan, runs: tuple[RunJob, ...]) -> list[RunRead]:
     results: list[RunRead] = []
     for _, group in groupby(runs, key=lambda run: run.table.name):
         some = list(group)
-        has_key = any(one.handle for one in some[0].table.fields)
+        has_key = any(field.handle for field in some[0].table.fields)
         seen = _Seen(has_key=has_key, keeps=has_key or any(run.is_loose for run in some))
         results += [read_run(plan, run, seen) for run in some]
     return results
@@ -463,7 +465,9 @@ class _Seen:
         low, high = pc.min_max(table["commit_ts"]).as_py().values()
         if low <= self._high and (self._has_key or is_loose):
             known = Counter(
-                row for one in self._tables for row in _values(one.filter(pc.greater_equal(one["commit_ts"], low)))
+                row
+                for table in self._tables
+                for row in _values(table.filter(pc.greater_equal(table["commit_ts"], low)))
             )
             late = pc.less_equal(table["commit_ts"], self._high)
             again = []

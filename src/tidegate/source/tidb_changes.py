@@ -306,10 +306,10 @@ class LogChanges:
         physical = self._physical()
         for part in self._parts():
             low, high = max(part.low, self.after), min(part.high, self.upto)
-            mine = [one for one in part.stored if one.table_id in physical and one.last_ts > low]
-            mine = [one for one in mine if one.first_ts <= high]
+            mine = [stored for stored in part.stored if stored.table_id in physical and stored.last_ts > low]
+            mine = [part for part in mine if part.first_ts <= high]
             if mine:
-                yield RowRange(low + 1, high, sum(one.rows for one in mine), sum(one.size_bytes for one in mine))
+                yield RowRange(low + 1, high, sum(part.rows for part in mine), sum(part.size_bytes for part in mine))
 
     def layouts(self, name: TableName, after: int, upto: int) -> list[Layout]:  # noqa: ARG002 - a table has one
         wires = (wire_table(definition_of(version)) for version in self._named((name,)))

@@ -219,10 +219,10 @@ def _tells_all(job: Job, made: StoredTable, before: StoredSnapshot, tables: Tabl
     if len(parsed) != 1 or not isinstance(parsed[0], CreateTableLike):
         return True
     like = parsed[0]
-    candidates = (one for one in tables.replicated(before) if name_of(one).key[1] == like.source.key[1])
+    candidates = (table for table in tables.replicated(before) if name_of(table).key[1] == like.source.key[1])
     return any(
-        (like.doubtful or name_of(one).key == like.source.key) and render_shape(one.stored) == render_shape(made)
-        for one in candidates
+        (like.doubtful or name_of(table).key == like.source.key) and render_shape(table.stored) == render_shape(made)
+        for table in candidates
     )
 
 
@@ -298,7 +298,7 @@ def _event(change: _Change, commit_ts: int, job: Job) -> DdlEvent:
     there = {column.id for column in old}
     partition = None if change.after is None else change.after.stored.partition
     parts = (partition and partition.definitions) or ()
-    session = session_of(job, change.query, name.schema, [one for one in new if one.id not in there], parts)
+    session = session_of(job, change.query, name.schema, [table for table in new if table.id not in there], parts)
     ddl = Ddl(
         schema=name.schema,
         table=name.table,
@@ -351,16 +351,24 @@ def _zone_of_job(job: Job) -> str:
 
 def _zone_of_defaults(job: Job, query: str, schema: str, come: Sequence[StoredColumn]) -> str:
     """The time zone offset that new columns show; "" if unknown."""
-    moments = {MysqlType(one.type.tp): kept for one in come if is_moment(one.default) and (kept := _instant(one))}
+    moments = {
+        MysqlType(column.type.tp): kept for column in come if is_moment(column.default) and (kept := _instant(column))
+    }
     clock = moments.get(MysqlType.DATETIME)
     if clock is not None:
         begun = to_datetime(Tso(job.real_start_ts or job.start_ts)).replace(tzinfo=None)
         return _offset(round((clock - moments.get(MysqlType.TIMESTAMP, begun)) / _QUARTER) * _QUARTER)
-    texts = [one for one in come if one.type.tp == MysqlType.TIMESTAMP and one.default and not is_moment(one.default)]
+    texts = [
+        column
+        for column in come
+        if column.type.tp == MysqlType.TIMESTAMP and column.default and not is_moment(column.default)
+    ]
     columns = [column for statement in _statements(query, schema) for column in _columns(statement)] if texts else []
-    written = {one.name.lower(): one.default.value for one in columns if isinstance(one.default, DefaultText)}
-    for one in texts:
-        here, there = _parsed(written.get(one.name.lower, "")), _parsed(str(one.default))
+    written = {
+        column.name.lower(): column.default.value for column in columns if isinstance(column.default, DefaultText)
+    }
+    for new_column in texts:
+        here, there = _parsed(written.get(new_column.name.lower, "")), _parsed(str(new_column.default))
         if here is not None and there is not None:
             return _offset(here - there)
     return ""
@@ -370,10 +378,14 @@ def _zone_of_bounds(query: str, schema: str, partitions: Sequence[StoredPartitio
     """The time zone offset that bounds of partitions show; "" if unknown."""
     if not partitions or not MOMENT.search(query):
         return ""
-    written = {lowered(one.name): one for statement in _statements(query, schema) for one in _definitions(statement)}
-    for one in partitions:
-        texts = written[one.name.lower].less_than if one.name.lower in written else ()
-        for text, kept in zip(texts, one.less_than or (), strict=False):
+    written = {
+        lowered(definition.name): definition
+        for statement in _statements(query, schema)
+        for definition in _definitions(statement)
+    }
+    for definition in partitions:
+        texts = written[definition.name.lower].less_than if definition.name.lower in written else ()
+        for text, kept in zip(texts, definition.less_than or (), strict=False):
             here = number_of(text, "UTC") if MOMENT.search(text) else None
             if here is not None and _NUMBER.fullmatch(kept):
                 return _offset(timedelta(seconds=here - int(kept)))
@@ -553,4 +565,4 @@ class Timeline:
 def _changed(job: Job, after: StoredSnapshot) -> list[TableVersion]:
     binlog = job.binlog
     stored = [] if binlog is None else [*([binlog.table] if binlog.table else []), *(binlog.tables or ())]
-    return [after.tables[one.id] for one in stored if one.id in after.tables]
+    return [after.tables[stored_table.id] for stored_table in stored if stored_table.id in after.tables]

@@ -205,8 +205,8 @@ class LogLanding(BatchLoop):
         ddls = [SourceDdl(EventPosition(seq=seq), event.ddl, event.left_out) for seq, event in enumerate(events)]
         controls = ControlFiles(self.changelog, FLUSH_BYTES)
         controls.add(ddls, ())
-        files = [file for one in reports for file in one.files]
-        counts = [table for one in reports for table in one.tables]
+        files = [file for report in reports for file in report.files]
+        counts = [table for report in reports for table in report.tables]
         report = TaskReport(
             start=low,
             position=batch.high,
@@ -219,8 +219,8 @@ class LogLanding(BatchLoop):
         state = commit_batch(self.changelog, self._state, [report])
         self._first, self._at = (), batch.high
         self._hold.at(batch.high)
-        self._landed(state, {}, (one.path_counts for one in reports))
-        corrupt = sum(one.corrupt for one in reports)
+        self._landed(state, {}, (report.path_counts for report in reports))
+        corrupt = sum(report.corrupt for report in reports)
         if corrupt:
             LOGGER.warning("%s: the checksums of %d rows up to %d do not fit", self._feed, corrupt, batch.high)
 
@@ -394,7 +394,11 @@ class _Replicated:
     @classmethod
     def of(cls, snapshot: StoredSnapshot, tables: Tables) -> "_Replicated":
         versions = tuple(tables.replicated(snapshot))
-        return cls(snapshot, versions, {one: version for version in versions for one in version.stored.physical_ids})
+        return cls(
+            snapshot,
+            versions,
+            {physical_id: version for version in versions for physical_id in version.stored.physical_ids},
+        )
 
 
 _NOTHING: Final[tuple[StoredSnapshot | None, tuple[LeftOut, ...]]] = None, ()
@@ -473,7 +477,7 @@ class LogSource(Source):
 
     def idle(self) -> bool:
         stored = (stored for part in self._log.parts(self._at) for stored in part.stored)
-        return not any(one.last_ts > self._at for one in stored)
+        return not any(part.last_ts > self._at for part in stored)
 
     def ended(self) -> bool:
         return self._log.ended()
@@ -541,12 +545,15 @@ class LogSource(Source):
                 self._failure = _Failure(ts, error)
                 return
             ddls = [
-                SourceDdl(EventPosition(seq=seq), one.ddl, one.left_out, one.previous) for seq, one in enumerate(events)
+                SourceDdl(EventPosition(seq=seq), event.ddl, event.left_out, event.previous)
+                for seq, event in enumerate(events)
             ]
             if ddls or self._moves(before, timeline.snapshot):
                 self._next = _Stop(ts, tuple(ddls), timeline.snapshot)
 
     def _moves(self, before: StoredSnapshot, after: StoredSnapshot) -> bool:
         pairs = ((before, after), (after, before))
-        changed = (one for here, there in pairs for i, one in here.tables.items() if there.tables.get(i) is not one)
+        changed = (
+            table for here, there in pairs for i, table in here.tables.items() if there.tables.get(i) is not table
+        )
         return any(map(self._timeline.tables.replicates, changed))

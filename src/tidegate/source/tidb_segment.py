@@ -449,7 +449,7 @@ def kept_safe_point(log: Path, name: str) -> int | None:
 def safe_points(log: Path) -> list[LogSafePoint]:
     """Return all safe points by name; other files are ignored. Raises StateTooNew."""
     kept = map(_read_safe_point, sorted((log / _FEEDS).glob("*.json")))
-    return [one for one in kept if one is not None]
+    return [safe_point for safe_point in kept if safe_point is not None]
 
 
 def _read_safe_point(path: Path) -> LogSafePoint | None:
@@ -461,7 +461,9 @@ def _read_safe_point(path: Path) -> LogSafePoint | None:
 
 def safe_point(log: Path, now_ms: int, ttl_ms: int = GC_TTL_MS) -> int | None:
     """Return the least safe point, above which the log is needed; None without one."""
-    return min((one.checkpoint_ts for one in safe_points(log) if one.lives(now_ms, ttl_ms)), default=None)
+    return min(
+        (safe_point.checkpoint_ts for safe_point in safe_points(log) if safe_point.lives(now_ms, ttl_ms)), default=None
+    )
 
 
 _TABLE_KEY = b"t"

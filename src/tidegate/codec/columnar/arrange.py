@@ -76,14 +76,14 @@ def batches_from(
     """Return the wanted rows as batches, and the rows of which a value does not convert: then there are no batches.
 
     `quotes` stand at either end of a number."""
-    parts = [one._replace(rows=one.rows[selected[one.rows]]) for one in found]
-    parts = [one for one in parts if len(one.rows)]
+    parts = [part._replace(rows=part.rows[selected[part.rows]]) for part in found]
+    parts = [part for part in parts if len(part.rows)]
     if not parts:
         return [], ()
-    templates = [template for one in parts for template in one.templates]
-    firsts = np.cumsum([0, *(len(one.templates) for one in parts)])
-    rows = np.concatenate([one.rows for one in parts])
-    program = np.concatenate([one.program[one.rows] + first for one, first in zip(parts, firsts, strict=False)])
+    templates = [template for part in parts for template in part.templates]
+    firsts = np.cumsum([0, *(len(part.templates) for part in parts)])
+    rows = np.concatenate([part.rows for part in parts])
+    program = np.concatenate([part.program[part.rows] + first for part, first in zip(parts, firsts, strict=False)])
     images = ImageCounts(
         np.bincount(program[chunk.ops[rows] != INSERT], minlength=len(templates)),
         np.bincount(program[chunk.ops[rows] != DELETE], minlength=len(templates)),
@@ -122,7 +122,7 @@ def _typed(work: _Work) -> tuple[list[Any], Any]:
 def _texts(work: _Work) -> tuple[list[Any], Any]:
     """Both images of each program as texts, row by row, or the rows with values that do not convert."""
     slices = _column_slices(work.templates, work.images)
-    widths = np.array([len(one.layout.columns) for one in work.templates])
+    widths = np.array([len(template.layout.columns) for template in work.templates])
     images = np.column_stack(work.images)
     sizes = (images * widths[:, None]).ravel()
     begun = np.cumsum(sizes) - sizes
@@ -149,11 +149,11 @@ def _column_slices(templates: Sequence[Template], images: ImageCounts) -> Column
     """Positions of the columns of both images of each program. Cells of one form are neighbours, and among them those
     of one column of tables with equal columns."""
     forms, groups = dict[ColumnForm, int](), dict[tuple[Field, ...], list[int]]()
-    for number, one in enumerate(templates):
-        groups.setdefault(one.layout.fields, []).append(number)
-    number_of = [[forms.setdefault(column, len(forms)) for column in one.layout.columns] for one in templates]
-    columns = np.array([len(one) for one in number_of])
-    form = np.array([number for one in number_of for _ in range(2) for number in one])
+    for number, template in enumerate(templates):
+        groups.setdefault(template.layout.fields, []).append(number)
+    number_of = [[forms.setdefault(column, len(forms)) for column in template.layout.columns] for template in templates]
+    columns = np.array([len(form_numbers) for form_numbers in number_of])
+    form = np.array([number for form_numbers in number_of for _ in range(2) for number in form_numbers])
     group = np.empty(len(templates), np.int64)
     for number, members in enumerate(groups.values()):
         group[members] = number
@@ -173,15 +173,15 @@ def _filled(work: _Work, slices: ColumnSlices, steps: Any, *, written: bool) -> 
     room = int(slices.bounds[-1])
     start, size, row_of = (np.empty(room, np.int32) for _ in range(3))
     numbers, marks = np.empty(room, np.int64), np.empty(room, np.uint8)
-    data = np.empty(sum(one.room for one in work.parts) + 8, np.uint8)
+    data = np.empty(sum(part.room for part in work.parts) + 8, np.uint8)
     ways = np.array([way_of(form) for form in slices.forms], np.int64)[slices.form]
     to = 0
-    for one, first in zip(work.parts, work.firsts, strict=False):
-        columns = np.array([len(template.layout.columns) for template in one.templates])
-        done, here = np.zeros((len(one.templates), 2), np.int64), slice(first, first + len(one.templates))
+    for part, first in zip(work.parts, work.firsts, strict=False):
+        columns = np.array([len(template.layout.columns) for template in part.templates])
+        done, here = np.zeros((len(part.templates), 2), np.int64), slice(first, first + len(part.templates))
         to = fill(
-            one.text, windows(one.text), one.rows, one.program, work.ops, one.cells, one.start, one.end, one.marks,
-            columns, slices.first[here], slices.at, ways, done, steps[here], work.quotes,
+            part.text, windows(part.text), part.rows, part.program, work.ops, part.cells, part.start, part.end,
+            part.marks, columns, slices.first[here], slices.at, ways, done, steps[here], work.quotes,
             numbers, start, size, marks, row_of, data, windows(data), to, written,
         )  # fmt: skip
     return Values(numbers, start, size, marks, data, to), row_of
@@ -192,7 +192,7 @@ def _shown(slices: ColumnSlices, work: _Work, arrays: list[Any]) -> list[Any]:
     images_shown: list[Any] = [None] * (2 * len(work.templates))
     for members in slices.alike:
         first = work.templates[members[0]].layout
-        names, width = [one.name for one in first.fields], len(first.fields)
+        names, width = [field.name for field in first.fields], len(first.fields)
         for image, counts in enumerate(work.images):
             here = slice(slices.first[members[0]] + image * width, slices.first[members[0]] + (image + 1) * width)
             forms = slices.form[here]

@@ -102,44 +102,48 @@ def _keys_before(words: Any, starts: Any, ends: Any, mark: Any, hashes: Any) -> 
 
 def _template(text: str, layout: RowLayout) -> Template:
     steps, at, json_members = list[ScanStep](), 0, list[JsonMember]()
-    for one in members(text):
-        if one.name == "_tidb":
-            json_members += [inner for inner in members(text, one.start) if inner.name == "commitTs"]
-        elif one.name == "type":
-            json_members.append(one._replace(start=one.start + 1, end=one.end - 1))
-        elif one.name in _NAMES:
-            json_members.append(one)
-    if sorted(one.name for one in json_members) != sorted(_NAMES) or [one.name for one in json_members].index("type"):
+    for member in members(text):
+        if member.name == "_tidb":
+            json_members += [inner for inner in members(text, member.start) if inner.name == "commitTs"]
+        elif member.name == "type":
+            json_members.append(member._replace(start=member.start + 1, end=member.end - 1))
+        elif member.name in _NAMES:
+            json_members.append(member)
+    if sorted(member.name for member in json_members) != sorted(_NAMES) or [
+        member.name for member in json_members
+    ].index("type"):
         raise ValueError("no message of a row, or one whose type comes late")
-    types = list(members(text, next(one.start for one in json_members if one.name == "mysqlType")))
-    if len({one.name for one in types}) < len(types):
+    types = list(members(text, next(member.start for member in json_members if member.name == "mysqlType")))
+    if len({member.name for member in types}) < len(types):
         raise ValueError("a type that is given twice: the last one counts, and members have no order")
-    for one in json_members:
-        steps.append(ScanStep(scan.LITERAL, literal(text, at, one.start)))
-        steps += _STEPS[one.name](text, one, layout, len(steps))
-        at = one.end
+    for member in json_members:
+        steps.append(ScanStep(scan.LITERAL, literal(text, at, member.start)))
+        steps += _STEPS[member.name](text, member, layout, len(steps))
+        at = member.end
     steps += [ScanStep(scan.LITERAL, literal(text, at, len(text))), ScanStep(scan.END)]
-    found_types = [(literal(text, one.begun, one.end), one.start - 1 - one.begun) for one in types]
+    found_types = [(literal(text, member.begun, member.end), member.start - 1 - member.begun) for member in types]
     return Template(layout, (tuple(steps),), tuple(found_types))
 
 
-def _digits(text: str, one: JsonMember, _layout: RowLayout, _at: int) -> list[ScanStep]:
-    return [digits(text, one, 0 if one.name == "commitTs" else -1)]
+def _digits(text: str, member: JsonMember, _layout: RowLayout, _at: int) -> list[ScanStep]:
+    return [digits(text, member, 0 if member.name == "commitTs" else -1)]
 
 
-def _data(text: str, one: JsonMember, layout: RowLayout, at: int) -> list[ScanStep]:
-    image = _image(text, one.start + 1, layout)
+def _data(text: str, member: JsonMember, layout: RowLayout, at: int) -> list[ScanStep]:
+    image = _image(text, member.start + 1, layout)
     return [ScanStep(scan.LITERAL, b"["), *image.steps(0, at + 1, partial=False), ScanStep(scan.LITERAL, b"]")]
 
 
 def _old(text: str, _one: JsonMember, layout: RowLayout, at: int) -> list[ScanStep]:
-    data = next(one for one in members(text) if one.name == "data")
+    data = next(member for member in members(text) if member.name == "data")
     steps = _image(text, data.start + 1, layout).steps(len(layout.columns), at + 1, partial=True)
     return [ScanStep(scan.OLD, jump=at + len(steps) + 2), *steps, ScanStep(scan.LITERAL, b"]")]
 
 
 def _image(text: str, at: int, layout: RowLayout) -> Image:
-    return image_of(text, at, layout, {one.name: (one.start, one.end) for one in members(text, at)}, bare=False)
+    return image_of(
+        text, at, layout, {member.name: (member.start, member.end) for member in members(text, at)}, bare=False
+    )
 
 
 _STEPS: Final[dict[str, Callable[[str, JsonMember, RowLayout, int], list[ScanStep]]]] = {
@@ -147,7 +151,7 @@ _STEPS: Final[dict[str, Callable[[str, JsonMember, RowLayout, int], list[ScanSte
     "es": _digits,
     "ts": _digits,
     "commitTs": _digits,
-    "sqlType": lambda text, one, _layout, _at: [ScanStep(scan.CODES, literal(text, one.start, one.end))],
+    "sqlType": lambda text, member, _layout, _at: [ScanStep(scan.CODES, literal(text, member.start, member.end))],
     "mysqlType": lambda _text, _one, _layout, _at: [ScanStep(scan.TYPES)],
     "old": _old,
     "data": _data,

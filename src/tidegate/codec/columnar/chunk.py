@@ -65,7 +65,7 @@ class MessageChunk:
     @property
     def by_path(self) -> dict[str, int]:
         """Rows per decode path: "template", "plain"."""
-        plain = sum(isinstance(event, RowChange) for one in self.rest for event in one.events)
+        plain = sum(isinstance(event, RowChange) for message in self.rest for event in message.events)
         rows = {"template": sum(batch.rows for batch in self.batches), "plain": plain}
         return {path: count for path, count in rows.items() if count}
 
@@ -113,7 +113,7 @@ def _decode_chunk(messages: Pairs, options: DecodeOptions, *, as_texts: bool) ->
     if options.compression != "none":
         compressed = SlowReason(Reason.COMPRESSED, f"values are compressed with {options.compression}")
         every = _plain(messages, options, range(len(messages.values)))
-        return MessageChunk((), tuple([one._replace(slow_reason=compressed) for one in every]))
+        return MessageChunk((), tuple([message._replace(slow_reason=compressed) for message in every]))
     try:
         batches, whole, notes = TEMPLATES[protocol_name(options.protocol)](
             *map(_filled, messages), legacy=options.legacy, as_texts=as_texts
@@ -145,14 +145,14 @@ def _with_reasons(
     rest: Sequence[PlainMessage], batches: Iterable[Batch], notes: swept.SweepNotes, options: DecodeOptions
 ) -> Iterator[PlainMessage]:
     """Add to each message with rows the reason why no template read it, by its first row."""
-    with_rows = [(one, [event for event in one.events if isinstance(event, RowChange)]) for one in rest]
+    with_rows = [(message, [event for event in message.events if isinstance(event, RowChange)]) for message in rest]
     read, plain, samples = _Counts(), _Counts(), dict[tuple[str, str], SlowReason]()
     for batch in batches:
         read[batch.schema, batch.table] += batch.rows
-    for one, rows in with_rows:
+    for message, rows in with_rows:
         plain.update((row.schema, row.table) for row in rows)
-        if rows and one.message in notes.samples:
-            samples[rows[0].schema, rows[0].table] = notes.samples[one.message]
+        if rows and message.message in notes.samples:
+            samples[rows[0].schema, rows[0].table] = notes.samples[message.message]
     every, chunk_reason = read.total() + plain.total(), None
     if not AVAILABLE:
         chunk_reason = SlowReason(Reason.SWITCHED_OFF, "there is no numba, which compiles what templates need")
@@ -164,13 +164,15 @@ def _with_reasons(
         name: chunk_reason or _table_reason(rows, read[name], samples.get(name), notes) for name, rows in plain.items()
     }
     several = _SEVERAL if protocol_name(options.protocol) == "canal-json" else None
-    for one, rows in with_rows:
+    for message, rows in with_rows:
         if not rows:
-            yield one
+            yield message
             continue
-        reason = _row_reason(rows[0]) or (several if len(one.events) > 1 else None)
-        reason = reason or (_BAD_VALUE if one.message in notes.mismatches else tables[rows[0].schema, rows[0].table])
-        yield PlainMessage(one.message, one.events, None, reason)
+        reason = _row_reason(rows[0]) or (several if len(message.events) > 1 else None)
+        reason = reason or (
+            _BAD_VALUE if message.message in notes.mismatches else tables[rows[0].schema, rows[0].table]
+        )
+        yield PlainMessage(message.message, message.events, None, reason)
 
 
 def _row_reason(row: RowChange) -> SlowReason | None:

@@ -124,7 +124,7 @@ class CsvTable:
     def _batch(self, lines: Any, ts: Any, number: Any) -> Batch:
         op = lines.column(0)
         known = [pc.fill_null(pc.equal(op, word), fill_value=False) for word in (b"I", b"U", b"D")]
-        inserts, updates, deletes = (one.to_numpy(zero_copy_only=False) for one in known)
+        inserts, updates, deletes = (mask.to_numpy(zero_copy_only=False) for mask in known)
         if not (inserts | updates | deletes).all():
             raise Mismatch("a row that is neither I, U nor D")
         second = self._second(lines, ts, inserts, deletes)
@@ -156,7 +156,7 @@ class CsvTable:
             return second
         mark = lines.column(4)
         marks = [pc.fill_null(pc.equal(mark, word), fill_value=False) for word in (b"true", b"false")]
-        true, false = (one.to_numpy(zero_copy_only=False) for one in marks)
+        true, false = (mask.to_numpy(zero_copy_only=False) for mask in marks)
         if not (true | false).all():
             raise Mismatch("a mark that is neither true nor false")
         moment = ts.to_numpy()

@@ -97,7 +97,7 @@ class _OpenShape:
     def __init__(self, heads: _Frames, bodies: _Frames, *, legacy: bool) -> None:
         self._heads, self._bodies, self._legacy = heads, bodies, legacy
         self.known = _known
-        self.texts = tuple([RowsText(one.text.array, one.starts, one.ends) for one in (heads, bodies)])
+        self.texts = tuple([RowsText(part.text.array, part.starts, part.ends) for part in (heads, bodies)])
 
     @cached_property
     def keys(self) -> Any:
@@ -116,10 +116,13 @@ class _OpenShape:
         if layout is None:
             return None
         text, steps, at = head.decode("latin-1"), list[ScanStep](), 0
-        for one in members(text):
-            if one.name in _DIGITS:
-                steps += [ScanStep(scan.LITERAL, literal(text, at, one.start)), digits(text, one, _DIGITS[one.name])]
-                at = one.end
+        for member in members(text):
+            if member.name in _DIGITS:
+                steps += [
+                    ScanStep(scan.LITERAL, literal(text, at, member.start)),
+                    digits(text, member, _DIGITS[member.name]),
+                ]
+                at = member.end
         steps += [ScanStep(scan.LITERAL, literal(text, at, len(text))), ScanStep(scan.END)]
         partitioned = any(step.slot == _DIGITS["ptn"] for step in steps)
         return Template(layout, (tuple(steps), _body_steps(body.decode("latin-1"), layout)), partitioned=partitioned)
@@ -155,7 +158,7 @@ def _values(text: str, at: int) -> dict[str, tuple[int, int]]:
     """Start and end of the value of each cell of an image."""
     spans = {}
     for cell in members(text, at):
-        values = [(one.start, one.end) for one in members(text, cell.start) if one.name == "v"]
+        values = [(member.start, member.end) for member in members(text, cell.start) if member.name == "v"]
         if len(values) != 1:
             raise ValueError("no value, or several")
         spans[cell.name] = values[0]

@@ -80,8 +80,8 @@ def layout_of(events: Sequence[Event], form_of: Callable[[Field], ColumnForm | N
     row = events[0] if len(events) == 1 else None
     if not isinstance(row, RowChange) or row.handle_only or row.claim_check or row.commit_ts is None:
         return None
-    forms = [form_of(one) for one in row.fields]
-    columns = tuple([one for one in forms if one is not None])
+    forms = [form_of(field) for field in row.fields]
+    columns = tuple([form for form in forms if form is not None])
     if not 0 < len(columns) == len(forms) <= WIDTH_MAX:
         raise Mismatch("columns that no template is made for", Reason.NO_LAYOUT)
     return RowLayout(row.schema, row.table, row.fields, row.pk_names, columns)
@@ -153,7 +153,7 @@ def image_of(text: str, at: int, layout: RowLayout, values: Mapping[str, tuple[i
 
     `values` returns the position of a column's value, `bare`: numbers have no quotes."""
     json_members = list(members(text, at))
-    names = [one.name for one in layout.fields]
+    names = [field.name for field in layout.fields]
     if sorted(names) != sorted(member.name for member in json_members):
         raise ValueError("other columns")
     image = Image(text, json_members[-1].end + 1)

@@ -108,8 +108,8 @@ def sweep(events: Events, shape: MessageShape, *, as_texts: bool) -> SweptChunk:
     notes = SweepNotes()
     reading = _read(shape, rows, notes)
     read = np.zeros(count, np.bool_)
-    for one in reading:
-        read[one.rows] = True
+    for chosen_template in reading:
+        read[chosen_template.rows] = True
     whole = np.bincount(events.message[read], minlength=len(events.counts)) == events.counts
     while True:
         batches, bad = batches_from(reading, whole[events.message], rows, shape.quotes, as_texts=as_texts)
@@ -132,16 +132,16 @@ def _read(shape: MessageShape, chunk: ChunkRows, notes: SweepNotes) -> list[Read
         chosen: list[Template | None] = [None] * len(keys)
         for number, rows in zip(present.tolist(), np.split(by_key, first[1:]), strict=True):
             chosen[number] = candidates.template(number, rows)
-        templates = tuple(dict.fromkeys(one for one in chosen if one is not None))
+        templates = tuple(dict.fromkeys(template for template in chosen if template is not None))
         if not templates:
             break
-        numbers = {one: at for at, one in enumerate(templates)}
-        program = np.array([-1 if one is None else numbers[one] for one in chosen], np.int64)[group]
+        numbers = {template: at for at, template in enumerate(templates)}
+        program = np.array([-1 if template is None else numbers[template] for template in chosen], np.int64)[group]
         one = _scanned(shape, templates, program, left[program[left] >= 0], chunk)
         done.append(one)
         left = np.setdiff1d(left, one.rows, assume_unique=True)
     if len(done) > 1:
-        candidates.put_first(np.argmax([np.bincount(group[one.rows], minlength=len(keys)) for one in done], axis=0))
+        candidates.put_first(np.argmax([np.bincount(group[part.rows], minlength=len(keys)) for part in done], axis=0))
     return done
 
 
@@ -166,7 +166,7 @@ class _Candidates:
             self._next[number] = TEMPLATES_MAX + 1  # the next try would have the same samples
             return None
         kept = (learned, *self._shape.known.get(self._keys[number], ()))[:TEMPLATES_MAX]
-        size = sum(width(field.name for field in one.layout.fields) for one in kept)
+        size = sum(width(field.name for field in row_set.layout.fields) for row_set in kept)
         self._shape.known.keep(self._keys[number], kept, size)
         return learned
 
@@ -196,7 +196,7 @@ class _Candidates:
 def _scanned(
     shape: MessageShape, templates: tuple[Template, ...], program: Any, rows: Any, chunk: ChunkRows
 ) -> ReadRows:
-    columns = np.array([len(one.layout.columns) for one in templates], np.int64)
+    columns = np.array([len(layout_template.layout.columns) for layout_template in templates], np.int64)
     sizes = 2 * columns[program[rows]]
     cells, room = np.zeros(len(program), np.int64), int(sizes.sum())
     cells[rows] = np.cumsum(sizes) - sizes

@@ -354,7 +354,7 @@ def _as_columns(rows: pa.Table, partner: Sequence[LakeColumn], columns: Sequence
     columns = [column for column in columns if column.upstream_id >= 0 or column.name in theirs]
     if BEFORE in rows.column_names:
         names = {lowered(column.name): column.physical for column in columns}
-        physical = {one.physical: names[lowered(one.name)] for one in partner if lowered(one.name) in names}
+        physical = {column.physical: names[lowered(column.name)] for column in partner if lowered(column.name) in names}
         at = rows.schema.get_field_index(BEFORE)
         rows = rows.set_column(at, rows.schema.field(at), renamed(rows.column(BEFORE), physical))
     arrays = [
@@ -436,7 +436,7 @@ def dates_as_text(snapshot: TableSnapshot, table: TableInfo, options: DeltaOptio
         turn for turn in change.conversions if turn.source.delta != "string" and turn.new.type.code in MOMENTS
     )
     texts = {turn.source.upstream_id: turn.target for turn in turns}
-    columns = tuple(replace(texts.get(one.upstream_id, one), name=one.name) for one in before)
+    columns = tuple(replace(texts.get(column.upstream_id, column), name=column.name) for column in before)
     return _evolved(
         replace(change, columns=columns, fills=(), conversions=turns),
         Alter(table, table, table.version, 0),
@@ -455,7 +455,9 @@ def seen_since(snapshot: TableSnapshot, table: TableInfo, options: DeltaOptions)
     late = chosen_ids(table, options) - have
     if not late:
         return []
-    columns = tuple(msgspec.structs.replace(one, nullable=one.nullable or one.id in late) for one in table.columns)
+    columns = tuple(
+        msgspec.structs.replace(column, nullable=column.nullable or column.id in late) for column in table.columns
+    )
     return alter(Alter(table, msgspec.structs.replace(table, columns=columns), table.version, 0), snapshot, options)
 
 
@@ -512,7 +514,7 @@ def _collapsed(log: pa.Table, key: Sequence[str]) -> pa.Table:
         return log
     op, ts = pc.fill_null(log.column(OP), "I"), pc.fill_null(log.column(COMMIT_TS), 0)
     comes = pc.invert(pc.is_in(op, pa.array(["D", OLD])))
-    updates, old_images = (pc.sum(pc.equal(op, one)).as_py() for one in ("U", OLD))
+    updates, old_images = (pc.sum(pc.equal(op, change_type)).as_py() for change_type in ("U", OLD))
     if updates == old_images:
         alive = log.take(pa.array(counted(log.drop_columns([OP, COMMIT_TS]), comes)))
         if distinct(alive.select(list(key))):

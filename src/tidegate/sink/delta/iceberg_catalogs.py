@@ -209,8 +209,8 @@ def beginning(ours: Metadata, number: int) -> tuple[list[Update], list[Update]]:
     """Return requirements and updates that create a table that is not in the catalog."""
     columns: list[Update] = []
     rest: list[Update] = []
-    for one in updates({**NOTHING, "location": ours["location"]}, ours, number):
-        (columns if "schema" in one["action"] else rest).append(one)
+    for update in updates({**NOTHING, "location": ours["location"]}, ours, number):
+        (columns if "schema" in update["action"] else rest).append(update)
     return [{"type": "assert-create"}], [
         {"action": "assign-uuid", "uuid": ours["table-uuid"]},
         {"action": "upgrade-format-version", "format-version": ours["format-version"]},
@@ -244,7 +244,7 @@ def main_of(theirs: Metadata) -> int | None:
 def strange(theirs: Metadata) -> int | None:
     """Return the snapshot that readers of the catalog see, if another program made it."""
     main = main_of(theirs)
-    made = {one["snapshot-id"] for one in theirs.get("snapshots", ()) if _is_ours(one)}
+    made = {snapshot["snapshot-id"] for snapshot in theirs.get("snapshots", ()) if _is_ours(snapshot)}
     return None if main in made else main
 
 
@@ -255,8 +255,8 @@ def _is_ours(snapshot: Mapping[str, Any]) -> bool:
 def _columns(theirs: Metadata, ours: Metadata) -> tuple[int, list[Update]]:
     """The number of our schema there, and what makes it current."""
     fields = _comparable(current_schema(ours)["fields"])
-    known = {one["schema-id"]: _comparable(one["fields"]) for one in theirs["schemas"]}
-    number = next((number for number, one in known.items() if one == fields), None)
+    known = {schema["schema-id"]: _comparable(schema["fields"]) for schema in theirs["schemas"]}
+    number = next((number for number, known_fields in known.items() if known_fields == fields), None)
     if number == theirs["current-schema-id"] and number is not None:
         return number, []
     if number is not None:
@@ -270,15 +270,17 @@ def _columns(theirs: Metadata, ours: Metadata) -> tuple[int, list[Update]]:
 
 
 def _comparable(fields: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    return [(one["id"], one["name"], one["required"], one["type"], one.get("doc", "")) for one in fields]
+    return [(entry["id"], entry["name"], entry["required"], entry["type"], entry.get("doc", "")) for entry in fields]
 
 
 def _order(theirs: Metadata, ours: Metadata) -> list[Update]:
-    fields = next(one["fields"] for one in ours["sort-orders"] if one["order-id"] == ours["default-sort-order-id"])
-    known = {one["order-id"]: one["fields"] for one in theirs["sort-orders"]}
+    fields = next(
+        order["fields"] for order in ours["sort-orders"] if order["order-id"] == ours["default-sort-order-id"]
+    )
+    known = {order["order-id"]: order["fields"] for order in theirs["sort-orders"]}
     if known.get(theirs["default-sort-order-id"]) == fields:
         return []
-    number = next((number for number, one in known.items() if one == fields), None)
+    number = next((number for number, known_order in known.items() if known_order == fields), None)
     if number is not None:
         return [{"action": "set-default-sort-order", "sort-order-id": number}]
     order = {"order-id": max(known, default=0) + 1 if fields else 0, "fields": fields}
@@ -300,8 +302,8 @@ def _properties(theirs: Metadata, ours: Metadata) -> Iterator[Update]:
 def _rows(theirs: Metadata, ours: Metadata, schema: int, number: int) -> Iterator[Update]:
     newest = current(ours)
     assert newest is not None, "what is published has a snapshot"
-    known = {one["snapshot-id"]: one["manifest-list"] for one in theirs.get("snapshots", ())}
-    kept = {one["snapshot-id"]: one["manifest-list"] for one in ours["snapshots"]}
+    known = {snapshot["snapshot-id"]: snapshot["manifest-list"] for snapshot in theirs.get("snapshots", ())}
+    kept = {snapshot["snapshot-id"]: snapshot["manifest-list"] for snapshot in ours["snapshots"]}
     current_id = newest["snapshot-id"]
     stale = current_id in known and known[current_id] != newest["manifest-list"]
     if stale:  # of the location where the lake lay before
@@ -313,13 +315,17 @@ def _rows(theirs: Metadata, ours: Metadata, schema: int, number: int) -> Iterato
         yield {"action": "add-snapshot", "snapshot": fitting}
     if stale or main_of(theirs) != current_id:
         yield {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": current_id}
-    refs = {name: one["snapshot-id"] for name, one in theirs.get("refs", {}).items()}
-    if stale or current_id not in {one for name, one in refs.items() if TAG.fullmatch(name)}:
+    refs = {name: reference["snapshot-id"] for name, reference in theirs.get("refs", {}).items()}
+    if stale or current_id not in {snapshot_id for name, snapshot_id in refs.items() if TAG.fullmatch(name)}:
         yield {"action": "set-snapshot-ref", "ref-name": f"tidegate-{number}", "type": "tag", "snapshot-id": current_id}
-    held = {one for name, one in refs.items() if name != MAIN and TAG.fullmatch(name) is None}
-    ending = {one["snapshot-id"] for one in theirs.get("snapshots", ()) if _is_ours(one)} - held - {current_id}
-    ending = {one for one in ending if known[one] != kept.get(one)}
-    for name in sorted(name for name, one in refs.items() if one in ending and name != MAIN):
+    held = {snapshot_id for name, snapshot_id in refs.items() if name != MAIN and TAG.fullmatch(name) is None}
+    ending = (
+        {snapshot["snapshot-id"] for snapshot in theirs.get("snapshots", ()) if _is_ours(snapshot)}
+        - held
+        - {current_id}
+    )
+    ending = {snapshot_id for snapshot_id in ending if known[snapshot_id] != kept.get(snapshot_id)}
+    for name in sorted(name for name, snapshot_id in refs.items() if snapshot_id in ending and name != MAIN):
         yield {"action": "remove-snapshot-ref", "ref-name": name}
     yield from map(_without, sorted(ending))
 
@@ -495,7 +501,7 @@ class RestCatalog:
         changed = {name: location for name, location in names.items() if self._last.get(name) != location}
         ours = dict(zip(changed, each(self._rest.uri, self._read, list(changed.values())), strict=True))
         uuids = {(space, table): uuid for space, table, uuid in owned if (space, table) in names}
-        uuids |= {name: one.uuid for name, one in ours.items()}
+        uuids |= {name: table.uuid for name, table in ours.items()}
         wanted = frozenset((*name, uuid) for name, uuid in uuids.items())
         if wanted != owned:
             self._note(owned | wanted)
@@ -509,9 +515,9 @@ class RestCatalog:
         """Take away names that tables of ours no longer have: renamed where the new one is free, else dropped."""
         names = {(space, table) for space, table, _ in gone}
         there = {
-            name: one["table-uuid"]
-            for name, one in zip(names, each(self._rest.uri, self._load, list(names)), strict=True)
-            if one
+            name: state["table-uuid"]
+            for name, state in zip(names, each(self._rest.uri, self._load, list(names)), strict=True)
+            if state
         }
         waiting = {name: homes.get(uuid) for name, uuid in there.items() if (*name, uuid) in gone}
         while waiting:
@@ -526,8 +532,8 @@ class RestCatalog:
         for _ in range(TRIES):
             ask = partial(self._asked, number=number, known=known)
             answers = dict(zip(left, each(self._rest.uri, ask, list(left.items())), strict=True))
-            refused += [one for one in answers.values() if isinstance(one, CatalogAnswer)]
-            changes = {name: one for name, one in answers.items() if isinstance(one, Mapping)}
+            refused += [answer for answer in answers.values() if isinstance(answer, CatalogAnswer)]
+            changes = {name: answer for name, answer in answers.items() if isinstance(answer, Mapping)}
             left = {name: left[name] for name in self._commit(changes)}
             if not left:
                 break

@@ -156,16 +156,17 @@ def described(
     changed = dict(metadata)
     schemas = _by_id(changed["schemas"], "schema-id")
     new = max(schemas, default=-1) + 1
-    number = next((number for number, one in schemas.items() if one["fields"] == list(fields)), new)
+    number = next((number for number, schema in schemas.items() if schema["fields"] == list(fields)), new)
     if number == new:
         changed["schemas"] = [*changed["schemas"], {"type": "struct", "schema-id": new, "fields": list(fields)}]
     changed["current-schema-id"] = number
     changed["last-column-id"] = max((changed["last-column-id"], *(field["id"] for field in fields)))
     order = [
-        {"transform": "identity", "source-id": one, "direction": "asc", "null-order": "nulls-first"} for one in key
+        {"transform": "identity", "source-id": field_id, "direction": "asc", "null-order": "nulls-first"}
+        for field_id in key
     ]
     orders = _by_id(changed["sort-orders"], "order-id")
-    number = next((number for number, one in orders.items() if one["fields"] == order), max(orders) + 1)
+    number = next((number for number, sort_order in orders.items() if sort_order["fields"] == order), max(orders) + 1)
     if number not in orders:
         changed["sort-orders"] = [*changed["sort-orders"], {"order-id": number, "fields": order}]
     changed["default-sort-order-id"] = number
@@ -174,7 +175,7 @@ def described(
     properties = {name: value for name, value in changed["properties"].items() if name not in {"comment", KEY}}
     properties |= {NAMES: json.dumps(mapping, ensure_ascii=False)}
     properties |= ({"comment": comment} if comment else {}) | (
-        {KEY: json.dumps([names_of[one] for one in key], ensure_ascii=False)} if key else {}
+        {KEY: json.dumps([names_of[field_id] for field_id in key], ensure_ascii=False)} if key else {}
     )
     return changed | {"properties": properties}
 
@@ -206,18 +207,18 @@ def with_snapshot(
         "snapshot-log": [*metadata["snapshot-log"], {"snapshot-id": number, "timestamp-ms": now_ms}],
         "refs": {"main": {"snapshot-id": number, "type": "branch"}},
     }
-    return with_snapshots(changed, {one["snapshot-id"] for one in changed["snapshots"][-SNAPSHOTS_MAX:]})
+    return with_snapshots(changed, {snapshot["snapshot-id"] for snapshot in changed["snapshots"][-SNAPSHOTS_MAX:]})
 
 
 def with_snapshots(metadata: Metadata, numbers: Collection[int]) -> dict[str, Any]:
     """Return the metadata with only the snapshots in `numbers`, and their schemas."""
-    snapshots = [one for one in metadata["snapshots"] if one["snapshot-id"] in numbers]
-    schemas = {metadata["current-schema-id"], *(one["schema-id"] for one in snapshots)}
+    snapshots = [snapshot for snapshot in metadata["snapshots"] if snapshot["snapshot-id"] in numbers]
+    schemas = {metadata["current-schema-id"], *(snapshot["schema-id"] for snapshot in snapshots)}
     return {
         **metadata,
         "snapshots": snapshots,
-        "schemas": [one for one in metadata["schemas"] if one["schema-id"] in schemas],
-        "snapshot-log": [one for one in metadata["snapshot-log"] if one["snapshot-id"] in numbers],
+        "schemas": [schema_entry for schema_entry in metadata["schemas"] if schema_entry["schema-id"] in schemas],
+        "snapshot-log": [snapshot for snapshot in metadata["snapshot-log"] if snapshot["snapshot-id"] in numbers],
     }
 
 
@@ -230,7 +231,7 @@ def kinds(metadata: Metadata) -> Kinds:
     """Return the columns by their names in Parquet files."""
     schema = current_schema(metadata)
     mapping = json.loads(metadata["properties"][NAMES])
-    return kinds_of(schema["fields"], {one["names"][0]: one["field-id"] for one in mapping})
+    return kinds_of(schema["fields"], {field["names"][0]: field["field-id"] for field in mapping})
 
 
 def current_schema(metadata: Metadata) -> Mapping[str, Any]:
@@ -262,7 +263,7 @@ def _summary(counts: Mapping[str, int], before: Mapping[str, str], version: int)
 
 
 def _by_id(things: Sequence[Mapping[str, Any]], name: str) -> dict[int, Mapping[str, Any]]:
-    return {one[name]: one for one in things}
+    return {thing[name]: thing for thing in things}
 
 
 ENTRIES_MAX: Final = 64
@@ -446,7 +447,9 @@ def decode_manifest(body: bytes) -> list[ManifestEntry]:
 
 def manifest_record(path: str, size_bytes: int, entries: Sequence[ManifestEntry], snapshot: int) -> dict[str, Any]:
     """Return the entry in a manifest list for a manifest that `snapshot` wrote."""
-    by_status = {status: [one for one in entries if one.status == status] for status in (ADDED, EXISTING, DELETED)}
+    by_status = {
+        status: [entry for entry in entries if entry.status == status] for status in (ADDED, EXISTING, DELETED)
+    }
     live = [*by_status[ADDED], *by_status[EXISTING]]
     record: dict[str, Any] = {
         "manifest_path": path,
@@ -454,12 +457,12 @@ def manifest_record(path: str, size_bytes: int, entries: Sequence[ManifestEntry]
         "partition_spec_id": 0,
         "content": 0,
         "sequence_number": snapshot,
-        "min_sequence_number": min((one.sequence for one in live), default=snapshot),
+        "min_sequence_number": min((entry.sequence for entry in live), default=snapshot),
         "added_snapshot_id": snapshot,
     }
     for status, name in ((ADDED, "added"), (EXISTING, "existing"), (DELETED, "deleted")):
         record[f"{name}_files_count"] = len(by_status[status])
-        record[f"{name}_rows_count"] = sum(one.rows for one in by_status[status])
+        record[f"{name}_rows_count"] = sum(entry.rows for entry in by_status[status])
     return record
 
 

@@ -161,8 +161,8 @@ def _ends(manifests: Collection[tuple[str, int]]) -> Iterator[tuple[tuple[str, i
     buckets = sorted(written)
     for bits in buckets:
         wider = [bits[:at] for at in range(len(bits)) if bits[:at] in written]
-        narrower = takewhile(lambda one, bits=bits: one.startswith(bits), buckets[bisect_left(buckets, bits) :])  # type: ignore[misc]
-        numbers = sorted(set().union(*(written[one] for one in (*wider, *narrower))))
+        narrower = takewhile(lambda other, bits=bits: other.startswith(bits), buckets[bisect_left(buckets, bits) :])  # type: ignore[misc]
+        numbers = sorted(set().union(*(written[bits] for bits in (*wider, *narrower))))
         for snapshot in written[bits]:
             at = bisect_right(numbers, snapshot)
             yield (bits, snapshot), numbers[at] if at < len(numbers) else None
@@ -186,7 +186,7 @@ def location_of(uri: str) -> str:
 def projected(uri: str) -> set[int]:
     """Return the Delta versions that have a metadata file."""
     begin = f"{FOLDER}v"
-    return versions_of({one["path"] for one in listed(uri, FOLDER.rstrip("/"), offset=begin)})
+    return versions_of({file["path"] for file in listed(uri, FOLDER.rstrip("/"), offset=begin)})
 
 
 def read_metadata(uri: str, version: int) -> Metadata | None:
@@ -298,8 +298,8 @@ def move_to(uri: str, version: int, since: int | None, there: Collection[int] | 
     projection among `there`, else from nothing to the whole table."""
     if since is not None and since < version and (move := _from(uri, since, version)) is not None:
         return move
-    below = (one for one in (projected(uri) if there is None else there) if one < version)
-    found = (_from(uri, one, version) for one in sorted(below, reverse=True))
+    below = (older for older in (projected(uri) if there is None else there) if older < version)
+    found = (_from(uri, older, version) for older in sorted(below, reverse=True))
     return next((move for move in found if move is not None), None) or _whole(uri, version)
 
 
@@ -315,11 +315,11 @@ def _from(uri: str, at: int, version: int) -> TableMove | None:
     commits, listed = found[: version - at], found[version - at :]
     if not all(commits):
         return None
-    described = [TableDescription.of(one) for actions in commits for one in actions if "metaData" in one]
+    described = [TableDescription.of(action) for actions in commits for action in actions if "metaData" in action]
     move = TableMove(
         metadata or fresh(described[0].table_id, location_of(uri)), table=described[-1] if described else None
     )
-    move.manifests = [one for manifests in listed for one in manifests if is_live(one)]
+    move.manifests = [manifest for manifests in listed for manifest in manifests if is_live(manifest)]
     for action in chain.from_iterable(commits):
         match action:
             case {"add": added}:
@@ -379,7 +379,7 @@ def project(uri: str, version: int, table: TableInfo, since: int | None = None) 
     manifests, counts, bodies = _manifests(uri, version + 1, move, metadata)
     listed, parent = list_path(version + 1), current(metadata)
     bodies[listed] = encode_list(manifests, version + 1, None if parent is None else parent["snapshot-id"])
-    each(uri, lambda one: put_file(uri, *one), list(bodies.items()))
+    each(uri, lambda body: put_file(uri, *body), list(bodies.items()))
     if there is not None:
         metadata = with_snapshots(metadata, {one + 1 for one in there})
     newer = with_snapshot(metadata, version + 1, f"{location_of(uri)}/{listed}", counts, time.time_ns() // 1_000_000)
@@ -402,7 +402,7 @@ def _manifests(
     """Return all manifests of the new snapshot, what came and went, and those that the move touches by their paths."""
     known, schema = kinds(metadata), current_schema(metadata)
     columns = json.dumps(schema)
-    buckets = {bits_of(one["manifest_path"]): one for one in move.manifests}
+    buckets = {bits_of(manifest["manifest_path"]): manifest for manifest in move.manifests}
     come: dict[str, list[ManifestEntry]] = defaultdict(list)
     go: dict[str, set[str]] = defaultdict(set)
     there = set(buckets)
@@ -417,16 +417,18 @@ def _manifests(
         go[bucket_of(path, buckets)].add(path)
     counts = dict.fromkeys((f"{did}_{unit}" for did in ("added", "deleted") for unit in UNITS), 0)
     bodies: dict[str, bytes] = {}
-    manifests: list[Mapping[str, Any]] = [one for bits, one in buckets.items() if bits not in {*come, *go}]
+    manifests: list[Mapping[str, Any]] = [manifest for bits, manifest in buckets.items() if bits not in {*come, *go}]
     touched = sorted({*come, *go})
     paths = [inside(uri, buckets[bits]["manifest_path"]) if bits in buckets else None for bits in touched]
     found = each(uri, lambda path: [] if path is None else decode_manifest(get_file(uri, path)), paths)
     for bits, before in zip(touched, found, strict=True):
         stay = [
-            ManifestEntry(EXISTING, one.snapshot, one.sequence, one.file) for one in before if one.status != DELETED
+            ManifestEntry(EXISTING, entry.snapshot, entry.sequence, entry.file)
+            for entry in before
+            if entry.status != DELETED
         ]
-        gone = [ManifestEntry(DELETED, number, one.sequence, one.file) for one in stay if one.path in go[bits]]
-        live = [*(one for one in stay if one.path not in go[bits]), *come[bits]]
+        gone = [ManifestEntry(DELETED, number, entry.sequence, entry.file) for entry in stay if entry.path in go[bits]]
+        live = [*(entry for entry in stay if entry.path not in go[bits]), *come[bits]]
         _count(counts, "added", come[bits])
         _count(counts, "deleted", gone)
         parts = list(parted(live, bits)) if live else [(bits, [])]
@@ -438,7 +440,7 @@ def _manifests(
     return manifests, counts, bodies
 
 
-UNITS: Final = {"files": lambda _: 1, "rows": lambda one: one.rows, "size_bytes": lambda one: one.size_bytes}
+UNITS: Final = {"files": lambda _: 1, "rows": lambda file: file.rows, "size_bytes": lambda file: file.size_bytes}
 
 
 def _count(counts: dict[str, int], did: str, entries: Sequence[ManifestEntry]) -> None:

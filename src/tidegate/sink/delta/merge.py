@@ -252,7 +252,7 @@ def _gathered(parts: Iterable[pa.Table], columns: Sequence[LakeColumn]) -> Itera
     waiting: list[pa.Table] = []
     for part in parts:
         waiting.append(part.select(names))
-        if sum(one.nbytes for one in waiting) >= FILE_BYTES:
+        if sum(table.nbytes for table in waiting) >= FILE_BYTES:
             yield pa.concat_tables(waiting)
             waiting = []
     if waiting:
@@ -368,7 +368,7 @@ def _jobs(work: _Merge, touches: Sequence[_Touch], files: Sequence[DataFile]) ->
     for touch in touches:
         fresh[touch.by] = False
     jobs: list[_Job] = []
-    for touch in sorted(touches, key=lambda one: one.reach[1] - one.reach[0]):
+    for touch in sorted(touches, key=lambda touch: touch.reach[1] - touch.reach[0]):
         if is_small(touch.file):
             continue
         bounded = touch.file.lows.get(work.keyed[0].physical) is not None
@@ -433,6 +433,6 @@ def _taken(rows: pa.Table, indexes: Any) -> pa.Table:
 def _each(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """`work` on each, a few side by side: Arrow leaves other threads alone while it computes."""
     if len(items) < 2:
-        return [work(one) for one in items]
+        return [work(item) for item in items]
     with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         return list(pool.map(work, items))

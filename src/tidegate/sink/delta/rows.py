@@ -204,7 +204,9 @@ class ImageReader:
         except pa.ArrowInvalid as broken:
             fitting = _fitting(convert, values)
             if self.options.schema_change in PERMISSIVE and not exact:
-                return pa.array([None if one is None else one.as_py() for one in fitting], arrow_type(stored.delta))
+                return pa.array(
+                    [None if scalar is None else scalar.as_py() for scalar in fitting], arrow_type(stored.delta)
+                )
             raise refused_rows(
                 self.batch,
                 _unfit(rows, fitting, values),
@@ -227,7 +229,9 @@ def _fitting(convert: Callable[[Any], Any], values: Any) -> list[Any]:
 
 def _unfit(rows: Any, fitting: list[Any], values: Any) -> list[int]:
     """The `rows` whose value does not fit; all of them if that is unknown."""
-    found = [int(row) for row, one, value in zip(rows, fitting, values, strict=False) if one is None and value.is_valid]
+    found = [
+        int(row) for row, scalar, value in zip(rows, fitting, values, strict=False) if scalar is None and value.is_valid
+    ]
     return found or rows.tolist()
 
 
@@ -381,7 +385,7 @@ def change_rows(
             before += batch.rows
     nothing = logical_schema(change_columns(columns)).empty_table()
     nothing = _numbered(nothing, np.empty(0, np.int64)) if numbered else nothing
-    parts = [nothing, *(one for kind in IMAGES for one in images[kind])]
+    parts = [nothing, *(image for kind in IMAGES for image in images[kind])]
     key = logical_key(table, data)
     has_key = bool(key) and len(key) == len(table.handle_key)
     return _unique_images(pa.concat_tables(parts), key if has_key else [column.name for column in data])
@@ -582,7 +586,9 @@ def _once(readers: Sequence[ImageReader]) -> list[Any]:
 
 def _stored(name: str, table: TableInfo, columns: Sequence[LakeColumn]) -> LakeColumn:
     column = table.column(name)
-    stored = next((one for one in columns if column is not None and one.upstream_id == column.id), None)
+    stored = next(
+        (candidate for candidate in columns if column is not None and candidate.upstream_id == column.id), None
+    )
     if stored is None:
         raise SchemaError(f"table {table.name} at ts {table.version}: key column {name} is not stored in the lake")
     return stored

@@ -262,7 +262,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
 
     def resumed(self, group: Parked, error: TidegateError | None) -> None:
         """Resume the tables of a group, or keep them parked with another error; the next advance publishes it."""
-        others = tuple(one for one in self.snapshot.parked if one.incarnations != group.incarnations)
+        others = tuple(parked for parked in self.snapshot.parked if parked.incarnations != group.incarnations)
         stays = () if error is None else (refused_again(group, error, _now_ms()),)
         self.snapshot = replace(self.snapshot, parked=(*others, *stays))
         self._requests.answer(group)

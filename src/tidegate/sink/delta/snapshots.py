@@ -384,7 +384,7 @@ def _parked(snapshot: Snapshot, name: str) -> list[Parked]:
     groups = [group for group in snapshot.parked if table_key(name) in map(lowered, group.names)]
     if groups:
         return groups
-    parked = ", ".join(one for group in snapshot.parked for one in group.names) or "none"
+    parked = ", ".join(name for group in snapshot.parked for name in group.names) or "none"
     raise ConfigError(f"table {name} is not parked; parked tables are: {parked}")
 
 
@@ -401,7 +401,7 @@ def check_rules(snapshot: Snapshot, options: DeltaOptions) -> None:
         was, now = chosen_ids(table, before), chosen_ids(stored_definition(table, options), options)
         if was != now:
             stored = _stored_ids(table, published.version, options)
-            _refuse(table.name, [one for one in table.columns if one.id in (was ^ now) & (now ^ stored)], now)
+            _refuse(table.name, [column for column in table.columns if column.id in (was ^ now) & (now ^ stored)], now)
 
 
 def check_round(snapshot: Snapshot, planned: Round, options: DeltaOptions) -> None:
@@ -435,7 +435,11 @@ def check_round(snapshot: Snapshot, planned: Round, options: DeltaOptions) -> No
         if version != PURGED and table.incarnation in incarnations:
             chosen = chosen_ids(table, options)
             stored = _stored_ids(table, version, options)
-            _refuse(table.name, [one for one in table.columns if one.id in chosen ^ stored and not one.virtual], chosen)
+            _refuse(
+                table.name,
+                [column for column in table.columns if column.id in chosen ^ stored and not column.virtual],
+                chosen,
+            )
 
 
 def _refuse(name: TableName, differing: Iterable[ColumnInfo], chosen: frozenset[int]) -> None:

@@ -288,12 +288,12 @@ class TargetServer:
     def settings(self, settings: Iterable[Setting]) -> list[Setting]:
         """Return the settings whose variables the server has."""
         lacking = set(self.traits.optional) - self.variables.keys()
-        return [one for one in settings if self.version >= one.since and one.name not in lacking]
+        return [setting for setting in settings if self.version >= setting.since and setting.name not in lacking]
 
     def modes(self, *, strict: bool) -> Setting:
         """Return the SQL modes of sessions of rows, or those of sessions that are not strict."""
         settings = self.settings([*ROWS, *self.traits.rows] if strict else self.traits.ddls)
-        return [one for one in settings if one.name == "sql_mode"][-1]
+        return [setting for setting in settings if setting.name == "sql_mode"][-1]
 
     @property
     def packet_bytes(self) -> int:

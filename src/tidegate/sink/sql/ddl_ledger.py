@@ -152,7 +152,7 @@ def last_ddl_ts(session: TargetSession, feed: str) -> int:
 
 def settle(session: TargetSession, feed: str, ddl_id: str, *, was_done: bool) -> LedgerDdl:
     """Record that a waiting DDL was done manually, or let it run again; return it. ConfigError where none waits."""
-    waiting = [one for one in list_ddls(session, feed) if one.id == ddl_id]
+    waiting = [row for row in list_ddls(session, feed) if row.id == ddl_id]
     if not waiting:
         raise ConfigError(f"no DDL {ddl_id} of changefeed {feed} waits in {session.options.address}")
     record = waiting[-1]

@@ -112,7 +112,7 @@ def statement_for(target: TargetServer, query: str, context: StatementContext = 
     try:
         several = statements_of(query)
         if len(several) > 1:
-            return _joined([statement_for(target, one, context) for one in several])
+            return _joined([statement_for(target, text, context) for text in several])
         if not several:
             return TargetDdl(DdlVerdict.SKIPPED, "", ("an empty statement",))
         # As it came, since placement prints nothing; and as printed, since something may stand before its first word.
@@ -169,11 +169,11 @@ def statements_of(text: str) -> list[str]:
 def _joined(found: Sequence[TargetDdl]) -> TargetDdl:
     """Join several CREATE TABLE of one job; existing tables are not created again."""
     for verdict in (DdlVerdict.FORBIDDEN, DdlVerdict.REFUSED):
-        refused = [phrase for one in found if one.verdict is verdict for phrase in one.why]
+        refused = [phrase for part in found if part.verdict is verdict for phrase in part.why]
         if refused:
             return TargetDdl(verdict, "", tuple(dict.fromkeys(refused)))
-    why = tuple(dict.fromkeys(phrase for one in found for phrase in one.why))
-    texts = [_ONCE.sub(r"\1 IF NOT EXISTS \2", one.text) for one in found if one.text]
+    why = tuple(dict.fromkeys(phrase for part in found for phrase in part.why))
+    texts = [_ONCE.sub(r"\1 IF NOT EXISTS \2", part.text) for part in found if part.text]
     return TargetDdl(DdlVerdict.REWRITTEN if texts else DdlVerdict.SKIPPED, ";\n".join(texts), why)
 
 
@@ -197,16 +197,16 @@ def _spelled(found: RestoredDdl, context: StatementContext, *, moved: bool) -> s
     words = {*_BEFORE_NAMES, *(["ON"] if text.startswith(_INDEX) else []), *(text.startswith("DROP TABLE") * [","])}
     moved = moved and not context.renames and text.startswith(("ALTER TABLE", "TRUNCATE TABLE", *_INDEX))
     table, other = (context.table, context.other) if moved and context.table is not None else (None, None)
-    for one in found.named:
-        (start, end), became = one.span, ""
-        if one.kind is NameKind.PARTITION:
+    for name in found.named:
+        (start, end), became = name.span, ""
+        if name.kind is NameKind.PARTITION:
             became = quote_name(context.exchanged) if context.exchanged else ""
-        elif one.kind is NameKind.DATABASE:
-            own = context.databases.get(lowered(one.name), one.name)
-            became = "" if own == one.name else quote_name(own)
-        elif one.after in words and start >= at:
-            written = TableName(context.schema if one.schema is None else one.schema, one.name)
-            now, table = table or (other if one.after == "TABLE" else None) or written, None
+        elif name.kind is NameKind.DATABASE:
+            own = context.databases.get(lowered(name.name), name.name)
+            became = "" if own == name.name else quote_name(own)
+        elif name.after in words and start >= at:
+            written = TableName(context.schema if name.schema is None else name.schema, name.name)
+            now, table = table or (other if name.after == "TABLE" else None) or written, None
             spelling = context.tables.get(now.key, now)
             became = "" if spelling == written and now is written else quote_path(spelling)
         if became:
@@ -264,7 +264,7 @@ class _Writing:
         cursor, parts, at = Cursor(text), list[str](), 0
         while cursor.peek().kind is not TokenKind.END:
             start = cursor.peek().start
-            rule = next((one for one in rules if one.words.move(cursor)), None)
+            rule = next((rule for rule in rules if rule.words.move(cursor)), None)
             if rule is None:
                 cursor.next()
             elif rule.becomes != KEEP:
@@ -435,11 +435,11 @@ def forbidden_in(
 
 
 def _strangers(named: Sequence[PrintedName], schema: str, rules: TableFilter, *, of_table: bool) -> Iterator[str]:
-    if not any(one.kind in _PLACES for one in named):
+    if not any(name.kind in _PLACES for name in named):
         yield "it names neither a table nor a database"
-    for one in named:
-        kind, name = one.kind, one.name
-        database = schema if one.schema is None else one.schema
+    for table_name in named:
+        kind, name = table_name.kind, table_name.name
+        database = schema if table_name.schema is None else table_name.schema
         shown = printable(qualified(database, name))
         match kind:
             case NameKind.TABLE if not rules.matches(database, name):

@@ -238,13 +238,13 @@ class DdlRunner:
         ddl, mark = task.ddl, self._mark(task.ddl, record)
         self._wait(lambda: running_statement(session, mark) is None, f"DDL of ts {ddl.commit_ts}: {ddl.query[:200]!r}")
         if self._target.traits.jobs:
-            marks = [one for _, one in self._marks(task, record)]
+            marks = [mark for _, mark in self._marks(task, record)]
             self._wait(
-                lambda: all(job_state(session, one) is not Executed.UNCLEAR for one in marks),
+                lambda: all(job_state(session, mark) is not Executed.UNCLEAR for mark in marks),
                 f"the job of the DDL of ts {ddl.commit_ts}: {ddl.query[:200]!r}",
             )
             if not task.has_job_each:
-                return all(job_state(session, one) is Executed.YES for one in marks)
+                return all(job_state(session, mark) is Executed.YES for mark in marks)
         change = self._change(task, record)
         now = read_facts(session, task.keys, self._target)
         if is_exchange(task.effects) and not (change.gone or change.come):

@@ -101,7 +101,9 @@ def known_facts(tables: Iterable[TableInfo], target: TargetServer) -> Facts:
                 unique = "unique" if index.unique or index.primary else ""
                 facts.add(("index", name, title, unique, ",".join(map(lowered, index.columns))))
         if table.partition is not None and target.kind is not ServerKind.TIDB:
-            facts.add(("partitions", name, ",".join(lowered(one.name) for one in table.partition.definitions)))
+            facts.add(
+                ("partitions", name, ",".join(lowered(definition.name) for definition in table.partition.definitions))
+            )
     return frozenset(facts)
 
 

@@ -110,7 +110,7 @@ class DdlTask:
     @property
     def is_again(self) -> bool:
         """True if the statement may run again whatever part of it is done."""
-        return bool(self.statements) and all(isinstance(one, _AGAIN) for one in self.statements)
+        return bool(self.statements) and all(isinstance(statement, _AGAIN) for statement in self.statements)
 
     @property
     def has_job_each(self) -> bool:
@@ -129,7 +129,7 @@ class DdlTask:
         """Return the facts that the text does not have; `inherits` where the target's database has the right charset,
         `rules` are those of the feed."""
         charset = None if inherits else self.before.database(self.ddl.schema).charset
-        names = {key: one.name for key, one in self.before.tables.items()}
+        names = {key: table.name for key, table in self.before.tables.items()}
         schema, databases = self.schema, self._databases
         context = StatementContext(
             charset,
@@ -167,7 +167,7 @@ class DdlTask:
         names: dict[tuple[str, ...], str] = {}
         for table in changed_tables(self.before, self.after) if named else ():
             old = self.before.tables.get(table)
-            there = written | ({lowered(one.name) for one in old.indexes} if old else set())
+            there = written | ({lowered(index.name) for index in old.indexes} if old else set())
             for index in self.after.tables[table].indexes if table in self.after.tables else ():
                 columns, name = tuple(map(lowered, index.columns)), lowered(index.name)
                 mine = (columns, name) in named or ((columns, "") in named and _UNNAMED.fullmatch(name))
@@ -179,7 +179,7 @@ class DdlTask:
         """Return True if running the statement again after a part of it was done has the result of running it once."""
         if is_exchange(self.effects):
             return False
-        several = len(self.statements) > 1 and all(isinstance(one, CreateTable) for one in self.statements)
+        several = len(self.statements) > 1 and all(isinstance(statement, CreateTable) for statement in self.statements)
         return several or not (change.gone or change.come) or self.is_again
 
 
@@ -209,5 +209,5 @@ def _keys(statement: Statement) -> Iterable[IndexDef]:
 def task_of(planned: PlannedDdl) -> DdlTask:
     """Return the task of a DDL."""
     ddl, before, written = planned.ddl, planned.before, planned.statements
-    statements = [resolve_tables(before, one, ddl) for one in written]
+    statements = [resolve_tables(before, statement, ddl) for statement in written]
     return DdlTask(ddl, before, planned.after, planned.effects, written, statements, is_followed=planned.error is None)

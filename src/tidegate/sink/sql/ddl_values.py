@@ -121,12 +121,12 @@ class ComputedValues:
     def key(self, facts: Facts, target: TargetServer) -> tuple[str, ...]:
         """Return the columns (folded) of a unique key of the target's table that stays as it is; () if it has none. In
         a TiDB, where rows are found by literals, only of values that equal theirs."""
-        table, changed = fact_name(self.old), {lowered(one.old.name) for one in self.columns}
+        table, changed = fact_name(self.old), {lowered(column.old.name) for column in self.columns}
         own = [fact for fact in facts if fact[1] == table]
         required = [fact for fact in own if fact[0] == "column" and fact[4] == "NO"]
         fixed = {fact[2] for fact in required if target.kind is not ServerKind.TIDB or not _NO_LITERAL.match(fact[3])}
         keys = [(fact[2] != "primary", tuple(fact[4].split(","))) for fact in own if fact[0] == "index" and fact[3]]
-        usable = [one for one in keys if set(one[1]) <= (fixed & self.staying.keys()) - changed]
+        usable = [key for key in keys if set(key[1]) <= (fixed & self.staying.keys()) - changed]
         return min(usable)[1] if usable else ()
 
 
@@ -156,7 +156,10 @@ def _of_table(task: DdlTask, effect: TableAltered, target: TargetServer) -> Comp
     if not (columns or fills):
         return None
     name, later = (
-        next((one.name for one in state.tables.values() if one.incarnation == effect.old.incarnation), effect.old.name)
+        next(
+            (table.name for table in state.tables.values() if table.incarnation == effect.old.incarnation),
+            effect.old.name,
+        )
         for state in (task.before, task.after)
     )
     return ComputedValues(name, later, tuple(columns), tuple(fills), staying)
@@ -214,7 +217,7 @@ def with_target_columns(task: DdlTask, columns: Facts) -> DdlTask:
 
 
 def _table(known: TableInfo | None, name: TableName, facts: list[Fact]) -> TableInfo:
-    found = [one for at, fact in enumerate(facts, 1) if (one := _column(at, *fact[3:])) is not None]
+    found = [value_column for at, fact in enumerate(facts, 1) if (value_column := _column(at, *fact[3:])) is not None]
     if known is None:
         return TableInfo(name, "of the target", 0, tuple(found), max_column_id=len(facts))
     types = {lowered(column.name): column.type for column in found}
@@ -271,7 +274,7 @@ class ValueTable:
         if not self._found.columns:
             return ""
         names = dict(zip(_names("k", key), key, strict=True))
-        olds = dict(zip(self._olds, (one.old.name for one in self._found.columns), strict=True))
+        olds = dict(zip(self._olds, (column.old.name for column in self._found.columns), strict=True))
         self._create(names | olds)
         self._session.ask(
             sent.KEEP_VALUES.format(
@@ -295,15 +298,15 @@ class ValueTable:
 
     def _create(self, columns: Mapping[str, str]) -> None:
         columns_there = {lowered(row[0]): row[1:] for row in self._session.ask(sent.TYPED_COLUMNS, self._found.old.key)}
-        for one in self._found.columns:
-            _check_type(one.old, *columns_there[lowered(one.old.name)][:2])
+        for changed_column in self._found.columns:
+            _check_type(changed_column.old, *columns_there[lowered(changed_column.old.name)][:2])
         self._session.ask(sent.DROP_VALUES.format(values=self._values))
         parts = []
         for name, column in columns.items():
             kind, charset, collation = columns_there[lowered(column)]
             words = f" CHARACTER SET {charset} COLLATE {collation}" if charset else ""
             parts.append(f"{name} {kind}{words} NULL")
-        parts += [f"{new} {_widest(one.new.type)} NULL" for new, one in self._pairs(self._news)]
+        parts += [f"{new} {_widest(column.new.type)} NULL" for new, column in self._pairs(self._news)]
         self._session.ask(sent.CREATE_VALUES.format(values=self._values, columns=", ".join(parts)))
 
     def _pairs(self, names: Sequence[str]) -> list[tuple[str, ComputedColumn]]:
@@ -320,7 +323,7 @@ class ValueTable:
         for column, value in self._found.fills:
             self._fill(column, value, guard)
         if self._found.columns and self.is_there():
-            self._mode([one.new for one in self._found.columns])
+            self._mode([column.new for column in self._found.columns])
             after = 0
             while key and (after := self._chunk(key, guard, after)):
                 failpoint("ddl/amid-values")
@@ -356,7 +359,7 @@ class ValueTable:
     def _put(self, key: Sequence[str], first: int, last: int) -> None:
         """Write values into their rows; row by row in a TiDB, since the embedded one changes none by a join."""
         own = [quote_name(self._found.staying[column]) for column in key]
-        puts = [quote_name(one.new.name) for one in self._found.columns]
+        puts = [quote_name(column.new.name) for column in self._found.columns]
         kept, news = _names("k", key), self._news
         names = {"table": self._table, "values": self._values, "first": first, "last": last}
         if self._target.kind is not ServerKind.TIDB:
@@ -372,7 +375,9 @@ class ValueTable:
     def _compute(self, after: int) -> list[int]:
         """Compute the next values behind a row, into the table of values; return the numbers of their rows."""
         columns, news = self._found.columns, self._news
-        rows = self._after(", ".join(read_sql(one.old.type).format(old) for old, one in self._pairs(self._olds)), after)
+        rows = self._after(
+            ", ".join(read_sql(column.old.type).format(old) for old, column in self._pairs(self._olds)), after
+        )
         if rows:
             text = sent.COMPUTE_VALUES.format(
                 values=self._values,
@@ -392,12 +397,12 @@ class ValueTable:
         after = 0
         while numbers := self._compute(after):
             after = numbers[-1]
-        for old, one in self._pairs(self._olds):
-            kind = render_type(one.new.type) + _charset(one.new)
+        for old, column in self._pairs(self._olds):
+            kind = render_type(column.new.type) + _charset(column.new)
             self._session.ask(sent.CHANGE_VALUES.format(values=self._values, column=old, type=kind))
         both = ", ".join(
-            f"{read_sql(one.new.type).format(old)}, {new}"
-            for (old, one), new in zip(self._pairs(self._olds), self._news, strict=True)
+            f"{read_sql(column.new.type).format(old)}, {new}"
+            for (old, column), new in zip(self._pairs(self._olds), self._news, strict=True)
         )
         after = 0
         while rows := self._after(both, after):
@@ -411,7 +416,7 @@ class ValueTable:
 
     @property
     def _rows(self) -> int:
-        kinds = {kind.code for one in self._found.columns for kind in (one.old.type, one.new.type)}
+        kinds = {kind.code for column in self._found.columns for kind in (column.old.type, column.new.type)}
         return LARGE_ROWS if kinds & _LARGE else CHUNK_ROWS
 
     def _mode(self, columns: Sequence[ColumnInfo]) -> None:
@@ -426,7 +431,7 @@ class ValueTable:
 
     def _kept(self, table: str = "") -> str:
         """Assignments that keep the values of ON UPDATE columns."""
-        own = {lowered(one.new.name) for one in self._found.columns}
+        own = {lowered(column.new.name) for column in self._found.columns}
         touched = [name for (name,) in self._session.ask(sent.TOUCHED_COLUMNS, self._found.new.key)]
         names = [quote_name(name) for name in touched if lowered(name) not in own]
         return "".join(f"{table}{name} = {table}{name}, " for name in names)

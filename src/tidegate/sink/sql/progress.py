@@ -270,7 +270,7 @@ def leased_ts(session: TargetSession, feed: str, ts: int) -> int | None:
     rows = session.ask(sent.HOLDS_OF, values=(name,))
     leases = [(holder, ts if position is None else int(position), seen) for holder, position, seen in rows]
     if any(position == ts for _, position, _ in leases) and reached(session, feed) > ts:
-        leases = [one for one in leases if one[1] != ts]
+        leases = [lease for lease in leases if lease[1] != ts]
     for holder, position, seen in leases:
         if position == ts and not seen:
             session.changed(sent.SEE_HOLD, ts, name, holder)

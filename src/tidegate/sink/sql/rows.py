@@ -165,13 +165,13 @@ class WrittenTable:
 def splits(table: TableInfo) -> bool:
     """Return True if rows of a table may be written in parallel."""
     key = [table.column(name) for name in table.handle_key]
-    return bool(key) and not meets(table) and all(one is not None and one.type.code in INTEGERS for one in key)
+    return bool(key) and not meets(table) and all(column is not None and column.type.code in INTEGERS for column in key)
 
 
 def meets(table: TableInfo) -> bool:
     """Return True if rows may collide in a unique key other than the one by which they are found."""
     key = table.handle_key
-    return any((one.unique or one.primary) and one.columns != key for one in table.indexes)
+    return any((index.unique or index.primary) and index.columns != key for index in table.indexes)
 
 
 def written_table(table: TableInfo, fields: Sequence[Field]) -> WrittenTable:

@@ -118,7 +118,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         columns of them; AccountRefused for missing rights to write rows."""
         self._progress.start(position)
         self._state = position.state
-        tables = [one for one in position.state.tables.values() if self._rules.matches(*one.name)]
+        tables = [table for table in position.state.tables.values() if self._rules.matches(*table.name)]
         if not tables:
             return
         self._warn_keyless(tables)
@@ -145,7 +145,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
             )
 
     def _warn_keyless(self, tables: Iterable[TableInfo]) -> None:
-        keyless = sorted(str(one.name) for one in tables if not one.handle_key)
+        keyless = sorted(str(table.name) for table in tables if not table.handle_key)
         if keyless:
             self._warn_once(
                 f"{', '.join(keyless)}: {NO_KEY}; kept, but a row is found by all its columns: a key is much faster"
@@ -272,8 +272,8 @@ TableKey: TypeAlias = tuple[str, str]
 def families(edges: Iterable[tuple[TableKey, TableKey]]) -> Mapping[TableKey, TableKey]:
     """Return the name of its family for each table that a foreign key comes from or leads to."""
     heads: dict[TableKey, TableKey] = {}
-    for one, other in edges:
-        first, second = sorted((heads.setdefault(one, one), heads.setdefault(other, other)))
+    for table, other in edges:
+        first, second = sorted((heads.setdefault(table, table), heads.setdefault(other, other)))
         heads |= {table: first for table, head in heads.items() if head == second}
     return heads
 
@@ -315,7 +315,7 @@ def check_rights(session: TargetSession, target: TargetServer, tables: Sequence[
 
 def _has(grants: Iterable[Sequence[str]], right: str, schema: str, table: str) -> bool:
     for rights, database, name in grants:
-        listed = {one.strip() for one in re.sub(r"\([^)]*\)", "", rights).split(",")}
+        listed = {right.strip() for right in re.sub(r"\([^)]*\)", "", rights).split(",")}
         is_here = database == "*" or like(database[1:-1].replace("``", "`")).matches(schema)
         if is_here and listed & {right, "ALL PRIVILEGES"} and name in ("*", quote_name(table)):
             return True
@@ -346,16 +346,16 @@ def _differences(
         if there is None:
             yield f"there is no table {table.name}", True
             continue
-        lacking = [one.name for one in table.columns if lowered(one.name) not in there]
+        lacking = [column.name for column in table.columns if lowered(column.name) not in there]
         if lacking:
             yield f"table {table.name} has no column {', '.join(lacking)}", True
         if table.inferred:
             continue
-        for one in table.columns:
-            meant = type_in(one.type, target) + ("" if one.nullable else " not null")
-            shown = there.get(lowered(one.name), meant)
+        for expected in table.columns:
+            meant = type_in(expected.type, target) + ("" if expected.nullable else " not null")
+            shown = there.get(lowered(expected.name), meant)
             if shown != meant:
-                yield f"column {one.name} of table {table.name} is {shown}, not {meant}", False
+                yield f"column {expected.name} of table {table.name} is {shown}, not {meant}", False
         key = {lowered(name) for index in table.indexes if index.primary for name in index.columns}
         if key != keys[table.name.key] and not lacking:
             lacks = f"has not the primary key ({', '.join(sorted(key))})"

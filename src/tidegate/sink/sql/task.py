@@ -99,8 +99,8 @@ def write_shard(job: ShardJob) -> Written:
             while waiting:
                 waiting.popleft().result()
         finally:
-            for one in waiting:
-                one.cancel()
+            for part in waiting:
+                part.cancel()
             pool.shutdown(wait=True)
             writer.close()
     return done
@@ -124,34 +124,38 @@ def _groups(job: ShardJob, position: int, done: Written) -> Iterator[list[Group]
         except TidegateError as error:
             batch = chunk.parts[0].batch
             raise error.at(table=f"{batch.schema}.{batch.table}", commit_ts=batch.commit_ts[0].as_py()) from None
-        for at, one in enumerate(entries):
-            if TableName(one.table.schema, one.table.table).key in job.splits:
-                entries[at] = one.of(one.shard == job.shard)
-        entries = [one for one in entries if len(one.number)]
+        for at, entries_part in enumerate(entries):
+            if TableName(entries_part.table.schema, entries_part.table.table).key in job.splits:
+                entries[at] = entries_part.of(entries_part.shard == job.shard)
+        entries = [part for part in entries if len(part.number)]
         if entries:
             yield _cut(entries, limits, txn_rows)
 
 
 def _cut(entries: list[Entries], limits: StatementLimits, txn_rows: int) -> list[Group]:
     """The groups of some entries, each with the statements of all its tables."""
-    times = np.sort(np.concatenate([one.commit_ts for one in entries]))
+    times = np.sort(np.concatenate([part.commit_ts for part in entries]))
     group, ends = groups_of(times, txn_rows)
     starts = times[np.searchsorted(group, np.arange(len(ends)))].tolist()
     texts: list[list[Statement]] = [[] for _ in ends]
     parts: list[list[tuple[Entries, Net]]] = [[] for _ in ends]
     rows = np.zeros(len(ends), np.int64)
-    for one in entries:
-        mine = np.searchsorted(np.array(ends), one.commit_ts)
-        code = pc.dictionary_encode(one.identity).indices.to_numpy().astype(np.int64)
-        keyed = bool(one.table.key)
-        net = fold_keyed(mine, code, one.put, one.existed) if keyed else fold_counted(mine, code, one.put)
-        rows += np.bincount(mine[np.unique(one.number, return_index=True)[1]], minlength=len(ends))
+    for group_part in entries:
+        mine = np.searchsorted(np.array(ends), group_part.commit_ts)
+        code = pc.dictionary_encode(group_part.identity).indices.to_numpy().astype(np.int64)
+        keyed = bool(group_part.table.key)
+        net = (
+            fold_keyed(mine, code, group_part.put, group_part.existed)
+            if keyed
+            else fold_counted(mine, code, group_part.put)
+        )
+        rows += np.bincount(mine[np.unique(group_part.number, return_index=True)[1]], minlength=len(ends))
         bounds = np.searchsorted(net.group, np.arange(len(ends) + 1))
         for number in np.unique(net.group).tolist():
             here = slice(bounds[number], bounds[number + 1])
             part = Net(*(array[here] for array in net))
-            texts[number] += statements(one.table, part, one.texts, limits)
-            parts[number].append((one, part))
+            texts[number] += statements(group_part.table, part, group_part.texts, limits)
+            parts[number].append((group_part, part))
     return [Group(*each) for each in zip(starts, ends, rows.tolist(), map(tuple, texts), parts, strict=True)]
 
 
@@ -189,14 +193,14 @@ class _Writer:
         retry(partial(self._try, group), outage.sleep)
         self._done.rows += group.rows
         self._done.messages += len(group.statements)
-        self._done.size_bytes += sum(len(one.text) for one in group.statements)
+        self._done.size_bytes += sum(len(statement.text) for statement in group.statements)
 
     def _try(self, group: Group) -> None:
         try:
             self._settle(group)
         except TidegateError as error:
             self.close()
-            tables = ", ".join(dict.fromkeys(one.table.replace("`", "") for one in group.statements))
+            tables = ", ".join(dict.fromkeys(statement.table.replace("`", "") for statement in group.statements))
             error.at(table=error.where.table or tables, commit_ts=group.first_ts)
             if not self._is_done(group, error):
                 raise
@@ -243,15 +247,15 @@ class _Writer:
         moves = fence(job.options.feed, job.shard, job.epoch, self._position, group.ts)
         moved = Statement(moves, 1, Counted.AFFECTED, "tidegate.progress")
         size_bytes = job.target.packet_bytes - ROOM_BYTES + 1  # but for the last ;
-        packets = calls_of([moved, *group.statements], lambda one: len(one.text) + 1, most_bytes=size_bytes)
+        packets = calls_of([moved, *group.statements], lambda statement: len(statement.text) + 1, most_bytes=size_bytes)
         for packet in packets if many else [[moved, *group.statements]]:
             first = packet[0] is moved
-            texts = ([sent.BEGIN.encode()] if first else []) + [one.text for one in packet]
+            texts = ([sent.BEGIN.encode()] if first else []) + [statement.text for statement in packet]
             failpoint("sql/before-statements")
             sends = [texts] if many else [[text] for text in texts]
             answers = [answer for part in sends for answer in session.send(part)]
-            for one, answer in zip(packet, answers[first:], strict=True):
-                _check(one, answer, group)
+            for statement, answer in zip(packet, answers[first:], strict=True):
+                _check(statement, answer, group)
         if refusal is not None:
             _check_rows(session, group, refusal, documents=job.target.traits.documents)
         failpoint("sql/before-commit")
@@ -259,17 +263,20 @@ class _Writer:
         failpoint("sql/after-commit")
 
 
-def _check(one: Statement, answer: RowCounts, group: Group) -> None:
-    rows = {Counted.AFFECTED: answer.affected, Counted.DUPLICATES: answer.duplicates}.get(one.counted, one.rows)
-    if rows == one.rows:
+def _check(statement: Statement, answer: RowCounts, group: Group) -> None:
+    rows = {Counted.AFFECTED: answer.affected, Counted.DUPLICATES: answer.duplicates}.get(
+        statement.counted, statement.rows
+    )
+    if rows == statement.rows:
         return
-    if one.table == "tidegate.progress":
+    if statement.table == "tidegate.progress":
         raise SinkError("the shard has moved: an earlier try has come through, or another run has taken over")
-    what = one.text[:300].decode(errors="replace")
+    what = statement.text[:300].decode(errors="replace")
     raise SinkRefused(
-        f"{one.table}: {rows} of {one.rows} rows are there that ts {group.first_ts} to {group.ts} change: somebody "
-        f"else writes the table, or it was not equal at the start; safe-mode=true writes whatever is there: {what}"
-    ).at(table=one.table.replace("`", ""), commit_ts=group.first_ts)
+        f"{statement.table}: {rows} of {statement.rows} rows are there that ts {group.first_ts} to {group.ts} change: "
+        "somebody else writes the table, or it was not equal at the start; safe-mode=true writes whatever is there: "
+        f"{what}"
+    ).at(table=statement.table.replace("`", ""), commit_ts=group.first_ts)
 
 
 def _check_rows(session: TargetSession, group: Group, refusal: SinkRefused, *, documents: bool) -> None:

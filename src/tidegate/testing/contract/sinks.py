@@ -485,8 +485,8 @@ class SinkContract:
         if contents.tables is not None:
             stops = {upto} | {row.commit_ts or 0 for row in story.rows(story.ts)} if cut_off else {upto}
             wanted = [self._carried(story, ts) for ts in stops if ts >= upto]
-            unlike = [list(validators.unlike(one, contents.tables)) for one in wanted]
-            common = [what for what in unlike[0] if all(what in one for one in unlike)]
+            unlike = [list(validators.unlike(contents_of, contents.tables)) for contents_of in wanted]
+            common = [what for what in unlike[0] if all(what in differences for differences in unlike)]
             nearest = min(unlike, key=len)
             faults += nearest if self.whole_transactions else common
         assert not faults, "\n".join(faults)

@@ -155,8 +155,8 @@ class SourceContract:
 
     def test_what_is_told_without_reading(self, tmp_path: Path) -> None:
         """Spans bound the rows of each table, ranges cover them, layouts are those of their batches."""
-        for one in self.walk(self.source(tmp_path)).segments:
-            changes = one.changes
+        for segment in self.walk(self.source(tmp_path)).segments:
+            changes = segment.changes
             stretches, spans = list(changes.row_ranges()), {name.key: span for name, span in changes.tables().items()}
             chunks = list(every(changes))
             rows = rows_of(chunks)
@@ -175,10 +175,10 @@ class SourceContract:
 
     def test_changes_travel(self, tmp_path: Path) -> None:
         """Changes can be pickled, and the copy reads the same rows."""
-        for one in self.walk(self.source(tmp_path)).segments:
-            copy: Changes = pickle.loads(pickle.dumps(one.changes))  # noqa: S301  our own, a moment ago
-            assert (copy.after, copy.upto) == (one.changes.after, one.changes.upto)
-            assert listed(every(copy)) == one.rows
+        for segment in self.walk(self.source(tmp_path)).segments:
+            copy: Changes = pickle.loads(pickle.dumps(segment.changes))  # noqa: S301  our own, a moment ago
+            assert (copy.after, copy.upto) == (segment.changes.after, segment.changes.upto)
+            assert listed(every(copy)) == segment.rows
 
     # --- DDLs and definitions ---
 
@@ -186,8 +186,8 @@ class SourceContract:
         """Each DDL is returned once, with its commit_ts, by (commit_ts, arrival); also at `after` itself."""
         source = self.source(tmp_path)
         walk = self.walk(source)
-        source_ddl = [one for segment in walk.segments for one in segment.ddls]
-        marks = [(one.ddl.commit_ts, identity(one.ddl)) for one in source_ddl]
+        source_ddl = [source_ddl for segment in walk.segments for source_ddl in segment.ddls]
+        marks = [(ddl.ddl.commit_ts, identity(ddl.ddl)) for ddl in source_ddl]
         assert len(set(marks)) == len(marks)
         assert [ts for ts, _ in marks] == sorted(ts for ts, _ in marks if ts is not None)
         if self.inclusive:
@@ -202,13 +202,13 @@ class SourceContract:
         state = SchemaState()
         for table in self.source_at(tmp_path, walk.begun).definitions(walk.begun):
             state = state.with_table(table)
-        for one in walk.segments:
-            for row in rows_of(every(one.changes)):
+        for segment in walk.segments:
+            for row in rows_of(every(segment.changes)):
                 known = state.table(TableName(row.schema, row.table))
                 if known is not None:
-                    columns = {one.name for one in known.columns if not one.virtual}
+                    columns = {column.name for column in known.columns if not column.virtual}
                     assert {column.name for column in row.fields} == columns, event_text(row)
-            for seq, source_ddl in enumerate(one.ddls, start=1):
+            for seq, source_ddl in enumerate(segment.ddls, start=1):
                 state, _ = apply_ddl(state, source_ddl.ddl, seq)
 
     # --- starting again ---
@@ -350,7 +350,7 @@ def check_order(chunks: Sequence[Chunk], after: int, upto: int) -> None:
         assert sorted(numbers) == list(range(len(chunk)))
         transaction = chunk.transaction.tolist()
         assert transaction[0] == 0
-        assert all(later - one in (0, 1) for one, later in pairwise(transaction))
+        assert all(later - number in (0, 1) for number, later in pairwise(transaction))
         moments: dict[int, set[tuple[int, int]]] = {}
         for part in chunk.parts:
             starts = part.batch.start_ts

@@ -48,7 +48,7 @@ def strings(array: Any, quote: Quote) -> tuple[int, Any]:
             if quote is PRINTED:
                 raise Mismatch(str(error)) from error
             texts = (None if raw is None else raw.decode("utf-8", "surrogateescape") for raw in array.to_pylist())
-            quoted = [None if one is None else quote(one)[1:-1].encode("utf-8", "surrogateescape") for one in texts]
+            quoted = [None if text is None else quote(text)[1:-1].encode("utf-8", "surrogateescape") for text in texts]
             return COPIED, pa.array(quoted, BINARY)
     return ESCAPED, text_of(array)
 

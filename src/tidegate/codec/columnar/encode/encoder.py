@@ -237,7 +237,7 @@ def _images(rows: Any, there: Any, numbers: Any, table: WireTable) -> list[Value
     chosen = rows.take(pa.array(positions[has]))
     columns = [_values(column.to_pylist(), of) for column, of in zip(chosen.columns, table.columns, strict=True)]
     values = iter(zip(*columns, strict=True))
-    return [next(values) if one else () for one in has.tolist()]
+    return [next(values) if present else () for present in has.tolist()]
 
 
 def _values(values: list[Any], column: WireColumn) -> list[Value]:
