@@ -14,7 +14,7 @@ from tests.contract.test_sinks import TestCallback as CallbackCases
 from tests.contract.test_sqlite_sink import TestSqlite as SqliteCases
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.plan import Checkpoint
-from tidegate.engine.ports import Saved, Sink, SinkPosition
+from tidegate.engine.ports import Saved, Sink, SinkPosition, Written
 from tidegate.model.errors import TidegateError
 from tidegate.sink import sqlite
 from tidegate.sink.callback import CallbackSink
@@ -128,7 +128,7 @@ PLANTED = [
     (SwallowsErrors, "test_a_row_that_cannot_be_taken", ()),
     (ForgetsDdls, "test_a_ddl", ("add index",)),
     (TellsDdlsTwice, "test_everything_arrives", ()),
-    (NobodyHeld, "test_a_second_writer", ()),
+    (NobodyHeld, "test_a_second_writer", ("after run",)),
     (ForgetsWhereItStands, "test_again_without_news", ()),
     (ForgetsDoneDdls, "test_stops_and_goes_on", ()),
     (AdvancesFirst, "test_a_crash_at_each_step", ("in a task",)),
@@ -176,17 +176,41 @@ def _no_epoch(file: Any, connection: Any, check: Any = sqlite.SqliteFile._check)
     check(msgspec.structs.replace(file, epoch=0), connection)
 
 
+class NeverAhead(Written):
+    """Says of no table that an earlier run has brought it further."""
+
+    @property  # type: ignore[override]
+    def ahead(self) -> int:
+        """Nothing."""
+        return 0
+
+    @ahead.setter
+    def ahead(self, ts: int) -> None:
+        """Forget it."""
+
+
 PLANTED_IN_SQLITE: dict[str, tuple[tuple[Any, str, Any], tuple[Any, ...]]] = {
     "a COMMIT in place of a ROLLBACK": (
         (sqlite.sqlite3, "connect", partial(sqlite3.connect, factory=Commits)),
-        ("test_an_error_inside_a_task", 1),
+        ("test_an_error_inside_a_task", 1, None),
     ),
     "a DDL without its position": ((sqlite, "_move", _rows_alone), ("test_a_crash_at_each_step", "after ddl")),
     "a row that is not written": ((sqlite, "_write_batch", _in_part), ("test_everything_arrives",)),
     "digits as numbers": ((sqlite, "_is_digits", lambda _: False), ("test_every_type",)),
     "names without quotes": ((sqlite, "_quoted", '"{}"'.format), ("test_a_story", stories.odd_names)),
     "a table that keeps its name": ((sqlite, "_rename", lambda *_: None), ("test_a_ddl", "rename table")),
-    "an epoch that nobody checks": ((sqlite.SqliteFile, "_check", _no_epoch), ("test_a_second_writer",)),
+    "an epoch that nobody checks": ((sqlite.SqliteFile, "_check", _no_epoch), ("test_a_second_writer", "after run")),
+    "a COMMIT in the middle of a DDL": (
+        (sqlite.sqlite3, "connect", partial(sqlite3.connect, factory=Commits)),
+        ("test_an_error_inside_a_ddl", "swap names"),
+    ),
+    "a table that is never ahead": ((sqlite, "Written", NeverAhead), ("test_a_round_that_ends_earlier",)),
+    "tables that only a DDL makes": ((sqlite, "_ensure", lambda *_: None), ("test_tables_that_no_ddl_has_brought",)),
+    "empty texts that a DDL makes NULL": ((sqlite, "_loaded", lambda _, value: value or None), ("test_every_type",)),
+    "a table that is left out in silence": (
+        (sqlite.SqliteSink, "left_out", lambda _: ()),
+        ("test_everything_arrives",),
+    ),
 }
 
 

@@ -95,6 +95,7 @@ class TestGlobal(SinkContract):
     run = staticmethod(run_here)
     guarantee = "exactly once"
     refuses: ClassVar[Collection[str]] = ("unreadable", "recover table")
+    makes_tables = False
     shown = staticmethod(by_name)
     poison = ("taken", "no time at all")
     atomicity: Atomicity = "global"

@@ -21,6 +21,7 @@ is told to have:
     late             a DDL comes only when its ts is resolved already
     outages          {"refresh": 2}: the first two calls raise SourceError, which passes; for `start`, `refresh`,
                      `ddls`, `changes`, and `failure`, which ends the reading until it is started anew
+    tells_ddls       False: a topic that began behind the DDLs of its tables
 
     run_here(source, sink)                 until nothing comes any more, in this process, without Spark and pauses
     run_here(source, sink, until=ts)       until the checkpoint is there
@@ -29,7 +30,7 @@ is told to have:
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, zip_longest
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -216,11 +217,19 @@ class Script:
 
     def tables(self, upto: int) -> dict[str, list[Row]]:
         """Return the rows of every table at `upto`, after the DDLs of that timestamp."""
-        tables = ScriptedTables()
-        for event in self.events:
-            if (event.commit_ts or 0) <= upto:
-                tables.apply(event)
-        return tables.rows()
+        return self.moments(upto, upto)[-1]
+
+    def moments(self, since: int, upto: int) -> list[dict[str, list[Row]]]:
+        """Return the rows of every table at `since`, and behind each transaction and DDL from there to `upto`."""
+        tables, moments = ScriptedTables(), [dict[str, list[Row]]()]
+        for event, then in zip_longest(self.events, self.events[1:]):
+            ts = commit_time(event)
+            if ts > upto:
+                break
+            tables.apply(event)
+            if then is None or isinstance(event, Ddl) or isinstance(then, Ddl) or commit_time(then) > ts:
+                moments = [*(moments if ts > since else ()), tables.rows()]
+        return moments
 
     def _change(self, ts: int, write: ScriptedWrite) -> RowChange:
         table = self._now.of(write.table)
@@ -319,10 +328,12 @@ class ScriptedSource(Source):
         repeats: bool = False,
         back: bool = False,
         late: bool = False,
+        tells_ddls: bool = True,
         outages: Mapping[str, int] | None = None,
     ) -> None:
         self.script = script
         self._repeats = 2 if repeats else 1
+        self._tells_ddls = tells_ddls
         self._steps = list(_steps(script, back=back, late=late))
         self._outages = Counter(outages)
         self._at = -1
@@ -359,7 +370,8 @@ class ScriptedSource(Source):
     def ddls(self, after: int, upto: int) -> list[SourceDdl]:
         self._trouble("ddls")
         hidden = self._steps[self._at].hidden if self._at >= 0 else None
-        ddls = [(seq, ddl) for seq, ddl in enumerate(self.script.ddls(upto)) if commit_time(ddl) >= after]
+        told = self.script.ddls(upto) if self._tells_ddls else ()
+        ddls = [(seq, ddl) for seq, ddl in enumerate(told) if commit_time(ddl) >= after]
         return [SourceDdl(EventPosition(TOPIC, 0, seq), ddl) for seq, ddl in ddls if commit_time(ddl) != hidden]
 
     def changes(self, after: int, upto: int) -> ScriptedChanges:

@@ -14,7 +14,8 @@ that raises Died ends the run as SIGKILL would, one that raises SinkError is an 
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar, cast
 
@@ -36,7 +37,9 @@ from tidegate.engine.ports import (
 )
 from tidegate.model.errors import EnvironmentFault, SinkError, TidegateError
 from tidegate.model.event import Event, RowChange, Value
+from tidegate.model.left_out import LeftOut
 from tidegate.model.table import ColumnInfo, TableName
+from tidegate.schema.effects import Effect
 from tidegate.testing import validators
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Row, Script, ScriptedSource
@@ -84,11 +87,18 @@ class TappedTasks(LocalTasks):
 
 
 class TappedSink:
-    """The given sink, with a tap around the calls that change something; with `cut` its tasks read so many chunks of
-    rows before an error."""
+    """The given sink, with a tap around the calls that change something; it is given what `cut` and `cut_ddl` return
+    of changes and DDLs."""
 
-    def __init__(self, sink: Sink[Any], tap: Tap, cut: int | None = None) -> None:
-        self._sink, self._tap, self._chunks = sink, tap, cut
+    def __init__(
+        self,
+        sink: Sink[Any],
+        tap: Tap,
+        cut: Callable[[Changes], Changes] | None = None,
+        cut_ddl: Callable[[PlannedDdl], PlannedDdl] | None = None,
+    ) -> None:
+        self._sink, self._tap = sink, tap
+        self._cut, self._cut_ddl = cut or (lambda changes: changes), cut_ddl or (lambda planned: planned)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sink, name)
@@ -106,11 +116,10 @@ class TappedSink:
         self._sink.flush_policy = flush_policy
 
     def run(self, tasks: Tasks, work: Any, changes: Changes) -> Sequence[Any]:
-        given = changes if self._chunks is None else CutChanges(changes, self._chunks)
-        return self._around("run", lambda: self._sink.run(tasks, work, given))
+        return self._around("run", lambda: self._sink.run(tasks, work, self._cut(changes)))
 
     def ddl(self, planned: PlannedDdl) -> None:
-        self._around("ddl", lambda: cast("SegmentSink[Any]", self._sink).ddl(planned))
+        self._around("ddl", lambda: cast("SegmentSink[Any]", self._sink).ddl(self._cut_ddl(planned)))
 
     def advance(self, planned: Round, results: Sequence[Any]) -> SinkPosition:
         return self._around("advance", lambda: self._sink.advance(planned, results))
@@ -124,10 +133,12 @@ class TappedSink:
 
 @dataclass(frozen=True)
 class CutChanges:
-    """The given changes; whoever reads rows of them gets some chunks, and then an error that ends the feed."""
+    """The given changes; whoever reads rows of them gets some chunks, and then an error that ends the feed; of `table`
+    alone, if it is given and tables are read one by one."""
 
     changes: Changes
     chunks: int
+    table: str | None = None
 
     @property
     def after(self) -> int:
@@ -147,7 +158,8 @@ class CutChanges:
         return self.changes.layouts(name, after, upto)
 
     def batches(self, name: TableName, after: int, upto: int) -> Iterator[Chunk]:
-        return self._cut(self.changes.batches(name, after, upto))
+        chunks = self.changes.batches(name, after, upto)
+        return self._cut(chunks) if self.table in (None, str(name)) else chunks
 
     def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
         return self._cut(self.changes.in_order(names, after, upto))
@@ -157,6 +169,33 @@ class CutChanges:
             if number == self.chunks:
                 raise EnvironmentFault("the machine of this task is out of order")
             yield chunk
+
+
+class CutEffects(tuple[Effect, ...]):  # noqa: SLOT001  it is pickled with its attribute
+    """The given effects; whoever goes through them gets the first `told`, and then an error that may pass."""
+
+    told: int
+
+    def __iter__(self) -> Iterator[Effect]:
+        yield from self[: self.told]
+        raise SinkError("the target went away in the middle of a DDL")
+
+
+class CutDdls:
+    """Cuts each DDL once behind each of its effects."""
+
+    def __init__(self) -> None:
+        self._done: set[tuple[int, int, int]] = set()
+
+    def __call__(self, planned: PlannedDdl) -> PlannedDdl:
+        for count in range(1, len(planned.effects) + 1):
+            place = (planned.commit_ts, planned.number, count)
+            if place not in self._done:
+                self._done.add(place)
+                effects = CutEffects(planned.effects)
+                effects.told = count
+                return replace(planned, effects=effects)
+        return planned
 
 
 LIVES_MAX: Final = 60
@@ -183,6 +222,7 @@ class RunReport(Protocol):
     rows: int
     ddls: int
     resumed: bool
+    left_out: tuple[LeftOut, ...]
 
 
 class Run(Protocol):
@@ -209,6 +249,8 @@ class SinkContract:
     """Kinds of DDL (names of stories.DDLS) at which the sink ends the feed."""
     whole_rows: ClassVar[bool] = False
     """The sink ends the feed at a row that lacks columns of its table."""
+    makes_tables: ClassVar[bool] = True
+    """Rows make their table; False: those of a table that no DDL has brought end the feed."""
     leaves_out: ClassVar[Collection[str]] = ()
     """Tables of the stories that the sink does not carry; `shop.visits` has no key."""
     whole_transactions: ClassVar[bool] = False
@@ -241,6 +283,7 @@ class SinkContract:
         assert done.ddls == len(story.ddls(story.ts))
         carried = [row for row in story.rows(story.ts) if f"{row.schema}.{row.table}" not in self.leaves_out]
         assert done.rows >= len(carried)
+        assert {table.table for table in done.left_out} == set(self.leaves_out)
 
     def test_nothing_above_the_frontier(self, tmp_path: Path) -> None:
         """No change above the resolved ts arrives."""
@@ -251,8 +294,8 @@ class SinkContract:
         self.holds(tmp_path, story, story.marks[-1], once=True)
 
     def test_every_type(self, tmp_path: Path) -> None:
-        """Values of every type arrive as they are, NULLs among them."""
-        story = stories.every_type()
+        """Values of every type arrive as they are, NULLs among them, and stay so when a DDL adds a column."""
+        story = stories.every_type(altered="add column" not in self.refuses)
         self.live(tmp_path, ScriptedSource(story), until=story.ts)
 
         self.holds(tmp_path, story, story.ts, once=True)
@@ -289,15 +332,48 @@ class SinkContract:
         assert deaths > 2 or (deaths == 0 and "ddl" in step)
         self.holds(tmp_path, story, story.ts)
 
-    @pytest.mark.parametrize("chunks", range(2))
-    def test_an_error_inside_a_task(self, tmp_path: Path, chunks: int) -> None:
-        """A task that ends amid its rows leaves nothing behind that the next run does not mend; of a sink with whole
-        transactions, nothing that a reader sees."""
+    @pytest.mark.parametrize(("chunks", "table"), [(1, None), (0, "shop.u")])
+    def test_an_error_inside_a_task(self, tmp_path: Path, chunks: int, table: str | None) -> None:
+        """A task that ends amid its rows, or between two tables of a transaction, leaves nothing behind that the next
+        run does not mend; of a sink with whole transactions, nothing that a reader sees."""
         story = stories.large()
+        cut = partial(CutChanges, chunks=chunks, table=table)
         with pytest.raises(EnvironmentFault):
-            self.live(tmp_path, ScriptedSource(story), until=story.ts, cut=chunks)
+            self.live(tmp_path, ScriptedSource(story), until=story.ts, cut=cut)
         if self.whole_transactions and self.read(tmp_path).tables:
             self.holds(tmp_path, story, self.checkpoint(tmp_path), cut_off=True)
+        self.live(tmp_path, ScriptedSource(story), until=story.ts)
+
+        self.holds(tmp_path, story, story.ts)
+
+    @pytest.mark.parametrize("kind", ["swap names", "exchange partition"])
+    def test_an_error_inside_a_ddl(self, tmp_path: Path, kind: str) -> None:
+        """A DDL that fails amid its effects, or behind them, is done once in the end; of a sink with whole transactions
+        a reader sees no part of it."""
+        story, cuts = stories.around_ddl(kind), CutDdls()
+        if kind in self.refuses or self.sink(tmp_path).barrier is not Barrier.ALL:
+            pytest.skip("this sink does not do it")
+
+        def cut(planned: PlannedDdl) -> PlannedDdl:
+            if self.whole_transactions and planned.commit_ts > story.marks[0]:
+                self.holds(tmp_path, story, story.marks[0], cut_off=True)
+            return cuts(planned)
+
+        self.live(tmp_path, ScriptedSource(story), until=story.ts, cut_ddl=cut)
+
+        self.holds(tmp_path, story, story.ts)
+
+    def test_a_round_that_ends_earlier(self, tmp_path: Path) -> None:
+        """A round that was cut off before its end was published, and is planned shorter when it comes again, loses
+        nothing; with whole transactions a checkpoint is published only where the target is the state at it."""
+        story, short, long = stories.large(), stories.large(), stories.large()
+        del short.marks[1:], long.marks[0]
+        self.live(tmp_path, ScriptedSource(story), until=story.ddls(story.ts)[-1].commit_ts)
+        with pytest.raises(Died):
+            self.live(tmp_path, ScriptedSource(long), until=story.ts, tap=dies_at("before advance", 1))
+        self.live(tmp_path, ScriptedSource(short))
+        if self.whole_transactions and self.checkpoint(tmp_path) == short.marks[0]:
+            self.holds(tmp_path, story, short.marks[0])
         self.live(tmp_path, ScriptedSource(story), until=story.ts)
 
         self.holds(tmp_path, story, story.ts)
@@ -323,18 +399,22 @@ class SinkContract:
         assert done.state == "finished"
         self.holds(tmp_path, story, story.ts, once=True)
 
+    def test_tables_that_no_ddl_has_brought(self, tmp_path: Path) -> None:
+        """The rows of a topic that began in the middle make their tables, and columns that a round lacked which was cut
+        off and is planned longer when it comes again."""
+        story = stories.middle()
+        if self.makes_tables:
+            with pytest.raises(Died):
+                self.live(tmp_path, ScriptedSource(story, tells_ddls=False), tap=dies_at("before advance", 1))
+            del story.marks[0]
+        takes = self.makes_tables and not self.whole_rows
+        self.takes_or_names(tmp_path, ScriptedSource(story, tells_ddls=False), takes=takes, cut_off=True)
+
     def test_deletes_that_tell_the_key_alone(self, tmp_path: Path) -> None:
         """Rows of two layouts of a table, one of its DELETEs, arrive in commit order: a row that is inserted again
         after its DELETE is there."""
-        story = stories.bare_deletes()
-        if self.whole_rows:
-            with pytest.raises(TidegateError) as failed:
-                self.live(tmp_path, ScriptedSource(story), until=story.ts)
-            assert "shop.t" in str(failed.value)
-            return
-        self.live(tmp_path, ScriptedSource(story), until=story.ts)
-
-        self.holds(tmp_path, story, story.ts, once=True)
+        source = ScriptedSource(stories.bare_deletes())
+        self.takes_or_names(tmp_path, source, takes=not self.whole_rows, once=True)
 
     # --- d: DDL ---
 
@@ -376,14 +456,15 @@ class SinkContract:
 
     # --- f: a second writer ---
 
-    def test_a_second_writer(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("moment", ["after run", "before advance"])
+    def test_a_second_writer(self, tmp_path: Path, moment: str) -> None:
         """While a run is in the middle of a round, a second one of the same feed is refused; or it continues, and the
-        first one notices and stops before it does harm."""
+        first one notices and stops before it does harm: what the second one has published stays."""
         story = stories.shop()
         others: list[object] = []
 
         def meanwhile(step: str) -> None:
-            if step == "after run" and not others:
+            if step == moment and not others:
                 try:
                     others.append(self.live(tmp_path, ScriptedSource(story), until=story.ts))
                 except TidegateError as refused:
@@ -395,6 +476,7 @@ class SinkContract:
             assert not isinstance(others[0], TidegateError), "each of two runs was stopped by the other"
         else:
             assert isinstance(others[0], TidegateError), "two runs of a feed have both written to the end"
+        assert self.checkpoint(tmp_path) == story.ts
         self.holds(tmp_path, story, story.ts)
 
     # --- g: a row that cannot be taken ---
@@ -451,19 +533,31 @@ class SinkContract:
         until: int | None = None,
         tap: Tap | None = None,
         reports: list[RunReport] | None = None,
-        cut: int | None = None,
+        cut: Callable[[Changes], Changes] | None = None,
+        cut_ddl: Callable[[PlannedDdl], PlannedDdl] | None = None,
     ) -> Any:
         """Run a new sink; its checkpoint never goes back."""
         seen: list[RunReport] = [] if reports is None else reports
         sink: Any = self.sink(home)
-        if tap is not None or cut is not None:
-            sink = TappedSink(sink, tap or (lambda _: None), cut)
+        if (tap, cut, cut_ddl) != (None, None, None):
+            sink = TappedSink(sink, tap or (lambda _: None), cut, cut_ddl)
         tasks = LocalTasks() if tap is None else TappedTasks(tap)
         try:
             return self.run(source, sink, until=until, tasks=tasks, report=seen.append)
         finally:
             checkpoints = [report.checkpoint_ts for report in seen if report.checkpoint_ts is not None]
             assert checkpoints == sorted(checkpoints), "the checkpoint went back"
+
+    def takes_or_names(self, home: Path, source: ScriptedSource, *, takes: bool, **how: bool) -> None:
+        """Assert that the rows of `shop.t` arrive; of a sink that does not take them, that its error names it."""
+        story = source.script
+        if not takes:
+            with pytest.raises(TidegateError) as failed:
+                self.live(home, source, until=story.ts)
+            assert "shop.t" in str(failed.value)
+            return
+        self.live(home, source, until=story.ts)
+        self.holds(home, story, story.ts, **how)
 
     def checkpoint(self, home: Path) -> int:
         """Return the position of a newly started sink; 0 for a new feed."""
@@ -483,16 +577,15 @@ class SinkContract:
         for name, changes in contents.changes.items():
             faults += _changes_faults(name, changes, story, upto, once=how["once"])
         if contents.tables is not None:
-            stops = {upto} | {row.commit_ts or 0 for row in story.rows(story.ts)} if cut_off else {upto}
-            wanted = [self._carried(story, ts) for ts in stops if ts >= upto]
+            wanted = [self._carried(story, tables) for tables in story.moments(upto, story.ts if cut_off else upto)]
             unlike = [list(validators.unlike(contents_of, contents.tables)) for contents_of in wanted]
             common = [what for what in unlike[0] if all(what in differences for differences in unlike)]
             nearest = min(unlike, key=len)
             faults += nearest if self.whole_transactions else common
         assert not faults, "\n".join(faults)
 
-    def _carried(self, story: Script, ts: int) -> Mapping[str, Sequence[Row]]:
-        tables = {name: rows for name, rows in story.tables(ts).items() if name not in self.leaves_out}
+    def _carried(self, story: Script, every: Mapping[str, Sequence[Row]]) -> Mapping[str, Sequence[Row]]:
+        tables = {name: rows for name, rows in every.items() if name not in self.leaves_out}
         if stories.TYPED in tables:
             columns = {column.name: column for column in story.definition(stories.TYPED).columns}
             typed = (

@@ -86,6 +86,19 @@ def bare_deletes() -> Script:
     return story
 
 
+def middle() -> Script:
+    """Return a script of rows of two layouts, for whoever does not hear of its DDLs; two marks."""
+    story = Script()
+    story.ddl("shop", "CREATE DATABASE shop")
+    story.ddl("shop.t", "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(20))")
+    story.commit(put("shop.t", id=1, v="first"), put("shop.t", id=2, v="gone"))
+    story.resolve()
+    story.ddl("shop.t", "ALTER TABLE shop.t ADD COLUMN n BIGINT")
+    story.commit(put("shop.t", id=1, n=7), put("shop.t", id=3, v="with both", n=8), remove("shop.t", id=2))
+    story.resolve()
+    return story
+
+
 def keys() -> Script:
     """Return a script of compound keys: rows that get another key, keys that are free and taken again, in transactions
     of their own and in common ones; two marks."""
@@ -151,7 +164,7 @@ TYPES: Final[Mapping[str, tuple[Value, Value]]] = {
     "BIGINT": (-(1 << 63), (1 << 63) - 1),
     "BIGINT UNSIGNED": (1 << 63, (1 << 64) - 1),
     "FLOAT": (0.5, -0.25),
-    "DOUBLE": (1e300, 0.1),
+    "DOUBLE": (1e300, 0.1 + 0.2),
     "DECIMAL(30,10)": ("12345678901234567890.0123456789", "-0.1000000000"),
     "YEAR": (1901, 2155),
     "DATE": ("1000-01-01", "9999-12-31"),
@@ -171,8 +184,9 @@ TYPES: Final[Mapping[str, tuple[Value, Value]]] = {
 TYPED: Final = "shop.typed"
 
 
-def every_type() -> Script:
-    """Return a script of TYPED, which has a column of each of TYPES, and NULLs in all; two marks."""
+def every_type(*, altered: bool = True) -> Script:
+    """Return a script of TYPED, which has a column of each of TYPES, and NULLs in all; `altered` adds a column with a
+    default at its end. Two marks."""
     story = Script()
     story.ddl("shop", "CREATE DATABASE shop")
     columns = ", ".join(f"c{number} {kind}" for number, kind in enumerate(TYPES))
@@ -182,6 +196,8 @@ def every_type() -> Script:
     story.resolve()
     story.commit(put(TYPED, id=1, **second), put(TYPED, id=2, **dict.fromkeys(second)))
     story.commit(put(TYPED, id=3, **first), remove(TYPED, id=4))
+    if altered:
+        story.ddl(TYPED, f"ALTER TABLE {TYPED} ADD COLUMN more INT NOT NULL DEFAULT 7")
     story.resolve()
     return story
 
