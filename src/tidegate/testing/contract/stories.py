@@ -268,6 +268,7 @@ def _exchange(story: Script) -> None:
 
 DDLS: Final[Mapping[str, Kind]] = {
     "create table": _say("shop.u", "CREATE TABLE shop.u (id INT PRIMARY KEY, w BIGINT)", ("shop.u", {"id": 1, "w": 2})),
+    "create empty table": _say("shop.u", "CREATE TABLE shop.u (id INT PRIMARY KEY)"),
     "create table like": _say("shop.u", "CREATE TABLE shop.u LIKE shop.t", ("shop.u", {"id": 1, "v": "new"})),
     "create database": _say("market", "CREATE DATABASE market"),
     "drop database": _say("shop", "DROP DATABASE IF EXISTS market"),
