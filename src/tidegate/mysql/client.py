@@ -13,8 +13,10 @@ Source: MySQL, "Connection Phase", "Protocol::AuthSwitchRequest"; PyMySQL, "Conn
 
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from io import DEFAULT_BUFFER_SIZE
+from typing import Any, Final, NamedTuple
 
 from tidegate.model.errors import ConfigError, EnvironmentFault
 
@@ -23,6 +25,7 @@ _IN_CLEAR: Final = (b"mysql_clear_password", b"dialog", b"sha256_password")
 _OLD: Final = b"mysql_old_password"
 """A method whose proof is easily reversed; the driver no longer supports it."""
 _FAST: Final = 3
+_SERVER_LOST: Final = 2013
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 120_000}
 """Keepalive detects a dead server within minutes, however long an answer may take (on systems that have the
 options; the last one in ms)."""
@@ -104,6 +107,50 @@ def connect(options: ConnectionOptions, *, many: bool = False, flags: int = 0, *
         if hasattr(socket, name):
             connection._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)  # noqa: SLF001
     return connection
+
+
+class RawResult(NamedTuple):
+    """The rows of a result as bytes: how many columns they have, what fills a buffer with them (0: the connection has
+    ended), and the number of their first packet."""
+
+    width: int
+    read_into: Callable[[memoryview], int]
+    number: int
+
+
+def raw_result(connection: Any, query: str) -> RawResult:
+    """Send a query and return its rows, none of which is read yet. Until their end is read, the connection has no other
+    use: `abandon` it. Raises the driver's errors, and so does reading."""
+    pymysql = driver()
+    connection._execute_command(pymysql.constants.COMMAND.COM_QUERY, query.encode())  # noqa: SLF001
+    result = pymysql.connections.MySQLResult(connection)
+    result.init_unbuffered_query()
+    result.unbuffered_active = False  # else it waits, when it is collected, for an end that is read elsewhere
+    file = connection._rfile  # noqa: SLF001
+    held: bytes | None = None
+
+    def read_into(buffer: memoryview) -> int:
+        nonlocal held
+        try:
+            if held is None:
+                held = file.read1(DEFAULT_BUFFER_SIZE)  # what the driver has read ahead, if there is some
+                if not held:
+                    return 0
+            if held:
+                part, held = held[: len(buffer)], held[len(buffer) :]
+                buffer[: len(part)] = part
+                return len(part)
+            return int(file.raw.readinto(buffer))
+        except OSError as error:
+            abandon(connection)
+            raise pymysql.OperationalError(_SERVER_LOST, f"Lost connection in the middle of rows ({error})") from error
+
+    return RawResult(result.field_count, read_into, connection._next_seq_id)  # noqa: SLF001
+
+
+def abandon(connection: Any) -> None:
+    """Close a connection at once, whatever is still to be read: a driver would read all of it first."""
+    connection._force_close()  # noqa: SLF001
 
 
 def _context(tls: ServerTls) -> ssl.SSLContext:

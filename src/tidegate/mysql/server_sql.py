@@ -1,5 +1,5 @@
 """Every statement that is sent to a server of MySQL's protocol, by its name: by the sink of a database, by `verify`,
-and by the reader that completes large rows from the upstream.
+and by the readers that complete large rows from the upstream and load its tables.
 
     {name}    a part of the statement: names, already quoted, and lists of them
     %s        a parameter, which the driver writes as a literal; %% stands for a percent sign where there are some
@@ -278,3 +278,25 @@ HASH: Final = "IFNULL(CAST(CONV(LEFT({digest}, {digits}), 16, 10) AS UNSIGNED), 
 DEFINITION: Final = "SHOW CREATE TABLE {table}"
 WHOLE_ROWS: Final = "SELECT {columns} FROM {table} WHERE {where}"
 ZONE: Final = "SET SESSION time_zone = %s"
+
+# Tables that are loaded.
+
+POSITION: Final = ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
+"""The statement whose column Position is a TiDB's newest TSO, and its newer name."""
+DATABASES: Final = "SHOW DATABASES"
+TABLES: Final = "SHOW FULL TABLES FROM {schema}"
+ALL_TABLES: Final = (
+    "SELECT `table_schema`, `table_name`, `table_type`, `table_rows`, `data_length` FROM `information_schema`.`tables`"
+)
+DATABASE_DEFINITION: Final = "SHOW CREATE DATABASE {schema}"
+SEQUENCE_DEFINITION: Final = "SHOW CREATE SEQUENCE {table}"
+CLUSTER: Final = "SELECT `variable_value` FROM `mysql`.`tidb` WHERE `variable_name` = 'cluster_id'"
+SHOWN_TS: Final = "SELECT @@tidb_snapshot"
+RESOURCE_GROUP: Final = "SET RESOURCE GROUP {name}"
+OF_PARTITION: Final = "{table} PARTITION ({partition})"
+SAMPLE: Final = "SELECT {keys} FROM {table} TABLESAMPLE REGIONS() ORDER BY {order}"
+"""The first row of each region."""
+BORDER: Final = "SELECT {keys} FROM {table}{where} ORDER BY {order} LIMIT 1 OFFSET {rows}"
+LOADED: Final = "SELECT {columns} FROM {table}{where}"
+GLOBAL: Final = "SELECT @@global.{name}"
+SET_GLOBAL: Final = "SET GLOBAL {name} = %s"

@@ -79,7 +79,7 @@ from tidegate.model.errors import (
 from tidegate.model.event import Ddl, Delete, Field, Insert, Resolved, RowChange, Update, Value, Values, images
 from tidegate.model.mysql import STRINGS, UNSIGNED_TYPES, MysqlType
 from tidegate.model.name import qualified
-from tidegate.model.table import TableName
+from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
 from tidegate.mysql import server_sql as sent
 from tidegate.mysql.client import connect, driver, faults
@@ -88,7 +88,7 @@ from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.parse_ddl import parse
 from tidegate.schema.snapshot import Database
 from tidegate.schema.statement import CreateTable
-from tidegate.source.upstream_address import parse_address
+from tidegate.source.upstream_address import OPTION, parse_address
 
 Key: TypeAlias = tuple[Value, ...]
 Raw: TypeAlias = Sequence[bytes | None]
@@ -150,18 +150,29 @@ def needed(row: RowChange) -> Needed:
     return Needed(tuple(row.fields[at].name for at in indexes), *keys)
 
 
-def defined(name: TableName, text: str, ts: int) -> Definition:
-    """Return the table of CREATE TABLE `text`. Raises SchemaError for another text."""
+def table_info(name: TableName, text: str, ts: int) -> TableInfo:
+    """Return the table of the CREATE TABLE `text` that the upstream shows at `ts`. Raises SchemaError for another
+    text."""
     try:
         (statement,) = parse(text, name.schema)
     except (SqlError, ValueError) as error:
         raise SchemaError(f"{name}: the upstream's definition at ts {ts} cannot be read: {error}") from error
     if not isinstance(statement, CreateTable):
         raise SchemaError(f"{name} is no table in the upstream at ts {ts}")
-    table = wire_table(build_table(statement, Database(name.schema), DdlContext(ts, 0, text), 0))
+    return build_table(statement, Database(name.schema), DdlContext(ts, 0, text), 0)
+
+
+def defined(name: TableName, text: str, ts: int) -> Definition:
+    """Return the columns of a `table_info`, and their readers."""
+    table = wire_table(table_info(name, text, ts))
     return Definition(
         name, ts, table, tuple(kind_of(mysql_type(column, full=False), False) for column in table.columns)
     )
+
+
+def read_as(column: WireColumn, quoted: str) -> str:
+    """Return the expression that selects a column, whose name is `quoted`: every text of a row is read by it."""
+    return _READ_AS.get(column.type.code, "{}").format(quoted)
 
 
 def rows_query(definition: Definition, names: Sequence[str], keys: Sequence[Key]) -> tuple[str, tuple[object, ...]]:
@@ -173,9 +184,7 @@ def rows_query(definition: Definition, names: Sequence[str], keys: Sequence[Key]
             f"{definition.name} has no column {unknown[0]!r} in the upstream at ts {definition.ts}, though it belongs "
             "to the handle key of its messages: is this the database that the changefeed reads?"
         )
-    chosen = ", ".join(
-        _READ_AS.get(column.type.code, "{}").format(_doubled(column.name)) for column in columns.values()
-    )
+    chosen = ", ".join(read_as(one, _doubled(one.name)) for one in columns.values())
     quoted = [_doubled(name) for name in names]
     table = f"{_doubled(definition.name.schema)}.{_doubled(definition.name.table)}"
     values = tuple(_parameter(columns[name], value) for key in keys for name, value in zip(names, key, strict=True))
@@ -232,12 +241,12 @@ def _doubled(name: str) -> str:
     return quote_name(name).replace("%", "%%")
 
 
-_GONE: Final = frozenset({9006, 8055})
-_ABSENT: Final = frozenset({1049, 1146})
-_REFUSED: Final = frozenset({1044, 1045, 1142, 1143, 1193, 1227, 1251, 1275, 1298, 3159, 8121})
+GONE: Final = frozenset({9006, 8055})
+ABSENT: Final = frozenset({1049, 1146})
+REFUSED: Final = frozenset({1044, 1045, 1142, 1143, 1193, 1227, 1251, 1275, 1298, 3159, 8121})
 _UNFIT: Final = frozenset({1059, 1064, 1102, 1103, 1166, 1267, 1292, 1300, 1366, 1525, 1690})
 """Errors of unknown names and of values that a column cannot be compared with."""
-_LOST: Final = frozenset({0, 2006, 2013, 2014, 4031})
+LOST: Final = frozenset({0, 2006, 2013, 2014, 4031})
 """Errors of a lost connection; 0 is PyMySQL's number for one that it closed itself."""
 _CLIENT: Final = frozenset(range(2000, 3000))
 """Error numbers of the driver, not of the server."""
@@ -276,7 +285,7 @@ class UpstreamRows:
                 return self._read(name, first.commit_ts, rows, needs)
             except faults() as error:
                 self.close()
-                if not (again and _code(error) in _LOST):
+                if not (again and code_of(error) in LOST):
                     raise self._error(error, name, first.commit_ts) from error
         raise AssertionError
 
@@ -324,42 +333,33 @@ class UpstreamRows:
         return f"{self._address.host}:{self._address.port}"
 
     def _error(self, error: Exception, name: TableName, ts: int) -> TidegateError:
-        code = _code(error)
+        code = code_of(error)
         text = str(error.args[1] if len(error.args) > 1 else error)
         where = f"{name} at ts {ts}: upstream {self._server}"
-        if code in _GONE:
+        if code in GONE:
             return HistoryLost(
                 f"{where} has collected the snapshot ({code} {text}). Raise tidb_gc_life_time above the time that a "
                 "reader may lag; for this row, update it upstream so that it is sent again, or replay the message "
                 "with the whole row (dlq replay --value-file)"
             )
-        if code in _ABSENT:
+        if code in ABSENT:
             return UpstreamRowMissing(
                 f"{where} has no such table ({code} {text}); is it the database that the changefeed reads?"
             )
-        if code == _NO_TLS:
-            return ConfigError(
-                f"upstream {self._server} speaks no TLS; let it, or end its address, large-message-upstream-uri, with "
-                "?enable-tls=false, and rows travel in clear"
-            )
-        if isinstance(error.__context__, ssl.SSLCertVerificationError):
-            return ConfigError(
-                f"upstream {self._server} is not trusted ({error.__context__}); ssl-ca names the authority that signed "
-                "its certificate, which must hold the host as it is written in large-message-upstream-uri; "
-                "insecure-skip-verify=true asks for no proof"
-            )
+        if untrusted := tls_error(error, self._server, OPTION):
+            return untrusted
         if code == 1054:
             return SchemaError(f"{where} has other columns than at ts {ts - 1} ({code} {text})")
         if code in _UNFIT:
             return SchemaError(
                 f"{where} cannot look for such a row ({code} {text}): no changefeed sent this message; skip it"
             )
-        if code in _REFUSED:
+        if code in REFUSED:
             return ConfigError(
                 f"upstream {self._server} refuses ({code} {text}); it must be the TiDB that the changefeed reads, and "
                 f"the account needs SELECT on {name.schema}.*"
             )
-        if code not in _LOST | _CLIENT and ts >> LOGICAL_BITS > time.time() * 1000 + _CLOCKS_MS:
+        if code not in LOST | _CLIENT and ts >> LOGICAL_BITS > time.time() * 1000 + _CLOCKS_MS:
             return UpstreamRowMissing(
                 f"{where} cannot show a time that is still to come ({code} {text}): no changefeed sent this message; "
                 "skip it"
@@ -388,7 +388,24 @@ def _whole(
     return completed(row, definition, images_of_row)
 
 
-def _code(error: Exception) -> int:
+def tls_error(error: Exception, place: str, option: str) -> ConfigError | None:
+    """Return the error of a connection that has no TLS, or whose server is not trusted; `option` holds its address."""
+    if code_of(error) == _NO_TLS:
+        return ConfigError(
+            f"upstream {place} speaks no TLS; let it, or end its address, {option}, with ?enable-tls=false, and rows "
+            "travel in clear"
+        )
+    if isinstance(error.__context__, ssl.SSLCertVerificationError):
+        return ConfigError(
+            f"upstream {place} is not trusted ({error.__context__}); ssl-ca names the authority that signed its "
+            f"certificate, which must hold the host as it is written in {option}; insecure-skip-verify=true asks for "
+            "no proof"
+        )
+    return None
+
+
+def code_of(error: Exception) -> int:
+    """Return the number of a driver's error; -1 for none."""
     return error.args[0] if error.args and isinstance(error.args[0], int) else -1
 
 

@@ -25,7 +25,8 @@ from tidegate.mysql.client import ConnectionOptions, ServerTls
 _PORT: Final = 4000
 _DURATION: Final = re.compile(r"(\d{1,9})(ms|s|m|h)")
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_NAME: Final = "large-message-upstream-uri"
+OPTION: Final = "large-message-upstream-uri"
+"""The option that holds an address, unless another is named."""
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -56,17 +57,18 @@ class Address(msgspec.Struct, frozen=True):
         return ConnectionOptions(self.host, self.port, self.user, self.password.encode(), tls, *times)
 
 
-def parse_address(uri: str) -> Address:
-    """Return the address in `uri`. Raises UriInvalid, which does not show it, for any other text."""
+def parse_address(uri: str, option: str = OPTION) -> Address:
+    """Return the address in `uri`, the value of `option`. Raises UriInvalid, which does not show it, for any other
+    text."""
     try:
         parts = urlsplit(uri)
         host, port = parts.hostname, parts.port
         parameters = parse_qsl(parts.query, strict_parsing=bool(parts.query), max_num_fields=20)
     except ValueError as error:
-        raise UriInvalid(f"{_NAME}: it is no URI; write mysql://USER:PASSWORD@HOST:PORT/") from error
+        raise UriInvalid(f"{option}: it is no URI; write mysql://USER:PASSWORD@HOST:PORT/") from error
     if parts.scheme not in {"mysql", "tidb"} or not host or parts.fragment or parts.path not in {"", "/"}:
         raise UriInvalid(
-            f"{_NAME}: write mysql://USER:PASSWORD@HOST:PORT/ with user and password percent-encoded ('@' is %40, "
+            f"{option}: write mysql://USER:PASSWORD@HOST:PORT/ with user and password percent-encoded ('@' is %40, "
             "'/' is %2F, '#' is %23), and no database"
         )
     fields: dict[str, object] = {}
@@ -74,15 +76,15 @@ def parse_address(uri: str) -> Address:
         if name not in PARAMETERS:
             close = difflib.get_close_matches(name, PARAMETERS, n=1)
             raise UriInvalid(
-                f"{_NAME}: unknown parameter {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
+                f"{option}: unknown parameter {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
             )
         field, read = PARAMETERS[name]
-        fields[field] = read(name, value)
+        fields[field] = read(f"{option}: {name}", value)
     if ("ssl_cert" in fields) != ("ssl_key" in fields):
-        raise UriInvalid(f"{_NAME}: ssl-cert and ssl-key go together")
+        raise UriInvalid(f"{option}: ssl-cert and ssl-key go together")
     secured = fields.keys() & {"ssl_ca", "ssl_cert", "ssl_key", "insecure_skip_verify"}
     if secured and fields.get("enable_tls") is False:
-        raise UriInvalid(f"{_NAME}: enable-tls is false, so {', '.join(_spelled(secured))} would do nothing")
+        raise UriInvalid(f"{option}: enable-tls is false, so {', '.join(_spelled(secured))} would do nothing")
     who = {"user": unquote(parts.username or "root"), "password": unquote(parts.password or "")}
     return msgspec.convert({"host": host, "port": port or _PORT, **who, **fields}, Address)
 
@@ -93,7 +95,7 @@ def _spelled(fields: Collection[str]) -> list[str]:
 
 def _flag(name: str, value: str) -> object:
     if value not in {"true", "false"}:
-        raise UriInvalid(f"{_NAME}: {name} is {value!r}; write true or false")
+        raise UriInvalid(f"{name} is {value!r}; write true or false")
     return value == "true"
 
 
@@ -104,7 +106,7 @@ def _path(_name: str, value: str) -> object:
 def _seconds(name: str, value: str) -> object:
     match = _DURATION.fullmatch(value)
     if match is None or int(match[1]) == 0:
-        raise UriInvalid(f'{_NAME}: {name} is {value!r}; write a time such as "10s" or "2m"')
+        raise UriInvalid(f'{name} is {value!r}; write a time such as "10s" or "2m"')
     return int(match[1]) * _UNIT_S[match[2]]
 
 

@@ -323,7 +323,9 @@ def moment_ts(value: SqlValue, zone: tzinfo, newest_ts: int) -> int:
     if ts is None:
         raise SqlRefused(_WRONG_MOMENT, f"Incorrect datetime value: '{_shown(value)}'", "22007")
     if ts > newest_ts:
-        raise SqlRefused(8128, f"cannot read at ts {ts}, a time to come: the newest is {newest_ts}", "HY000")
+        raise SqlRefused(
+            8128, f"cannot set read timestamp to a future time, readTS: {ts}, currentTS: {newest_ts}", "HY000"
+        )
     return ts
 
 

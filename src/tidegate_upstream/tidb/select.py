@@ -51,6 +51,7 @@ from tidegate.mysql.values import DEFAULT_COLLATION, EXACT, Context, SqlValue, c
 Rows: TypeAlias = Iterator[tuple[SqlValue, ...]]
 _NO_DATABASE: Final = 1046
 _NOT_SUPPORTED: Final = 1235
+_NOT_PARTITIONED: Final = 1747
 Equal: TypeAlias = Mapping[str, tuple[SqlValue, ...]]
 
 
@@ -76,16 +77,20 @@ def _source_of(node: Node, scope: Scope, relations: Relations) -> _FromItem | No
         raise SqlRefused(_NOT_SUPPORTED, f"This version of Tidegate doesn't yet support {kind} in FROM", "42000")
     name, schema = node.name, node.db
     alias = node.alias or name
-    if node.args.get("partition") is not None:
-        raise SqlRefused(
-            _NOT_SUPPORTED, "This version of Tidegate doesn't yet support 'SELECT .. PARTITION (..)'", "42000"
-        )
+    if node.args.get("sample") is not None:
+        raise SqlRefused(_NOT_SUPPORTED, "This version of Tidegate doesn't yet support 'TABLESAMPLE'", "42000")
     if not schema and name.upper() == "DUAL":
         return None
     schema = schema or scope.database
     if not schema:
         raise SqlRefused(_NO_DATABASE, "No database selected", "3D000")
     relation = relations.relation(schema, name)
+    partition = node.args.get("partition")
+    if partition is not None:
+        of_partitions = getattr(relation, "of_partitions", None)
+        if of_partitions is None:
+            raise SqlRefused(_NOT_PARTITIONED, "PARTITION () clause on non partitioned table", "HY000")
+        relation = of_partitions([part.name for part in partition.expressions])
     return _FromItem(alias, schema, relation.columns, relation.rows)
 
 

@@ -59,6 +59,7 @@ from tidegate.kv.rows import ChecksumForm, decode_row, decode_row_value, handle_
 from tidegate.model.errors import EncodeError, SqlRefused
 from tidegate.model.mysql import INTEGERS, STRINGS
 from tidegate.model.mysql import MysqlType as T
+from tidegate.model.name import lowered
 from tidegate.mysql.column_value import KvValue
 from tidegate.mysql.datum import DecimalDatum, encode_key
 from tidegate.mysql.encoding import MAX_INT, MAX_UINT
@@ -305,8 +306,22 @@ class TableReader:
     """Rows of one table as a transaction or a snapshot sees them; a relation of the public columns and, without a
     clustered key, _tidb_rowid."""
 
-    def __init__(self, source: Reader, shape: TableShape, context: Context) -> None:
+    def __init__(
+        self, source: Reader, shape: TableShape, context: Context, physical_ids: Sequence[int] | None = None
+    ) -> None:
         self.source, self.shape, self.context = source, shape, context
+        self._physical_ids = physical_ids
+
+    def of_partitions(self, names: Sequence[str]) -> "TableReader":
+        """Return a reader of some partitions' rows; SqlRefused 1735, 1747."""
+        partition = self.shape.stored.partition
+        if partition is None or not partition.enable:
+            raise SqlRefused(1747, "PARTITION () clause on non partitioned table", "HY000")
+        ids = {part.name.lower: part.id for part in partition.definitions or ()}
+        for name in names:
+            if lowered(name) not in ids:
+                raise SqlRefused(1735, f"Unknown partition '{name}' in table '{self.name}'", "HY000")
+        return TableReader(self.source, self.shape, self.context, [ids[lowered(name)] for name in names])
 
     # --- as a relation ---
 
@@ -320,7 +335,8 @@ class TableReader:
 
     def rows(self, equal: Equal, _context: Context) -> Iterator[tuple[SqlValue, ...]]:
         """Return the rows, at least those that fit `equal`."""
-        return map(self.shown, self.find(equal))
+        only = self._physical_ids
+        return (self.shown(image) for image in self.find(equal) if only is None or image.physical_id in only)
 
     def shown(self, image: RowImage) -> tuple[SqlValue, ...]:
         """Return a row as statements see it: the public columns, and the hidden number where there is one."""
@@ -342,7 +358,7 @@ class TableReader:
 
     def all(self) -> Iterator[RowImage]:
         """Return every row, partition by partition in order of their handles."""
-        for physical_id in self.shape.physical_ids:
+        for physical_id in self._physical_ids or self.shape.physical_ids:
             yield from self.rows_of(physical_id)
 
     def rows_of(self, physical_id: int) -> Iterator[RowImage]:
@@ -565,6 +581,10 @@ class TableAccess:
 
     def rows(self, equal: Equal, context: Context) -> Iterator[tuple[SqlValue, ...]]:
         return self.reader.rows(equal, context)
+
+    def of_partitions(self, names: Sequence[str]) -> TableReader:
+        """Return a reader of some partitions' rows; SqlRefused 1735, 1747."""
+        return self.reader.of_partitions(names)
 
     def shown(self, image: RowImage) -> tuple[SqlValue, ...]:
         """Return a row as relations show it."""

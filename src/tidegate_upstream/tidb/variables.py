@@ -272,6 +272,7 @@ _ROWS: Final[tuple[tuple[str, Setting, VariableKind, Reach], ...]] = (
     ("tidb_current_ts", 0, _ANY, _N),
     ("tidb_retry_limit", 10, number(0, 1 << 31), _B),
     ("tidb_gc_life_time", "10m0s", TEXT, _G),
+    ("tidb_gc_max_wait_time", 86_400, number(600, 31_536_000), _G),
     # Rows and DDL
     ("tidb_row_format_version", 2, number(1, 2), _B),
     ("tidb_enable_row_level_checksum", 0, SWITCH, _B),

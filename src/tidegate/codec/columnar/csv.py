@@ -22,13 +22,13 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from tidegate.codec.columnar.rows import Batch
-from tidegate.codec.columnar.values import Mismatch, from_texts
+from tidegate.codec.columnar.values import Mismatch, from_texts, typed_texts
 from tidegate.codec.csv import CODEC, CsvOptions, reader_of, terminator_of
-from tidegate.codec.values import INT_RANGES, ColumnForm, Form, integer_range
+from tidegate.codec.values import ColumnForm, Form
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Field
-from tidegate.model.mysql import FLOATS, NAMED, STRINGS, MysqlType
+from tidegate.model.mysql import NAMED, STRINGS, MysqlType
 from tidegate.model.tso import MAX_TS
 
 _TS: Final = ColumnForm(Form.INTEGER, 0, MAX_TS)
@@ -168,14 +168,7 @@ class CsvTable:
         code = column.type.code
         if (code in STRINGS and column.binary) or code in NAMED:
             return _one_by_one(column, texts, self._options)
-        if code in INT_RANGES:
-            return from_texts(ColumnForm(Form.INTEGER, *integer_range(code, unsigned=column.unsigned)), texts)
-        if code in FLOATS:
-            return from_texts(ColumnForm(Form[code.name]), texts)
-        try:
-            return texts.cast(pa.string())
-        except pa.ArrowInvalid:  # bytes that are no UTF-8 stay as they came
-            return texts
+        return typed_texts(texts, code, unsigned=column.unsigned, binary=column.binary)
 
 
 def _one_by_one(column: WireColumn, texts: Any, options: CsvOptions) -> Any:

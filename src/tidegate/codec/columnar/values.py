@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.codec.values import ColumnForm, Form
+from tidegate.codec.values import INT_RANGES, ColumnForm, Form, integer_range
 from tidegate.model.errors import TidegateError
+from tidegate.model.mysql import FLOATS, STRINGS, MysqlType
 from tidegate.model.path_counts import Reason, SlowReason
 
 INT64_MAX: Final = (1 << 63) - 1
@@ -55,6 +56,21 @@ def from_texts(column: ColumnForm, texts: Any) -> Any:
         return (_integers if column.form is Form.INTEGER else _doubles)(column, texts.cast(pa.string()))
     except (pa.ArrowException, OverflowError, UnicodeError, ValueError, TypeError) as error:
         raise Mismatch(str(error)) from error
+
+
+def typed_texts(texts: Any, code: int, *, unsigned: bool, binary: bool) -> Any:
+    """Return a column of the texts that a server prints, with ENUM and SET as numbers, typed; `texts` is an array of
+    bytes that begins at its buffers' beginning, and bytes that are no UTF-8 stay as they came. Raises Mismatch."""
+    if code in INT_RANGES:
+        return from_texts(ColumnForm(Form.INTEGER, *integer_range(code, unsigned=unsigned)), texts)
+    if code in FLOATS:
+        return from_texts(ColumnForm(Form.FLOAT if code == MysqlType.FLOAT else Form.DOUBLE), texts)
+    if binary and code in STRINGS:
+        return texts
+    try:
+        return texts.cast(pa.string())
+    except pa.ArrowInvalid:
+        return texts
 
 
 def as_texts(column: Any) -> Any:

@@ -1,0 +1,216 @@
+"""Rows of MySQL's text protocol as Arrow columns of texts, without a Python object for a value. Pure.
+
+    row      length: 3 | number: 1 | text of the first column | text of the second | ..     one packet a row
+    text     length, bytes          length: < 0xfb itself   fb NULL   fc and 2 bytes   fd and 3   fe and 8
+    end      fe, in a packet of less than 9 bytes
+    error    ff | code: 2 | '#' | SQLSTATE: 5 | message
+
+A socket fills a buffer; a compiled loop finds the rows in it, another copies each column's texts into an array of its
+own.  Memory is the buffer, twice: BUFFER_BYTES, or more for a larger row.  A row of 16 MiB or more comes in several
+packets, which are put together in place.
+
+A result is whole when its end has come: one that breaks off, whose packets are not in order or whose texts do not fill
+their packet, raises ResultBroken, and so does an error of the server in the middle of rows.
+
+Source: MySQL Internals, "MySQL Packets", "Text Resultset", "ERR_Packet".
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from tidegate.model.compiled import compiled, gather, inlined, windows
+from tidegate.model.errors import ProtocolError
+
+BUFFER_BYTES: Final = 4 << 20
+ROWS_MAX: Final = 65_536
+"""The most rows of one batch."""
+ROW_BYTES_MAX: Final = (1 << 30) + (1 << 20)
+"""The longest row: max_allowed_packet of 1 GiB, and its headers."""
+
+_HEAD_BYTES, _PADDING, _LONGEST, _END_BYTES = 4, 8, 0xFFFFFF, 9
+_NULL: Final = -1
+_LOST, _MALFORMED = 2013, 2027
+"""The driver's numbers of a lost connection and of a malformed packet."""
+_MORE, _FULL, _END, _ERROR, _DISORDER, _BROKEN = range(6)
+"""How a walk ends: it needs more bytes, has its rows, met the end or an error, a wrong number, or texts that do not
+fill their packet."""
+
+
+class ResultBroken(ProtocolError):
+    """A result without its end: (the number of the server's or the driver's error, its message)."""
+
+    code = "CDC:ErrResultBroken"
+
+    def __init__(self, number: int, message: str, /) -> None:
+        super().__init__(number, message)
+        self.number, self.message = number, message
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.number})"
+
+    @classmethod
+    def of(cls, payload: Any, how: int) -> "ResultBroken":
+        """Return the error of how a walk ended; of an error packet it is the server's."""
+        if how == _ERROR:
+            said = payload.tobytes()
+            text = said[9:] if said[3:4] == b"#" else said[3:]
+            return cls(int.from_bytes(said[1:3], "little"), text.decode("utf-8", "replace"))
+        what = "packets that are not in order" if how == _DISORDER else "a row that is none of its columns"
+        return cls(_MALFORMED, f"{what}; something between here and the server changes what is sent")
+
+
+class ResultRows:
+    """The rows of one result of `width` columns; `read_into` fills some of a buffer and returns how many bytes (0: the
+    connection has ended), and `number` is that of the next packet.
+
+    `rows_max` and `buffer_bytes` bound a batch; a row that is larger than the buffer is a batch alone."""
+
+    def __init__(
+        self,
+        width: int,
+        read_into: Callable[[memoryview], int],
+        number: int = 0,
+        *,
+        rows_max: int = ROWS_MAX,
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> None:
+        self._read_into, self._number = read_into, number
+        self._bytes = np.zeros(buffer_bytes + _PADDING, np.uint8)
+        rows_max = min(rows_max, buffer_bytes // width + 1)  # a text takes a byte at least
+        self._starts = np.zeros((width, rows_max), np.int64)
+        self._sizes = np.zeros((width, rows_max), np.int32)
+        self._filled = 0
+
+    def batches(self) -> Iterator[list[Any]]:
+        """Return the columns of some rows after the other, as binary arrays, null for NULL; no batch is empty. Raises
+        ResultBroken, and what the socket raises."""
+        at = rows = 0
+        while True:
+            at, rows, self._number, how = _walk(
+                self._bytes, at, self._filled, self._number, self._starts, self._sizes, rows
+            )
+            if how == _MORE and self._filled < len(self._bytes) - _PADDING:
+                read = self._read_into(self._bytes[self._filled : -_PADDING].data)
+                if not read:
+                    raise ResultBroken(_LOST, "the connection ended in the middle of a result")
+                self._filled += read
+                continue
+            if rows:
+                words, cells = windows(self._bytes), zip(self._starts, self._sizes, strict=True)
+                yield [_column(words, starts[:rows], sizes[:rows]) for starts, sizes in cells]
+            if how >= _END:
+                if how > _END:
+                    raise ResultBroken.of(self._bytes[at + _HEAD_BYTES : self._filled], how)
+                return
+            self._move(at, grow=not rows)
+            at = rows = 0
+
+    def _move(self, at: int, *, grow: bool) -> None:
+        """Put what is left to the beginning, of a buffer twice as large where not one row fits."""
+        left = self._bytes[at : self._filled]
+        if grow:
+            if len(self._bytes) > ROW_BYTES_MAX:
+                raise ResultBroken(_MALFORMED, "a row larger than a packet can be")
+            self._bytes = np.zeros(2 * (len(self._bytes) - _PADDING) + _PADDING, np.uint8)
+        self._bytes[: len(left)] = left.copy()
+        self._filled = len(left)
+
+
+def _column(words: Any, starts: Any, sizes: Any) -> Any:
+    """The texts of a column as an array of their own."""
+    rows, present = len(sizes), sizes >= 0
+    offsets = np.zeros(rows + 1, np.int32)
+    np.cumsum(np.maximum(sizes, 0), out=offsets[1:])
+    data = np.empty(int(offsets[-1]) + _PADDING, np.uint8)
+    gather(words, starts, offsets, windows(data))
+    nulls = rows - int(np.count_nonzero(present))
+    valid = pa.py_buffer(np.packbits(present, bitorder="little")) if nulls else None
+    buffers: Sequence[Any] = [valid, pa.py_buffer(offsets), pa.py_buffer(data[: offsets[-1]])]
+    return pa.Array.from_buffers(pa.binary(), rows, buffers, nulls)
+
+
+@inlined
+def _length(data: Any, at: int) -> Any:
+    return np.int64(data[at]) | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2]) << 16
+
+
+@inlined
+def _joined(data: Any, at: int, end: int, number: int) -> Any:
+    """Put a row of several packets together; return (its end, the end of its last packet, the next number): (-1, 0, 0)
+    if it is not whole yet, -2 if a number is wrong."""
+    stop, here = at + _HEAD_BYTES, at
+    while True:  # first look: nothing moves before all is there
+        if here + _HEAD_BYTES > end:
+            return -1, 0, 0
+        length = _length(data, here)
+        here += _HEAD_BYTES + length
+        if here > end:
+            return -1, 0, 0
+        if length < _LONGEST:
+            break
+    here = at
+    while True:
+        length = _length(data, here)
+        if np.int64(data[here + 3]) != number:
+            return -2, 0, 0
+        number = (number + 1) & 0xFF
+        begin = here + _HEAD_BYTES
+        if begin != stop:
+            for place in range(length):
+                data[stop + place] = data[begin + place]
+        stop, here = stop + length, begin + length
+        if length < _LONGEST:
+            return stop, here, number
+
+
+@compiled
+def _walk(data: Any, at: int, end: int, number: int, starts: Any, sizes: Any, row: int) -> Any:
+    """Find rows from `at` on; return (the place behind the last, rows, the next packet's number, how it ended)."""
+    width, most = starts.shape
+    while row < most:
+        if at + _HEAD_BYTES > end:
+            return at, row, number, _MORE
+        length = _length(data, at)
+        here: Any = at + _HEAD_BYTES
+        stop, behind, following = here + length, here + length, (number + 1) & 0xFF
+        if length == _LONGEST:
+            stop, behind, following = _joined(data, at, end, number)
+            if stop < 0:
+                return at, row, number, _MORE if stop == -1 else _DISORDER
+        elif stop > end:
+            return at, row, number, _MORE
+        elif np.int64(data[at + 3]) != number:
+            return at, row, number, _DISORDER
+        first = data[here] if stop > here else 0
+        if first == 0xFF:
+            return at, row, number, _ERROR
+        if first == 0xFE and length < _END_BYTES:
+            return behind, row, following, _END
+        for column in range(width):
+            if here >= stop:
+                return at, row, number, _BROKEN
+            size = np.int64(data[here])
+            here += 1
+            if size >= 0xFB:
+                if size == 0xFB:
+                    sizes[column, row] = _NULL
+                    starts[column, row] = 0
+                    continue
+                wide = 8 if size == 0xFE else size - 0xFA
+                if size == 0xFF or here + wide > stop:
+                    return at, row, number, _BROKEN
+                size = np.int64(0)
+                for place in range(wide):
+                    size |= np.int64(data[here + place]) << (8 * place)
+                here += wide
+            if size < 0 or size > stop - here:
+                return at, row, number, _BROKEN
+            starts[column, row], sizes[column, row] = here, size
+            here += size
+        if here != stop:
+            return at, row, number, _BROKEN
+        at, number, row = behind, following, row + 1
+    return at, row, number, _FULL

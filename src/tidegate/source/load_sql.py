@@ -1,0 +1,704 @@
+r"""A full load over SQL: everything that a TiDB had at one TSO, S, read with tidb_snapshot.
+
+    plan      S ─► databases, tables, definitions at S ─► borders of each table (connections side by side)
+    chunk     SELECT columns FROM t [PARTITION (p)] WHERE lower <= key AND key < upper ─► mysql/rows.py ─► Batch
+
+Each session sets what it needs, tidb_snapshot last, and nothing afterwards; the snapshot is read back then, and before
+each chunk, since old servers lost it with a later SET.  A session of which a SET failed is thrown away: a server may
+show the refused snapshot as if it had it.  A variable that a server does not know, and that only spares it work, is
+left out of the next session.
+
+Tables are listed in two ways, SHOW FULL TABLES and information_schema.tables, and must be the same: some versions list,
+in one of them, the tables of now.  Definitions are those of SHOW CREATE at S; columns are named one by one and read as
+`complete` reads them (source/large.py), so that a loaded row, a completed one and one of the stream are equal.
+TIMESTAMPs are read at +00:00 and shown in the feed's time zone.
+
+    key of a table             chunks are bounded by
+    clustered primary key      its columns
+    any other table            _tidb_rowid
+    a server without one       nothing: one chunk
+
+Borders are the first rows of regions (TABLESAMPLE REGIONS()), of which neighbours are joined or cut on to about
+`chunk_rows`; where a server has no TABLESAMPLE, each border is looked up from the one before.  Only the server compares
+keys.  A border that cannot be written as a literal, such as a text that is no UTF-8, is left out.  (a, b) >= (x, y) is
+written `a > x OR (a = x AND b >= y)`.
+
+    INT, DECIMAL, YEAR          digits                    TEXT, dates, times    'it\'s'
+    FLOAT, DOUBLE               1.5e0                     BINARY, BLOB          x'00ff'
+    BIT, ENUM, SET              the number, compared with `c` + 0
+
+`GcGuard` keeps the upstream from collecting S: a TiDB whose sessions read at S reports that to its garbage collector,
+for tidb_gc_max_wait_time at most.
+
+    9006, 8055   S collected                    HistoryLost    no retry: the load begins again at another S
+    1146, 1049   no such table at S             SchemaError    no retry
+    future time  S above the server's clock     ConfigError    no retry: the TSO of another cluster
+    1045, 1142   the account, or not a TiDB     ConfigError    no retry
+    9001, 9002, 9005, 2013, 8175, ..            SourceError    the chunk is read again later
+
+Source: TiDB documentation, "Read Historical Data Using tidb_snapshot", "Dumpling Overview", "TABLESAMPLE",
+"_tidb_rowid", "Garbage Collection Overview"; TiDB pkg/session (SetProcessInfo), pkg/domain/infosync (ReportMinStartTS).
+"""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from functools import lru_cache
+from itertools import pairwise
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NamedTuple, Self, TypeAlias
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tidegate.codec.columnar.rows import Batch
+from tidegate.codec.columnar.values import Mismatch, typed_texts
+from tidegate.codec.wire_table import WireColumn, WireTable, wire_table
+from tidegate.codec.zone import zone_shift
+from tidegate.engine.filter import is_system
+from tidegate.engine.load import ROW_ID, LoadChunk, LoadPlan, LoadTable
+from tidegate.expr.tokens import quote_name, quote_names
+from tidegate.model.errors import ConfigError, HistoryLost, SchemaError, SourceError, TidegateError
+from tidegate.model.mysql import FLOATS, INTEGERS, STRINGS, UNSIGNED_TYPES, MysqlType
+from tidegate.model.table import ColumnType, TableInfo, TableName
+from tidegate.model.tso import LOGICAL_BITS, physical_ms
+from tidegate.mysql import server_sql as sent
+from tidegate.mysql.client import abandon, connect, driver, faults, raw_result
+from tidegate.mysql.rows import ROWS_MAX, ResultBroken, ResultRows
+from tidegate.mysql.server_answer import AnswerKind, answer_kind
+from tidegate.source.large import ABSENT, GONE, LOST, REFUSED, code_of, read_as, table_info, tls_error
+from tidegate.source.upstream_address import Address
+
+Bound: TypeAlias = tuple[str, ...] | None
+
+OPTION: Final = "load-from"
+CHUNK_ROWS: Final = 300_000
+READ_TIMEOUT_S: Final = 900.0
+"""A scan that skips many deleted versions is silent before its first row."""
+_OLDEST: Final = (5, 3)
+"""Earlier versions lose a session's tidb_snapshot with the next SET."""
+_VERSION: Final = re.compile(r"-TiDB-v(\d+)\.(\d+)")
+_SYNTAX, _REFUSED_SAMPLE = 1064, 8128
+_NO_SAMPLE: Final = frozenset({_SYNTAX, 1235, _REFUSED_SAMPLE})
+_TEMPORARY: Final = re.compile(r"CREATE (GLOBAL )?TEMPORARY ", re.IGNORECASE)
+_UNKNOWN_VARIABLE: Final = 1193
+_FUTURE: Final = "future time"
+_NUMBER: Final = re.compile(rb"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_NUMBERS: Final = INTEGERS | UNSIGNED_TYPES | {MysqlType.YEAR, MysqlType.DECIMAL}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
+_UNIT_MS: Final = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_LIFE_TIME: Final = "tidb_gc_life_time"
+_GC_MAX_WAIT_S: Final = 86_400
+"""TiDB's default of tidb_gc_max_wait_time."""
+_TABLES: Final = frozenset({"BASE TABLE", "SYSTEM VERSIONED"})
+
+
+class SqlLoadOptions(msgspec.Struct, frozen=True):
+    """A database to load, and how. `rows_per_s` (0: no limit) and `scan_concurrency` are those of one connection,
+    `connections` plan side by side; without `snapshot` rows are those of now, which is for benchmarks alone."""
+
+    address: Address
+    time_zone: str = "UTC"
+    connections: int = 4
+    chunk_rows: int = CHUNK_ROWS
+    rows_per_s: int = 0
+    replica_read: str = ""
+    resource_group: str = ""
+    scan_concurrency: int = 5
+    read_timeout_s: float = READ_TIMEOUT_S
+    snapshot: bool = True
+
+    @property
+    def place(self) -> str:
+        """The server, for messages."""
+        return f"{self.address.host}:{self.address.port}"
+
+    def settings(self) -> dict[str, str]:
+        """Return the variables that spare a server work, with their values."""
+        chosen = {"tidb_replica_read": f"'{self.replica_read}'"} if self.replica_read else {}
+        return {
+            "max_execution_time": "0",
+            "tidb_isolation_read_engines": "'tikv'",
+            "tidb_distsql_scan_concurrency": str(self.scan_concurrency),
+            "tidb_enable_paging": "1",
+            "tidb_idle_transaction_timeout": "0",
+            **chosen,
+        }
+
+
+def load_error(error: Exception, where: str, options: SqlLoadOptions) -> TidegateError:
+    """Return the error for one of the driver, or of a result; `where` names what was read, and S."""
+    code, text = code_of(error), str(error.args[1] if len(error.args) > 1 else error)
+    said = f"{where}: upstream {options.place}"
+    if code in GONE:
+        return HistoryLost(
+            f"{said} has collected the snapshot ({code} {text}). No load can go on at this ts, only a new one at a "
+            "later ts, and tidb_gc_life_time must be longer than it takes"
+        )
+    if _FUTURE in text:
+        return ConfigError(f"{said} has not come to this ts ({code} {text}): it is that of another cluster")
+    if code in ABSENT:
+        return SchemaError(f"{said} has no such table at this ts ({code} {text})")
+    if untrusted := tls_error(error, options.place, OPTION):
+        return untrusted
+    if code in REFUSED:
+        return ConfigError(
+            f"{said} refuses ({code} {text}); {OPTION} must be a TiDB, and the account needs SELECT, and SHOW VIEW for "
+            "views, on what is loaded"
+        )
+    if answer_kind(code, text) is AnswerKind.REFUSED:
+        return SchemaError(f"{said} will not answer ({code} {text})")
+    return SourceError(f"{said} gives no answer ({code} {text}); is it up, and are host and port right?")
+
+
+class _Session:
+    """A connection whose SELECTs are at `ts` (None: of now); `unknown` are variables that its server does not have."""
+
+    def __init__(self, options: SqlLoadOptions, ts: int | None, unknown: set[str]) -> None:
+        self.options, self.ts = options, ts if options.snapshot else None
+        self.where = "the load" if ts is None else f"the load at ts {ts}"
+        raw = dict(driver().converters.encoders)
+        address = msgspec.structs.replace(options.address, read_timeout_s=options.read_timeout_s)
+        with self.errors():
+            while True:
+                self._connection = connect(address.connection_options, use_unicode=False, conv=raw, sql_mode="")
+                try:
+                    refused = self._prepare(unknown)
+                except BaseException:
+                    self.kill()
+                    raise
+                if not refused:
+                    break
+                self.kill()
+                unknown.add(refused)
+
+    @contextmanager
+    def errors(self, what: str = "") -> Iterator[None]:
+        """Raise errors of the driver, and of results, as those of the load; `what` is read, of the whole load if ""."""
+        try:
+            yield
+        except faults(OSError, ResultBroken) as error:
+            where = f"{what} of {self.where}" if what else self.where
+            raise load_error(error, where, self.options) from error
+
+    def ask(self, statement: str, values: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
+        """Send a statement; return its rows, whose values are bytes."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement, tuple(values) or None)
+            rows: Sequence[Sequence[Any]] = cursor.fetchall()
+            return rows
+
+    def verify(self) -> None:
+        """Raise SourceError if the session does not read at its ts, and the driver's error if it has ended."""
+        if self.ts is None:
+            self.ask(sent.CONNECTION)
+            return
+        ((shown,),) = self.ask(sent.SHOWN_TS)
+        if shown != b"%d" % self.ts:
+            raise SourceError(
+                f"{self.where}: upstream {self.options.place} reads at {_text(shown or b'')!r} in place of this ts; is "
+                "there something between here and the server that shares its sessions?"
+            )
+
+    def rows(self, query: str, rows_max: int) -> Iterator[list[Any]]:
+        """Send a query; return its columns, some rows after the other. Without its end, the connection is closed."""
+        ended = False
+        try:
+            yield from ResultRows(*raw_result(self._connection, query), rows_max=rows_max).batches()
+            ended = True
+        finally:
+            if not ended:
+                self.kill()
+
+    def close(self) -> None:
+        """End the session."""
+        with suppress(*faults(OSError)):
+            if self._connection.open:
+                self._connection.close()
+
+    def kill(self) -> None:
+        """Close the connection, whatever it still sends."""
+        abandon(self._connection)
+
+    def _prepare(self, unknown: set[str]) -> str:
+        """Set the variables; return the name of one that the server does not know, after which the session is odd."""
+        self.ask(sent.ZONE, ("+00:00",))
+        for name, value in self.options.settings().items():
+            if name in unknown:
+                continue
+            try:
+                self.ask(sent.SETTING.format(name=name, value=value))
+            except faults() as error:
+                if code_of(error) != _UNKNOWN_VARIABLE:
+                    raise
+                return name
+        if self.options.resource_group:
+            self.ask(sent.RESOURCE_GROUP.format(name=quote_name(self.options.resource_group)))
+        if self.ts is not None:
+            self.ask(sent.AT_TS, (str(self.ts),))
+        self.verify()
+        return ""
+
+
+class _KeyColumn(NamedTuple):
+    """How a column of a key is read, how it is compared, and its type."""
+
+    read: str
+    compared: str
+    type: ColumnType
+
+    def literal(self, raw: bytes) -> str | None:
+        """Return a value as SQL; None for one that is no text of its type."""
+        code = self.type.code
+        if code in _NUMBERS or code in FLOATS:
+            if not _NUMBER.fullmatch(raw):
+                return None
+            text = raw.decode()
+            return text if code in _NUMBERS or "e" in text.lower() else f"{text}e0"
+        if code in STRINGS and self.type.charset == "binary":
+            return f"x'{raw.hex()}'"
+        try:
+            return f"'{driver().converters.escape_string(raw.decode())}'"
+        except UnicodeDecodeError:
+            return None
+
+
+class _Layout(NamedTuple):
+    """A table's definition, its columns as rows carry them, and those of its key."""
+
+    info: TableInfo
+    wire: WireTable
+    keys: tuple[_KeyColumn, ...]
+
+
+@lru_cache(maxsize=64)
+def _layout(name: TableName, create: str, key: tuple[str, ...], ts: int) -> _Layout:
+    info = table_info(name, create, ts)
+    return _Layout(info, wire_table(info), tuple(_key_column(info, column) for column in key))
+
+
+def _key_column(info: TableInfo, name: str) -> _KeyColumn:
+    quoted = quote_name(name)
+    column = info.column(name)
+    if column is None:
+        return _KeyColumn(quoted, quoted, ColumnType(MysqlType.LONGLONG))
+    compared = f"({quoted} + 0)" if column.type.code in UNSIGNED_TYPES else quoted
+    return _KeyColumn(read_as(WireColumn(name, column.type, 0), quoted), compared, column.type)
+
+
+def _compare(keys: Sequence[_KeyColumn], sign: str, bound: Sequence[str]) -> str:
+    """The comparison of a key with a bound, column by column."""
+    text = f"{keys[-1].compared} {sign} {bound[-1]}"
+    for key, value in [*zip(keys, bound, strict=True)][-2::-1]:
+        text = f"({key.compared} {sign[0]} {value} OR ({key.compared} = {value} AND {text}))"
+    return text
+
+
+def _where(keys: Sequence[_KeyColumn], lower: Bound, upper: Bound, sign: str = ">=") -> str:
+    parts = [_compare(keys, one, bound) for one, bound in ((sign, lower), ("<", upper)) if bound is not None]
+    return f" WHERE {' AND '.join(parts)}" if parts else ""
+
+
+def _from(name: TableName, partition: str) -> str:
+    table = quote_names(*name)
+    return sent.OF_PARTITION.format(table=table, partition=quote_name(partition)) if partition else table
+
+
+class _Splitter:
+    """Finds the borders of a table's chunks."""
+
+    def __init__(self, session: _Session, table: LoadTable, layout: _Layout, rows: int, no_sample: set[str]) -> None:
+        self._session, self._table, self._keys, self._rows = session, table, layout.keys, rows
+        self._no_sample = no_sample
+        self._words = {
+            "keys": ", ".join(key.read for key in layout.keys),
+            "order": ", ".join(key.compared for key in layout.keys),
+        }
+
+    def bounds(self, partition: str) -> Iterator[tuple[Bound, Bound]]:
+        """Return the bounds of the chunks of a partition ("" of the table)."""
+        borders: list[Bound] = [None]
+        if self._keys:
+            borders += self._borders(_from(self._table.name, partition))
+        yield from pairwise([*borders, None])
+
+    def _borders(self, table: str) -> Iterator[tuple[str, ...]]:
+        regions = self._regions(table)
+        if regions is None:
+            yield from self._hops(table, None, None)
+            return
+        rows = self._table.estimated_rows // max(len(self._table.partitions), 1) // (len(regions) + 1)
+        if rows > 2 * self._rows:
+            for lower, upper in pairwise([None, *regions, None]):
+                if lower is not None:
+                    yield lower
+                yield from self._hops(table, lower, upper)
+            return
+        joined = max(self._rows // rows, 1) if rows else 1
+        yield from regions[joined - 1 :: joined]
+
+    def _regions(self, table: str) -> list[tuple[str, ...]] | None:
+        """The first keys of all regions but the first, in order; None if the server does not tell them."""
+        if self._no_sample:
+            return None
+        try:
+            found = self._session.ask(sent.SAMPLE.format(table=table, **self._words))
+        except faults() as error:
+            if code_of(error) not in _NO_SAMPLE:
+                raise
+            if code_of(error) != _REFUSED_SAMPLE:
+                self._no_sample.add(self._session.options.place)
+            return None
+        literals = (self._literals(row) for row in found[1:])
+        return list(dict.fromkeys(literal for literal in literals if literal is not None))
+
+    def _hops(self, table: str, lower: Bound, upper: Bound) -> Iterator[tuple[str, ...]]:
+        """Borders between two bounds, each looked up from the one before."""
+        ahead = self._rows
+        while True:
+            where = _where(self._keys, lower, upper, ">")
+            passed = ahead - (lower is not None)
+            found = self._session.ask(sent.BORDER.format(table=table, where=where, rows=passed, **self._words))
+            if not found:
+                return
+            literals = self._literals(found[0])
+            if literals is None:
+                ahead += self._rows
+                continue
+            if literals == lower:
+                return  # a server that finds a key above itself: what is left is one chunk
+            yield literals
+            lower, ahead = literals, self._rows
+
+    def _literals(self, row: Sequence[Any]) -> tuple[str, ...] | None:
+        literals = [key.literal(value) for key, value in zip(self._keys, row, strict=True)]
+        return None if None in literals else tuple(literal for literal in literals if literal is not None)
+
+
+class _Listed(NamedTuple):
+    """An entry of the list of tables."""
+
+    name: TableName
+    kind: str
+    rows: int
+    size_bytes: int
+
+
+class SqlReader:
+    """Reads a load from a TiDB. It keeps one connection between chunks, for one caller at a time."""
+
+    def __init__(self, options: SqlLoadOptions) -> None:
+        self.options = options
+        self._unknown: set[str] = set()
+        self._no_sample: set[str] = set()
+        self._session: _Session | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SqlReader, (self.options,)
+
+    def plan(self, selects: Callable[[TableName], bool], ts: int | None = None) -> LoadPlan:
+        """Return the plan of the tables that are selected, at `ts`, or at the newest TSO.
+
+        Raises ConfigError, SchemaError, HistoryLost, SourceError."""
+        with closing(self._made(None)) as session, session.errors():
+            version = _text(session.ask(sent.VERSION)[0][0])
+            self._check(version)
+            ts = _position(session) if ts is None else ts
+        with closing(self._made(ts)) as session, session.errors():
+            schemas, listed = _listed(session)
+            filled = {one.name.schema for one in listed}
+            chosen = [one for one in listed if selects(one.name)]
+            databases = {one.name.schema for one in chosen}
+            databases |= {name for name in schemas if name not in filled and selects(TableName(name, ""))}
+            made = {
+                kind: tuple(
+                    (one.name, _create(session, text.format(table=quote_names(*one.name))))
+                    for one in chosen
+                    if one.kind == kind
+                )
+                for kind, text in (("VIEW", sent.DEFINITION), ("SEQUENCE", sent.SEQUENCE_DEFINITION))
+            }
+            described = tuple(
+                (name, _create(session, sent.DATABASE_DEFINITION.format(schema=quote_name(name))))
+                for name in schemas
+                if name in databases
+            )
+            cluster = _cluster(session)
+        listed = [one for one in chosen if one.kind in _TABLES]
+        tables, chunks, temporary = self._tables(listed, ts, tidb=_VERSION.search(version) is not None)
+        zone = self.options.time_zone
+        return LoadPlan(
+            ts, cluster, version, zone, described, tables, made["VIEW"], made["SEQUENCE"], temporary, chunks
+        )
+
+    def batches(self, table: LoadTable, chunk: LoadChunk, ts: int) -> Iterator[Batch]:
+        """Return the rows of a chunk as INSERTs at `ts`. Raises ConfigError, SchemaError, HistoryLost, SourceError."""
+        layout = _layout(table.name, table.create, table.key, ts)
+        columns = ", ".join(read_as(column, quote_name(column.name)) for column in layout.wire.columns)
+        where = _where(layout.keys, chunk.lower, chunk.upper)
+        query = sent.LOADED.format(columns=columns, table=_from(table.name, chunk.partition), where=where)
+        limit, begun, rows = self.options.rows_per_s, time.monotonic(), 0
+        session = self._taken(ts)
+        try:
+            with session.errors(f"{table.name}, chunk {chunk.number},"):
+                for arrays in session.rows(query, min(limit or ROWS_MAX, ROWS_MAX)):
+                    batch = _batch(layout, arrays, ts, self.options.time_zone)
+                    yield batch
+                    rows += batch.rows
+                    if limit:
+                        time.sleep(max(begun + rows / limit - time.monotonic(), 0))
+        except BaseException:
+            session.kill()
+            raise
+        self._session = session
+
+    def close(self) -> None:
+        """Close the connection; the next chunk opens one."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _made(self, ts: int | None) -> _Session:
+        return _Session(self.options, ts, self._unknown)
+
+    def _taken(self, ts: int) -> _Session:
+        session, self._session = self._session, None
+        if session is not None:
+            with suppress(TidegateError, *faults(OSError)):
+                if session.ts in {ts, None}:
+                    session.verify()
+                    return session
+            session.kill()
+        return self._made(ts)
+
+    def _check(self, version: str) -> None:
+        if not self.options.snapshot:
+            return
+        found = _VERSION.search(version)
+        if found is None or (int(found[1]), int(found[2])) < _OLDEST:
+            oldest = ".".join(map(str, _OLDEST))
+            raise ConfigError(f"{OPTION}: {self.options.place} is {version}; a load reads a TiDB of {oldest} or newer")
+
+    def _tables(
+        self, listed: Sequence[_Listed], ts: int, *, tidb: bool
+    ) -> tuple[tuple[LoadTable, ...], tuple[LoadChunk, ...], tuple[TableName, ...]]:
+        """The tables with their chunks, and those that are temporary, by several connections."""
+        free: SimpleQueue[_Session] = SimpleQueue()
+        made: list[_Session] = []
+
+        def described(one: _Listed) -> tuple[LoadTable, list[tuple[str, Bound, Bound]]] | None:
+            try:
+                session = free.get_nowait()
+            except Empty:
+                session = self._made(ts)
+                made.append(session)
+            with session.errors(str(one.name)):
+                found = self._described(session, one, tidb=tidb)
+            free.put(session)
+            return found
+
+        pool = ThreadPoolExecutor(self.options.connections, "tidegate-load-plan")
+        try:
+            all_found = list(pool.map(described, listed))
+        finally:
+            pool.shutdown(cancel_futures=True)
+            for session in made:
+                session.close()
+        found = [one for one in all_found if one is not None]
+        parts = [(at, *part) for at, (_, bounds) in enumerate(found) for part in bounds]
+        chunks = tuple(LoadChunk(number, *part) for number, part in enumerate(parts))
+        gone = tuple(one.name for one, table in zip(listed, all_found, strict=True) if table is None)
+        return tuple(table for table, _ in found), chunks, gone
+
+    def _described(
+        self, session: _Session, one: _Listed, *, tidb: bool
+    ) -> tuple[LoadTable, list[tuple[str, Bound, Bound]]] | None:
+        create = _create(session, sent.DEFINITION.format(table=quote_names(*one.name)))
+        if _TEMPORARY.match(create):
+            return None
+        info = table_info(one.name, create, session.ts or 0)
+        partitions = tuple(part.name for part in info.partition.definitions) if info.partition else ()
+        primary = next((index for index in info.indexes if index.primary), None)
+        hidden = (ROW_ID,) if tidb else ()
+        key = hidden if primary is None or primary.clustered is False else primary.columns
+        table = LoadTable(one.name, create, key, partitions, one.rows, one.size_bytes)
+        layout = _layout(table.name, create, table.key, session.ts or 0)
+        splitter = _Splitter(session, table, layout, self.options.chunk_rows, self._no_sample)
+        return table, [(part, *bounds) for part in partitions or ("",) for bounds in splitter.bounds(part)]
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _create(session: _Session, statement: str) -> str:
+    return _text(session.ask(statement)[0][1])
+
+
+def _position(session: _Session) -> int:
+    """The newest TSO that the server tells."""
+    if not session.options.snapshot:
+        return int(time.time() * 1000) << LOGICAL_BITS
+    for statement in sent.POSITION:
+        try:
+            ((_, position, *_),) = session.ask(statement)
+            return int(position)
+        except faults() as error:
+            if code_of(error) != _SYNTAX or statement == sent.POSITION[-1]:
+                raise
+    raise AssertionError
+
+
+def _cluster(session: _Session) -> str:
+    try:
+        found = session.ask(sent.CLUSTER)
+    except faults() as error:
+        if code_of(error) in LOST:
+            raise
+        return ""
+    return _text(found[0][0]) if found else ""
+
+
+def _listed(session: _Session) -> tuple[list[str], list[_Listed]]:
+    """The databases but a server's own, and their tables, views and sequences. SchemaError if two lists differ."""
+    schemas = [name for (raw,) in session.ask(sent.DATABASES) if not is_system(name := _text(raw))]
+    shown = {
+        (TableName(schema, _text(name)), _text(kind))
+        for schema in schemas
+        for name, kind in session.ask(sent.TABLES.format(schema=quote_name(schema)))
+    }
+    found = [
+        _Listed(TableName(schema, _text(name)), _text(kind), int(rows or 0), int(size or 0))
+        for raw, name, kind, rows, size in session.ask(sent.ALL_TABLES)
+        if not is_system(schema := _text(raw))
+    ]
+    if odd := sorted(str(name) for name, _ in {(one.name, one.kind) for one in found} ^ shown):
+        raise SchemaError(
+            f"{session.where}: upstream {session.options.place} lists other tables in information_schema.tables than "
+            f"in SHOW TABLES ({len(odd)} differ, {odd[0]} first): one of the lists is not of this ts, as in some "
+            "versions of TiDB; try again, or at another ts"
+        )
+    return schemas, found
+
+
+def _batch(layout: _Layout, texts: Sequence[Any], ts: int, time_zone: str) -> Batch:
+    info, rows = layout.info, len(texts[0])
+    arrays = [_typed(info, column, array, time_zone) for column, array in zip(layout.wire.columns, texts, strict=True)]
+    after = pa.RecordBatch.from_arrays(arrays, names=[column.name for column in layout.wire.columns])
+    zeros = pa.array(np.zeros(rows, np.int32))
+    return Batch(
+        schema=info.name.schema,
+        table=info.name.table,
+        fields=layout.wire.fields,
+        pk_names=layout.wire.pk_names,
+        message=zeros,
+        seq=zeros,
+        commit_ts=pa.repeat(pa.scalar(ts, pa.int64()), rows),
+        op=pa.repeat(pa.scalar("I"), rows),
+        partition_id=pa.nulls(rows, pa.int64()),
+        before=after.slice(0, 0),
+        after=after,
+        definition=info,
+    )
+
+
+def _typed(info: TableInfo, column: WireColumn, texts: Any, time_zone: str) -> Any:
+    code = column.type.code
+    try:
+        array = typed_texts(texts, code, unsigned=column.unsigned, binary=column.binary)
+    except Mismatch as error:
+        raise SchemaError(f"{info.name}: column {column.name!r} ({code.name}) of the upstream: {error}") from error
+    if code is MysqlType.TIMESTAMP and time_zone != "UTC":
+        shift, distinct = zone_shift(time_zone), array.dictionary_encode()
+        shown = [None if text is None else shift(text) for text in distinct.dictionary.to_pylist()]
+        return pa.array(shown, pa.string()).take(distinct.indices)
+    return array
+
+
+def undecodable(batch: Batch) -> int:
+    """Return how many texts of a loaded batch are no UTF-8: kept as they are, though no message could carry them."""
+    columns = zip(batch.fields, batch.after.columns, strict=True)
+    odd = [array for field, array in columns if pa.types.is_binary(array.type) and not field.binary]
+    texts = (value for array in odd for value in array.to_pylist() if value is not None)
+    return sum(text.decode("utf-8", "ignore").encode() != text for text in texts)
+
+
+class GcGuard:
+    """Keeps the upstream from collecting S while it is entered: a session that reads at S, asked each `every_s`, and
+    made again where it ends. `check` raises what made S, or the way to it, be lost."""
+
+    def __init__(self, options: SqlLoadOptions, ts: int, *, every_s: float = 60.0) -> None:
+        self._options, self._ts, self._every_s = options, ts, every_s
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._session: _Session | None = None
+        self._error: TidegateError | None = None
+        self.deadline_ms = 0
+        """When the upstream may collect S nevertheless, in Unix milliseconds."""
+
+    def __enter__(self) -> Self:
+        self._session = _Session(self._options, self._ts, set())
+        with self._session.errors():
+            wait_ms = 1000 * int(_global(self._session, "tidb_gc_max_wait_time") or _GC_MAX_WAIT_S)
+            life_ms = duration_ms(_global(self._session, _LIFE_TIME))
+        self.deadline_ms = physical_ms(self._ts) + max(wait_ms, life_ms)
+        self._thread = threading.Thread(target=self._hold, name="tidegate-load-guard", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(self._options.read_timeout_s)
+        if self._session is not None:
+            self._session.close()
+
+    def check(self) -> None:
+        """Raise HistoryLost if S is collected, or the last error if the upstream is not reached."""
+        if self._error is not None:
+            raise self._error
+
+    def _hold(self) -> None:
+        while not self._stop.wait(self._every_s):
+            try:
+                self._ask()
+                self._error = None
+            except TidegateError as error:
+                self._error = error
+
+    def _ask(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            with suppress(TidegateError), session.errors():
+                session.verify()
+                self._session = session
+                return
+            session.kill()
+        self._session = _Session(self._options, self._ts, set())
+
+
+def set_gc_life_time(options: SqlLoadOptions, life_time: str) -> str:
+    """Set tidb_gc_life_time, such as "72h", and return what it was: to be written down, and set again afterwards."""
+    with closing(_Session(options, None, set())) as session, session.errors():
+        before = _global(session, _LIFE_TIME)
+        session.ask(sent.SET_GLOBAL.format(name=_LIFE_TIME), (life_time,))
+        return before
+
+
+def duration_ms(text: str) -> int:
+    """Return the milliseconds of a Go duration such as "10m0s"; 0 for any other text."""
+    return int(sum(float(number) * _UNIT_MS[unit] for number, unit in _DURATION.findall(text)))
+
+
+def _global(session: _Session, name: str) -> str:
+    """A global variable; "" where there is none."""
+    try:
+        return _text(session.ask(sent.GLOBAL.format(name=name))[0][0])
+    except faults() as error:
+        if code_of(error) != _UNKNOWN_VARIABLE:
+            raise
+        return ""

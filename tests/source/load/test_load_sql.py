@@ -1,0 +1,156 @@
+"""A load over SQL: each row once, whatever its key; at S, whatever happens meanwhile; what goes wrong has its error."""
+
+from random import Random
+
+import pytest
+
+from tests.source.load.kit import Loaded, loaded, of
+from tidegate.model.errors import ConfigError, SchemaError, SourceError, TidegateError
+from tidegate.source.load_sql import GcGuard, SqlLoadOptions, SqlReader, duration_ms, set_gc_life_time
+from tidegate.source.upstream_address import parse_address
+
+BIG = (1 << 63) - 3
+SHAPES = {
+    "signed": ("k INT PRIMARY KEY CLUSTERED", [(at,) for at in range(-9, 30)]),
+    "unsigned": ("k BIGINT UNSIGNED PRIMARY KEY CLUSTERED", [(BIG + at,) for at in range(30)] + [(0,), (7,)]),
+    "folded": (
+        "a VARCHAR(9) COLLATE utf8mb4_general_ci, b INT, PRIMARY KEY (a, b) CLUSTERED",
+        [(text, at) for at in range(4) for text in ("a", "Ab", "aC", "B", "ß", "it's", "\\", 'q"', "é", "", "\0\n")],
+    ),
+    "three": (
+        "a INT, b VARCHAR(3), c DATE, PRIMARY KEY (a, b, c) CLUSTERED",
+        [(a, b, f"2020-01-0{c}") for a in (1, 2) for b in "xyz" for c in (1, 2, 3)],
+    ),
+    "bytes": (
+        "k VARBINARY(9) PRIMARY KEY CLUSTERED",
+        [(bytes([at * 9, 0xFF - at, 0][: at % 3 + 1]),) for at in range(28)] + [(b"",)],
+    ),
+    "decimals": ("k DECIMAL(30, 5) PRIMARY KEY CLUSTERED", [(f"{at - 9}.{at:05}",) for at in range(20)]),
+    "doubles": ("k DOUBLE PRIMARY KEY CLUSTERED", [(1.5**at * (-1) ** at,) for at in range(-20, 20)]),
+    "floats": ("k FLOAT PRIMARY KEY CLUSTERED", [(at + 0.1,) for at in range(25)]),
+    "times": (
+        "k TIMESTAMP(3) PRIMARY KEY CLUSTERED",
+        [(f"2020-03-29 0{at % 4}:1{at % 10}:00.{at:03}",) for at in range(30)],
+    ),
+    "enums": (
+        "k ENUM('z', 'y', 'x', 'w'), v INT, PRIMARY KEY (k, v) CLUSTERED",
+        [(e, at) for e in "zyxw" for at in range(6)],
+    ),
+    "apart": ("k VARCHAR(9) PRIMARY KEY NONCLUSTERED", [(f"k{at}",) for at in range(30)]),
+    "keyless": ("v INT", [(at % 5,) for at in range(30)] + [(None,)] * 4),
+    "parts": (
+        "k INT PRIMARY KEY) PARTITION BY RANGE (k) (PARTITION p VALUES LESS THAN (0), PARTITION q VALUES LESS THAN (9)",
+        [(at,) for at in range(-20, 9)],
+    ),
+    "hashed": ("v INT) PARTITION BY HASH (v) PARTITIONS 3 -- (", [(at % 7,) for at in range(40)]),
+    "empty": ("k INT PRIMARY KEY", []),
+    "one": ("k INT PRIMARY KEY, v INT AS (k + 1) VIRTUAL, w INT AS (k + 2) STORED", [(5,)]),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shapes(upstream: Loaded) -> Loaded:
+    """A table of each shape, with its rows in no order."""
+    upstream.run("CREATE DATABASE shapes")
+    for name, (columns, rows) in SHAPES.items():
+        upstream.run(f"CREATE TABLE shapes.{name} ({columns})")
+        mixed = Random(name).sample(rows, len(rows))
+        if mixed:
+            columns_named = "k" if name == "one" else ", ".join(f"`{column}`" for column in _columns(upstream, name))
+            places = ", ".join(["%s"] * len(mixed[0]))
+            text = f"INSERT INTO shapes.{name} ({columns_named}) VALUES ({places})"
+            with upstream.connection.cursor() as cursor:
+                cursor.executemany(text, mixed)
+    return upstream
+
+
+def _columns(upstream: Loaded, name: str) -> list[str]:
+    return [str(row[0]) for row in upstream.run(f"SHOW COLUMNS FROM shapes.{name}")]
+
+
+def counted(rows: list[tuple[object, ...]]) -> list[str]:
+    """Rows in one order, equal ones as often as they are there."""
+    return sorted(map(repr, rows))
+
+
+@pytest.mark.parametrize("chunk_rows", [1000, 5])
+def test_every_row_comes_once(shapes: Loaded, chunk_rows: int) -> None:
+    """Chunks of any size cover each table: its rows in one chunk, and in many, are the same."""
+    whole = shapes.reader().plan(of("shapes"))
+    reader = shapes.reader(chunk_rows=chunk_rows, connections=2)
+    plan = reader.plan(of("shapes"), whole.ts)
+
+    found, expected = loaded(reader, plan), loaded(shapes.reader(), whole)
+
+    assert len(plan.chunks) >= sum(len(rows) // (chunk_rows + 1) for _, rows in SHAPES.values()) // 2
+    for name, (_, rows) in SHAPES.items():
+        assert len(expected[name]) == len(rows), name
+        assert counted(found[name]) == counted(expected[name]), name
+    assert expected["one"] == [(5, 7)]
+
+
+def test_rows_are_those_of_the_plan(upstream: Loaded) -> None:
+    """What changes after S, rows and definitions, is not in the load."""
+    for statement in (
+        "CREATE DATABASE past",
+        "CREATE TABLE past.t (k INT PRIMARY KEY, v VARCHAR(9))",
+        "CREATE TABLE past.gone (k INT PRIMARY KEY)",
+        "INSERT INTO past.t VALUES (1, 'a'), (2, 'b')",
+        "INSERT INTO past.gone VALUES (7)",
+        "CREATE VIEW past.v AS SELECT k FROM past.t",
+        "CREATE SEQUENCE past.s",
+    ):
+        upstream.run(statement)
+    reader = upstream.reader()
+    plan = reader.plan(of("past"))
+    for statement in (
+        "UPDATE past.t SET v = 'z'",
+        "ALTER TABLE past.t DROP COLUMN v",
+        "ALTER TABLE past.t ADD COLUMN w INT DEFAULT 3",
+        "INSERT INTO past.t VALUES (3, 3)",
+        "DROP TABLE past.gone",
+        "CREATE TABLE past.new (k INT PRIMARY KEY)",
+    ):
+        upstream.run(statement)
+
+    assert loaded(reader, plan) == {"t": [(1, "a"), (2, "b")], "gone": [(7,)]}
+    assert reader.plan(of("past"), plan.ts) == plan
+    assert [name.table for name, _ in plan.views] == ["v"]
+    assert [name.table for name, _ in plan.sequences] == ["s"]
+    assert [name for name, _ in plan.databases] == ["past"]
+
+
+def test_a_snapshot_is_held_and_its_deadline_told(upstream: Loaded) -> None:
+    """The guard's session reads at S until it is left, is made again where it ends, and tells when S may go."""
+    reader = upstream.reader()
+    plan = reader.plan(of("nothing"))
+    before = set_gc_life_time(reader.options, "48h")
+    try:
+        with GcGuard(reader.options, plan.ts, every_s=0.01) as guard:
+            assert guard.deadline_ms == (plan.ts >> 18) + 48 * 3_600_000
+            for number, *_ in upstream.run("SHOW PROCESSLIST"):
+                if number != upstream.connection.thread_id():
+                    upstream.run(f"KILL {number}")
+            guard.check()
+    finally:
+        assert set_gc_life_time(reader.options, before) == "48h"
+    assert duration_ms("1h30m0.5s") == 5_400_500
+
+
+@pytest.mark.parametrize(
+    ("ts", "kind", "words"),
+    [(1 << 62, ConfigError, "another cluster"), (5 << 18, TidegateError, str(5 << 18))],
+)
+def test_a_wrong_ts_is_refused(upstream: Loaded, ts: int, kind: type[Exception], words: str) -> None:
+    """A TSO that the upstream has not come to is another cluster's; one of before its first table has nothing."""
+    with pytest.raises(kind, match=words):
+        upstream.reader().plan(of("past"), ts)
+
+
+def test_no_server_is_waited_for() -> None:
+    """Without an answer the load is tried later, and no password is shown."""
+    address = parse_address("mysql://u:secret@127.0.0.1:1/?enable-tls=false", "load-from")
+    with pytest.raises(SourceError, match=r"127\.0\.0\.1:1") as caught:
+        SqlReader(SqlLoadOptions(address)).plan(of("past"))
+    assert "secret" not in str(caught.value)
+    assert not isinstance(caught.value, SchemaError)
