@@ -113,7 +113,7 @@ class SqlLoadOptions(msgspec.Struct, frozen=True):
     snapshot: bool = True
 
     @property
-    def place(self) -> str:
+    def server(self) -> str:
         """The server, for messages."""
         return f"{self.address.host}:{self.address.port}"
 
@@ -133,7 +133,7 @@ class SqlLoadOptions(msgspec.Struct, frozen=True):
 def load_error(error: Exception, where: str, options: SqlLoadOptions) -> TidegateError:
     """Return the error for one of the driver, or of a result; `where` names what was read, and S."""
     code, text = code_of(error), str(error.args[1] if len(error.args) > 1 else error)
-    said = f"{where}: upstream {options.place}"
+    said = f"{where}: upstream {options.server}"
     if code in GONE:
         return HistoryLost(
             f"{said} has collected the snapshot ({code} {text}). No load can go on at this ts, only a new one at a "
@@ -143,7 +143,7 @@ def load_error(error: Exception, where: str, options: SqlLoadOptions) -> Tidegat
         return ConfigError(f"{said} has not come to this ts ({code} {text}): it is that of another cluster")
     if code in ABSENT:
         return SchemaError(f"{said} has no such table at this ts ({code} {text})")
-    if untrusted := tls_error(error, options.place, OPTION):
+    if untrusted := tls_error(error, options.server, OPTION):
         return untrusted
     if code in REFUSED:
         return ConfigError(
@@ -200,7 +200,7 @@ class _Session:
         ((shown,),) = self.ask(sent.SHOWN_TS)
         if shown != b"%d" % self.ts:
             raise SourceError(
-                f"{self.where}: upstream {self.options.place} reads at {_text(shown or b'')!r} in place of this ts; is "
+                f"{self.where}: upstream {self.options.server} reads at {_text(shown or b'')!r} in place of this ts; is "
                 "there something between here and the server that shares its sessions?"
             )
 
@@ -351,7 +351,7 @@ class _Splitter:
             if code_of(error) not in _NO_SAMPLE:
                 raise
             if code_of(error) != _REFUSED_SAMPLE:
-                self._no_sample.add(self._session.options.place)
+                self._no_sample.add(self._session.options.server)
             return None
         literals = (self._literals(row) for row in found[1:])
         return list(dict.fromkeys(literal for literal in literals if literal is not None))
@@ -481,7 +481,7 @@ class SqlReader:
         found = _VERSION.search(version)
         if found is None or (int(found[1]), int(found[2])) < _OLDEST:
             oldest = ".".join(map(str, _OLDEST))
-            raise ConfigError(f"{OPTION}: {self.options.place} is {version}; a load reads a TiDB of {oldest} or newer")
+            raise ConfigError(f"{OPTION}: {self.options.server} is {version}; a load reads a TiDB of {oldest} or newer")
 
     def _tables(
         self, listed: Sequence[_Listed], ts: int, *, tidb: bool
@@ -578,7 +578,7 @@ def _listed(session: _Session) -> tuple[list[str], list[_Listed]]:
     ]
     if odd := sorted(str(name) for name, _ in {(one.name, one.kind) for one in found} ^ shown):
         raise SchemaError(
-            f"{session.where}: upstream {session.options.place} lists other tables in information_schema.tables than "
+            f"{session.where}: upstream {session.options.server} lists other tables in information_schema.tables than "
             f"in SHOW TABLES ({len(odd)} differ, {odd[0]} first): one of the lists is not of this ts, as in some "
             "versions of TiDB; try again, or at another ts"
         )

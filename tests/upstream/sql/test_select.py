@@ -125,7 +125,7 @@ def test_names(sql: str, names: list[str]) -> None:
         ("select id from t where sum(a) > 1", 1111, "Invalid use of group function"),
         ("select * from (select 1) d", 1235, "doesn't yet support Subquery in FROM"),
         ("select 1 limit -1", 1210, "LIMIT"),
-        ("select id from t partition (p0)", 1235, "PARTITION"),
+        ("select id from t partition (p0)", 1747, "PARTITION"),
         ("select 1 union select 2", 1235, "doesn't yet support 'UNION'"),
         ("with c as (select 1) select * from c", 1235, "doesn't yet support 'WITH'"),
         ("select * from t natural join u", 1235, "doesn't yet support 'NATURAL JOIN'"),
