@@ -200,7 +200,7 @@ class _Session:
         ((shown,),) = self.ask(sent.SHOWN_TS)
         if shown != b"%d" % self.ts:
             raise SourceError(
-                f"{self.where}: upstream {self.options.server} reads at {_text(shown or b'')!r} in place of this ts; is "
+                f"{self.where}: upstream {self.options.server} reads at {_text(shown or b'')!r}, not at this ts; is "
                 "there something between here and the server that shares its sessions?"
             )
 
