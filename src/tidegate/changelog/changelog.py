@@ -219,7 +219,7 @@ def replace(uri: str, old: Sequence[LandedFile], new: Sequence[LandedFile], *, f
 
 def commit_batch(
     uri: str,
-    known: State,
+    before: State,
     reports: Sequence[TaskReport],
     *,
     order_by_offset: bool = False,
@@ -229,14 +229,14 @@ def commit_batch(
 
     Raises Fenced when another landing has moved the changelog on.
     """
-    state = advance(known, reports, order_by_offset=order_by_offset)
+    state = advance(before, reports, order_by_offset=order_by_offset)
     if gone:
         kept = {topic: partitions for topic, partitions in state.positions.items() if topic not in gone}
         state = msgspec.structs.replace(state, positions=kept)
 
     def next_state(current: State) -> State:
-        if (current.epoch, current.positions, current.frontier) != (known.epoch, known.positions, known.frontier):
-            raise fenced(uri, known.epoch, current.epoch)
+        if (current.epoch, current.positions, current.frontier) != (before.epoch, before.positions, before.frontier):
+            raise fenced(uri, before.epoch, current.epoch)
         return msgspec.structs.replace(state, floor=current.floor)
 
     failpoint("landing/before-commit")
@@ -250,15 +250,15 @@ def fenced(uri: str, epoch: int, later: int) -> Fenced:
     return Fenced(f"{uri}: landing epoch {epoch} was replaced by epoch {later}; this one stops. Run one feed a lake")
 
 
-def advance(known: State, reports: Sequence[TaskReport], *, order_by_offset: bool = False) -> State:
+def advance(state: State, reports: Sequence[TaskReport], *, order_by_offset: bool = False) -> State:
     """Return the State after a batch. Raises Fenced when the batch does not start at the position of `known`."""
-    positions = {topic: dict(partitions) for topic, partitions in known.positions.items()}
-    landed = known.frontier
+    positions = {topic: dict(partitions) for topic, partitions in state.positions.items()}
+    landed = state.frontier
     for report in reports:
         if not report.topic:
-            if known.frontier not in {None, report.start}:
+            if state.frontier not in {None, report.start}:
                 raise Fenced(
-                    f"the batch begins at ts {report.start} of the change log, the changelog stands at {known.frontier}"
+                    f"the batch begins at ts {report.start} of the change log, the changelog stands at {state.frontier}"
                 )
             landed = report.position
             continue
@@ -276,11 +276,11 @@ def advance(known: State, reports: Sequence[TaskReport], *, order_by_offset: boo
             for topic, some in positions.items()
         }
     return msgspec.structs.replace(
-        known,
-        batch=known.batch + 1,
+        state,
+        batch=state.batch + 1,
         positions=positions,
         frontier=frontier(positions, landed),
-        halted=_halted(known, reports, positions),
+        halted=_halted(state, reports, positions),
         messages=sum(report.messages for report in reports),
         rows=sum(table.rows for report in reports for table in report.tables),
         ddls=sum(report.ddls for report in reports),
@@ -289,12 +289,12 @@ def advance(known: State, reports: Sequence[TaskReport], *, order_by_offset: boo
 
 
 def _halted(
-    known: State, reports: Sequence[TaskReport], positions: Mapping[str, Mapping[int, Reached]]
+    state: State, reports: Sequence[TaskReport], positions: Mapping[str, Mapping[int, Reached]]
 ) -> tuple[Halt, ...]:
     fresh = {report.halt.position: report.halt for report in reports if report.halt is not None}
     old = {
         halt.position: halt
-        for halt in known.halted
+        for halt in state.halted
         if positions.get(halt.topic, {}).get(halt.partition, Reached(0)).offset == halt.offset
     }
     return tuple({**old, **fresh}.values())
@@ -568,9 +568,9 @@ class Changelog:
 
     def controls(self) -> Mapping[LandedFile, ControlFile]:
         """Return the control files, without the messages of letters, which may be large; the result is cached."""
-        known = self._controls
+        by_file = self._controls
         self._controls = {
-            file: known.get(file) or read_control(self.uri, file.path)
+            file: by_file.get(file) or read_control(self.uri, file.path)
             for file in self._files.values()
             if file.part == "control"
         }
@@ -647,8 +647,8 @@ class ChangelogTrim:
         done.dropped = len(over) + len(empty)
         if self._dry_run or not (over or empty or small):
             return
-        made = rewritten(self._uri, [(file, left[file]) for file in small]) if small else ()
-        if replace(self._uri, [*over, *empty, *small], made, floor=bound if over else None):
+        new_files = rewritten(self._uri, [(file, left[file]) for file in small]) if small else ()
+        if replace(self._uri, [*over, *empty, *small], new_files, floor=bound if over else None):
             done.folded += len(small)
             self._log.refresh()
 
@@ -656,8 +656,8 @@ class ChangelogTrim:
         folds = _folds(self._log.files())
         done.unfinished = len(folds) > FOLDS_MAX
         folds = folds[:FOLDS_MAX]
-        for files, made in zip(folds, runner(partial(fold, self._uri), folds) if folds else (), strict=True):
-            if replace(self._uri, files, made):
+        for files, new_files in zip(folds, runner(partial(fold, self._uri), folds) if folds else (), strict=True):
+            if replace(self._uri, files, new_files):
                 done.folded += len(files)
 
     def _sweep(self, readers_ms: int, orphans_ms: int, done: Trimmed) -> None:
@@ -691,16 +691,16 @@ def fold(uri: str, files: Sequence[LandedFile]) -> tuple[LandedFile, ...]:
 def portions(groups: Iterable[RowGroup], most_bytes: int = FOLD_FLUSH_BYTES) -> Iterator[tuple[RowGroup, ...]]:
     """Group the row groups to read together: those of one table, in commit_ts order, up to `most_bytes` in memory,
     which may be a thousand times the size on disk."""
-    held: list[RowGroup] = []
+    run: list[RowGroup] = []
     size_bytes = 0
     for group in sorted(groups, key=lambda group: (group.name.key, group.min_ts, group.path, group.number)):
         size_bytes += group.size_bytes
-        if held and (group.name.key != held[0].name.key or size_bytes > most_bytes):
-            yield tuple(held)
-            held, size_bytes = [], group.size_bytes
-        held.append(group)
-    if held:
-        yield tuple(held)
+        if run and (group.name.key != run[0].name.key or size_bytes > most_bytes):
+            yield tuple(run)
+            run, size_bytes = [], group.size_bytes
+        run.append(group)
+    if run:
+        yield tuple(run)
 
 
 def _folds(files: Sequence[LandedFile]) -> list[list[LandedFile]]:
@@ -761,8 +761,8 @@ Instead = tuple[dict[TableName, pa.Table], Sequence[SourceDdl]]
 
 def note(changelog: Changelog, letters: Sequence[DeadLetter]) -> None:
     """Store refused messages that are not stored yet."""
-    known = {letter.position for control in changelog.controls().values() for letter in control.refused}
-    fresh = [letter for letter in letters[:NOTED_MAX] if letter.position not in known]
+    noted = {letter.position for control in changelog.controls().values() for letter in control.refused}
+    fresh = [letter for letter in letters[:NOTED_MAX] if letter.position not in noted]
     if fresh:
         files = ControlFiles(changelog.uri, FLUSH_BYTES)
         files.add((), [(REFUSED, letter) for letter in fresh])
@@ -817,8 +817,8 @@ def _kept(rows: pa.Table, letters: Iterable[DeadLetter]) -> pa.Table:
     for (topic, partition), some in groupby(
         sorted(letter.position for letter in letters), lambda at: (at.topic, at.partition)
     ):
-        here = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition))
-        theirs: Any = pc.and_(here, pc.is_in(rows["offset"], pa.array([at.offset for at in some], pa.int64())))
+        of_partition = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition))
+        theirs: Any = pc.and_(of_partition, pc.is_in(rows["offset"], pa.array([at.offset for at in some], pa.int64())))
         rows = rows.filter(pc.invert(pc.fill_null(theirs, fill_value=False)))
     return rows
 

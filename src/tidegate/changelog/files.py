@@ -229,9 +229,9 @@ class RowFiles:
             if self._open is None:
                 self._open = _OpenFile(self._compression)
             low, high = self._open.write(table)
-            known = self._counts.get(name, TableRows(*name, 0, low, high))
+            counts = self._counts.get(name, TableRows(*name, 0, low, high))
             self._counts[name] = TableRows(
-                *name, known.rows + table.num_rows, min(known.min_ts, low), max(known.max_ts, high)
+                *name, counts.rows + table.num_rows, min(counts.min_ts, low), max(counts.max_ts, high)
             )
         self._held, self._held_bytes, self._held_rows = {}, 0, 0
         if self._open is not None and self._open.size_bytes >= FILE_BYTES:
@@ -404,9 +404,9 @@ class Encoder:
     def _layout(self, row: RowChange) -> str:
         """The layout's text, the same object for equal texts."""
         key = id(row.fields), row.pk_names
-        known = self._by_identity.get(key)
-        if known is not None and known[0] is row.fields:
-            return known[1]
+        numbered = self._by_identity.get(key)
+        if numbered is not None and numbered[0] is row.fields:
+            return numbered[1]
         text = encode_layout(row)
         text = self._texts.setdefault(text, text)
         if len(self._by_identity) >= MAX_LAYOUTS:
@@ -491,9 +491,9 @@ def _landed(position: Mapping[str, Any], batch: Batch) -> pa.Table:
 def _image_lists(images: Any, present: Any) -> Any:
     """A list of texts for each row, null where it has no such image."""
     values, width = images if isinstance(images, RowTexts) else row_texts(list(map(as_texts, images.columns)))
-    there = present.to_numpy(zero_copy_only=False)
-    ends = np.concatenate(([0], np.cumsum(there, dtype=np.int32) * width)).astype(np.int32)
-    offsets = pa.array(ends, pa.int32(), mask=np.append(~there, False))
+    is_present = present.to_numpy(zero_copy_only=False)
+    ends = np.concatenate(([0], np.cumsum(is_present, dtype=np.int32) * width)).astype(np.int32)
+    offsets = pa.array(ends, pa.int32(), mask=np.append(~is_present, False))
     return pa.ListArray.from_arrays(offsets, values)
 
 
@@ -569,9 +569,9 @@ def _parts(rows: pa.Table, numbers: Any, batch: MakeBatch) -> Iterator[ChunkPart
         layout = decode_layout(layouts.dictionary[code].as_py())
         step = _rows_within(some, PART_BYTES)
         for at in range(0, len(some_numbers), step):
-            made = batch(some.slice(at, step), layout.fields, layout.pk_names)
+            new_batch = batch(some.slice(at, step), layout.fields, layout.pk_names)
             numbered = some_numbers[at : at + step]
-            yield ChunkPart(replace(made, message=pc.cast(pa.array(numbered), pa.int32())), numbered)
+            yield ChunkPart(replace(new_batch, message=pc.cast(pa.array(numbered), pa.int32())), numbered)
 
 
 LAYOUT_COLUMNS: Final = ["commit_ts", "layout"]
@@ -616,8 +616,8 @@ class ChangeSlice:
         tables: dict[tuple[str, str], tuple[TableName, TableSpan]] = {}
         for group in self.groups:
             low, high = max(group.min_ts, self.after + 1), min(group.max_ts, self.upto)
-            name, known = tables.get(group.name.key, (group.name, TableSpan(0, low, high)))
-            tables[group.name.key] = name, known.joined(group.rows, low, high)
+            name, span = tables.get(group.name.key, (group.name, TableSpan(0, low, high)))
+            tables[group.name.key] = name, span.joined(group.rows, low, high)
         return dict(tables.values())
 
     def row_ranges(self) -> Iterator[RowRange]:

@@ -259,8 +259,8 @@ class LandedSource(ChangelogSource):
         self._refused = 0
         self._known: Container[tuple[str, str]] | None = None
 
-    def carry(self, known: SchemaState) -> None:
-        self._known = known.tables
+    def carry(self, state: SchemaState) -> None:
+        self._known = state.tables
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         """Start landing at the changelog's positions. Raises errors of the source and its positions."""

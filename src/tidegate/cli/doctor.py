@@ -135,21 +135,21 @@ def _python(_: frozenset[str]) -> Iterator[Finding]:
 
 
 def _packages(extras: frozenset[str]) -> Iterator[Finding]:
-    known = requirements()
-    if not known[""]:
+    required = requirements()
+    if not required[""]:
         yield Finding(
             "packages", "fail", "tidegate is not installed as a package", "make setup, or pip install tidegate"
         )
         return
-    for extra in ("", *sorted(known.keys() & extras)):
+    for extra in ("", *sorted(required.keys() & extras)):
         check = f"extra {extra}" if extra else "packages"
-        lacking = {name: clauses for name, clauses in known[extra].items() if not satisfies(_version(name), clauses)}
+        lacking = {name: clauses for name, clauses in required[extra].items() if not satisfies(_version(name), clauses)}
         for name, clauses in lacking.items():
             text = f"{name} {_version(name) or 'is missing'}, {clauses or 'any'} is required"
             yield Finding(check, "fail", text, f'pip install "{name}{clauses}"')
         if not lacking:
-            yield Finding(check, "ok", f"{len(known[extra])} requirements are met")
-    for extra in sorted(known.keys() - extras - {""}):
+            yield Finding(check, "ok", f"{len(required[extra])} requirements are met")
+    for extra in sorted(required.keys() - extras - {""}):
         yield Finding(f"extra {extra}", "ok", "not installed")
 
 
@@ -184,9 +184,9 @@ def _java(extras: frozenset[str]) -> Iterator[Finding]:
 
 def _jars(extras: frozenset[str]) -> Iterator[Finding]:
     for conf in _configurations(extras):
-        here = jars_present(conf)
-        text = f"{jars_dir(conf)}" if here else f"not fetched yet (would be in {jars_dir(conf)})"
-        yield Finding(f"jars {conf}", "ok" if here else "fail", text, "" if here else "tidegate doctor --fix")
+        present = jars_present(conf)
+        text = f"{jars_dir(conf)}" if present else f"not fetched yet (would be in {jars_dir(conf)})"
+        yield Finding(f"jars {conf}", "ok" if present else "fail", text, "" if present else "tidegate doctor --fix")
 
 
 def _loopback(_: frozenset[str]) -> Iterator[Finding]:

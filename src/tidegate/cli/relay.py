@@ -92,13 +92,13 @@ class Relay:
         self,
         target: RelayTarget,
         writer: TopicWriter,
-        known: KnownTopics,
+        topics: KnownTopics,
         *,
         now_ms: Callable[[], int],
         claims: ClaimStore | None = None,
         refused: Callable[[str, EncodeError], None],
     ) -> None:
-        self._target, self._writer, self._known, self._refused = target, writer, known, refused
+        self._target, self._writer, self._known, self._refused = target, writer, topics, refused
         self._router = Router.of(target.rules, target.topic, target.options, case_sensitive=target.case_sensitive)
         self._encoder = partial(BatchEncoder, target.options, now_ms=now_ms, claims=claims)
         self._encoders: dict[tuple[str, int], BatchEncoder] = {}
@@ -337,11 +337,11 @@ def transcode_topic(
         if complaint:
             say(f"warning: {complaint}", err=True)
     connected = partial(TopicWriter, sink.client_config(), target.options.max_message_bytes)
-    known = KnownTopics(partial(connected, None), BatchEncoder(target.options, now_ms=clock(now_ms)))
+    topics = KnownTopics(partial(connected, None), BatchEncoder(target.options, now_ms=clock(now_ms)))
     writer = connected(_new_topics(uris[1]))
     run = _Run(source, read, as_json=as_json)
     claims = ClaimFiles(target.options.claim_check_storage_uri, random_names())
-    relay = Relay(target, writer, known, now_ms=clock(now_ms), claims=claims, refused=run.refused)
+    relay = Relay(target, writer, topics, now_ms=clock(now_ms), claims=claims, refused=run.refused)
     run.play(Gathered(topics_of(source, read), idle_s=idle_s), relay, writer, chosen)
     if run.report.refused:
         click.get_current_context().exit(1)

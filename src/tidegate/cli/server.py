@@ -82,12 +82,12 @@ def server(
         public = config.advertise_addr
         addr = address_of(listener)
         config = msgspec.structs.replace(config, addr=addr, advertise_addr=addr if public == config.addr else public)
-        made = Server(config, SparkHost(partial(_session, master, settings, archive)))
-        web = web_server(application(made), config.tls)
-        made.start()
-        announce = partial(_tell, made, f"{config.scheme}://{addr}", as_json=as_json)
-        with announced(listener.getsockname()[1], made.token):
-            serve(web, listener, stop, begun=announce, ending=made.stop)
+        running = Server(config, SparkHost(partial(_session, master, settings, archive)))
+        web = web_server(application(running), config.tls)
+        running.start()
+        announce = partial(_tell, running, f"{config.scheme}://{addr}", as_json=as_json)
+        with announced(listener.getsockname()[1], running.token):
+            serve(web, listener, stop, begun=announce, ending=running.stop)
 
 
 @server.command()

@@ -135,8 +135,8 @@ def _named(code: MysqlType, elements: dict[str, int], text: str) -> Value:
     if code is MysqlType.ENUM:
         return elements[text] + 1 if text in elements else text
     names = set(text.split(",")) if text else set[str]()
-    known = len(names) <= SET_MAX and all(elements.get(name, SET_MAX) < SET_MAX for name in names)
-    return sum(1 << elements[name] for name in names) if known else text
+    fits = len(names) <= SET_MAX and all(elements.get(name, SET_MAX) < SET_MAX for name in names)
+    return sum(1 << elements[name] for name in names) if fits else text
 
 
 def _numbered(elements: tuple[str, ...]) -> dict[str, int]:

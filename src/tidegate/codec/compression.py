@@ -36,7 +36,7 @@ def compress(raw: bytes, compression: str) -> bytes:
     return COMPRESSORS[compression](raw)
 
 
-def decompress(raw: bytes, compression: str, codec: str, offset: int, taken: int = 0) -> bytes:
+def decompress(raw: bytes, compression: str, codec: str, offset: int, size: int = 0) -> bytes:
     """Return the plain bytes of `raw`, where other values of its message have `taken` some of MAX_BYTES."""
     read = COMPRESSIONS.get(compression)
     if read is None:
@@ -46,7 +46,7 @@ def decompress(raw: bytes, compression: str, codec: str, offset: int, taken: int
     import cramjam
 
     try:
-        return read(raw, MAX_BYTES - taken)
+        return read(raw, MAX_BYTES - size)
     except cramjam.DecompressionError as error:
         raise DecodeError(f"not a {compression} value: {error}", codec, offset) from error
     except ValueError as error:

@@ -187,8 +187,8 @@ def encode_options(config: Mapping[str, object], protocol: str | None = None) ->
     shared = {key: value for key, value in config.items() if key not in _OWN}
     configured = protocol or next((str(value) for key, value in shared.items() if key.endswith("protocol")), None)
     if configured is not None and configured.lower() not in PROTOCOLS:
-        known = ", ".join(sorted(set(PROTOCOLS.values())))
-        raise ProtocolUnknown(f"protocol {configured!r} is not one that can be encoded; these can: {known}")
+        protocols = ", ".join(sorted(set(PROTOCOLS.values())))
+        raise ProtocolUnknown(f"protocol {configured!r} is not one that can be encoded; these can: {protocols}")
     values: dict[str, object] = {"protocol": from_config(shared, protocol).protocol}
     for name, (field, read) in _OPTIONS.items():
         setting = _last(config, name)

@@ -55,11 +55,11 @@ def load_pairs(raw: bytes) -> object:
 
 def _parse_not_utf8(decoder: "msgspec.json.Decoder[T]", raw: bytes, codec: str, what: str, offset: int) -> T:
     """`parse` for a text with bytes that are not UTF-8, for which other characters stand while it is read."""
-    for used, there, back in _STAND_INS:
+    for used, stand_in, back in _STAND_INS:
         if used.search(raw):
             continue
         try:
-            text = raw.decode("utf-8", "surrogateescape").translate(there).encode()
+            text = raw.decode("utf-8", "surrogateescape").translate(stand_in).encode()
             return cast("T", _restored(decoder.decode(text), back))
         except (msgspec.DecodeError, RecursionError) as error:
             raise DecodeError(f"{what}: {error}", codec, offset) from error
@@ -84,8 +84,8 @@ def _stand_ins(escape: bytes, lead: bytes, first: int) -> "tuple[re.Pattern[byte
     """128 characters from `first` on: the pattern that finds them, escaped or not, and the translations there and
     back."""
     used = re.compile(rb"\\u" + escape + rb"[89a-f]|" + lead, re.IGNORECASE)
-    there = {0xDC80 + at: first + at for at in range(128)}
-    return used, there, {character: bad for bad, character in there.items()}
+    stand_in = {0xDC80 + at: first + at for at in range(128)}
+    return used, stand_in, {character: bad for bad, character in stand_in.items()}
 
 
 _STAND_INS: Final = (

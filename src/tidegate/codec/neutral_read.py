@@ -168,8 +168,8 @@ class EventReader:
         key = (line.table_ref, tuple(line.pk_names or ()), described)
         cached = self._shapes.get(key)
         if cached is None:
-            known = self._definitions.get(line.table_ref, {})
-            columns = tuple(known.get(column.name) or _column(column) for column in image)
+            definitions = self._definitions.get(line.table_ref, {})
+            columns = tuple(definitions.get(column.name) or _column(column) for column in image)
             if len({column.name for column in columns}) != len(columns):
                 raise EncodeError(f"a row of {line.schema}.{line.table} with two columns of one name")
             table = WireTable(columns, tuple(line.pk_names or ()))

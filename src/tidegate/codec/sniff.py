@@ -264,8 +264,8 @@ class Sniffed(msgspec.Struct, frozen=True):
     @property
     def unknown(self) -> tuple[str, ...]:
         """The keys that the protocol has and the messages do not settle."""
-        known = {key for key, _ in self.settings}
-        return tuple(key for key in KEYS[self.protocol] if key not in known)
+        keys = {key for key, _ in self.settings}
+        return tuple(key for key in KEYS[self.protocol] if key not in keys)
 
     def get(self, key: str) -> str | None:
         """Return the proven value of a key."""
@@ -301,8 +301,8 @@ def remedy(key: bytes | None, value: bytes | None, options: DecodeOptions) -> st
         return ""
     theirs = {"protocol": found.protocol, COMPRESSION: found.compression or "none"}
     ours = {"protocol": protocol_name(options.protocol), COMPRESSION: options.compression}
-    told = " and ".join(f"{name}={theirs[name]}" for name in theirs if theirs[name] != ours[name])
-    return f"a message of {told}" if told else ""
+    differing = " and ".join(f"{name}={theirs[name]}" for name in theirs if theirs[name] != ours[name])
+    return f"a message of {differing}" if differing else ""
 
 
 def sniff_all(messages: Iterable[tuple[bytes | None, bytes | None]]) -> Sniffed:

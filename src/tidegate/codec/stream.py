@@ -123,8 +123,8 @@ def explained(error: DecodeError, key: bytes | None, value: bytes | None, option
     while cause is not None:
         cause.__traceback__ = None
         cause = cause.__cause__ or cause.__context__
-    told = remedy(key, value, options)
-    return DecodeError(f"{error.what} ({told})", error.codec, error.offset) if told else error
+    hint = remedy(key, value, options)
+    return DecodeError(f"{error.what} ({hint})", error.codec, error.offset) if hint else error
 
 
 _LENGTHS: Final = 8

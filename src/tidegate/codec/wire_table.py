@@ -147,13 +147,13 @@ def table_of_fields(
 def _completed(table: WireTable, fields: tuple[Field, ...], info: TableInfo) -> WireTable:
     """The table with flags and types of its definition; unchanged if names, types, signs or primary key differ."""
     found = (info.column(field.name) for field in fields)
-    known = {lowered(column.name): column for column in found if column is not None and not column.virtual}
-    primary = [folded for folded in map(lowered, _primary(info)) if folded in known]
+    by_name = {lowered(column.name): column for column in found if column is not None and not column.virtual}
+    primary = [folded for folded in map(lowered, _primary(info)) if folded in by_name]
     names = {lowered(name): name for name in table.pk_names}
-    if len(known) != len(fields) or names.keys() != set(primary):
+    if len(by_name) != len(fields) or names.keys() != set(primary):
         return table
     flags, columns = flags_of(info), []
-    for field, wire, column in zip(fields, table.columns, known.values(), strict=True):
+    for field, wire, column in zip(fields, table.columns, by_name.values(), strict=True):
         if column.type.code != field.type or (_own_flags(column) ^ wire.flag) & _OF_TYPE:
             return table
         flag = wire.flag if field.flag is not None else wire.flag & _OF_TYPE | flags[column.name] & ~_OF_TYPE

@@ -260,9 +260,9 @@ def check_protocol(parts: Parts, given: Mapping[str, RawValue]) -> None:
     choices = " or ".join(PROTOCOLS)
     if not value:
         raise ProtocolUnknown(f"{where}: protocol is missing; add protocol={choices}")
-    known = (*PROTOCOLS, *KAFKA_SOURCE["protocol"].known)
-    if isinstance(value, str) and value.lower() not in known:
-        raise ProtocolUnknown(f"{where}: {value!r} is no protocol; use {choices}{nearest(value, known)}")
+    protocols = (*PROTOCOLS, *KAFKA_SOURCE["protocol"].known)
+    if isinstance(value, str) and value.lower() not in protocols:
+        raise ProtocolUnknown(f"{where}: {value!r} is no protocol; use {choices}{nearest(value, protocols)}")
 
 
 def _hosts(parts: Parts) -> tuple[str, ...]:
@@ -421,10 +421,10 @@ def encoder_keys(document: Document) -> dict[str, object]:
     return {key: value for key, value in keys.items() if "[]." not in key and not key.startswith(_OTHERS)}
 
 
-def _options(document: Document, told: Mapping[str, RawValue]) -> EncodeOptions:
+def _options(document: Document, in_address: Mapping[str, RawValue]) -> EncodeOptions:
     """The encoder's options: what the address tells wins over the file, under any of its spellings."""
-    below = {key: value for key, value in encoder_keys(document).items() if key.rpartition(".")[2] not in told}
-    options = encode_options({**below, **{f"uri.{name}": given.value for name, given in told.items()}})
+    below = {key: value for key, value in encoder_keys(document).items() if key.rpartition(".")[2] not in in_address}
+    options = encode_options({**below, **{f"uri.{name}": given.value for name, given in in_address.items()}})
     if options.output_row_key:
         raise UnsupportedError("output-row-key: rows are written without their keys of TiKV; leave it out")
     report_directory("claim-check-storage-uri", options.claim_check_storage_uri)

@@ -421,9 +421,9 @@ def check_dispatchers(rules: Sequence[DispatchRule]) -> None:
     for number, rule in enumerate(rules):
         word = rule.partition.lower()
         if word not in PARTITION_WORDS:
-            known = ", ".join(word for word in PARTITION_WORDS if word)
+            words = ", ".join(word for word in PARTITION_WORDS if word)
             close = nearest(word, PARTITION_WORDS)
-            raise ConfigError(f"sink.dispatchers[{number}]: partition = {rule.partition!r} is none of {known}{close}")
+            raise ConfigError(f"sink.dispatchers[{number}]: partition = {rule.partition!r} is none of {words}{close}")
         if rule.topic:
             topic_pattern(rule.topic, "")
         TableFilter.parse(rule.matcher or DEFAULT_RULES)
@@ -465,8 +465,8 @@ def load(
     source_uri, sink_uri = addresses(document, source_uri, sink_uri)
     pair, idle = _pair(document, source_uri, sink_uri, workers)
     if start_ts is not None and pair.source_entry.start_ts_refused:
-        known = " or ".join(f"{entry.scheme}://" for entry in SOURCES.values() if not entry.start_ts_refused)
-        raise ConfigError(f"start-ts is for {known}; {pair.source_entry.start_ts_refused}")
+        schemes = " or ".join(f"{entry.scheme}://" for entry in SOURCES.values() if not entry.start_ts_refused)
+        raise ConfigError(f"start-ts is for {schemes}; {pair.source_entry.start_ts_refused}")
     if state_dir is not None and pair.sink_entry.keeps_progress:
         idle.append("state-dir")
     time_zone = pair.time_zone()

@@ -183,7 +183,7 @@ def _read_choice(option: Option, where: str, text: str, error: type[ConfigError]
     if match is not None:
         return match
     choices = ", ".join(option.choices)
-    if text.lower() in (known.lower() for known in option.known):
+    if text.lower() in (word.lower() for word in option.known):
         raise UnsupportedError(f"{where}: this release does not support {text!r}; choose one of {choices}")
     raise error(f"{where}: {text!r} is none of {choices}{nearest(text, option.choices)}")
 

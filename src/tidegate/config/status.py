@@ -161,8 +161,8 @@ def _status(kept: _Kept | None, checkpoints: StateFiles | None) -> FeedStatus | 
         return None
     report = kept or _Kept(changefeed=saved.changefeed if saved else "", source=saved.source if saved else "")
     progress = report.progress
-    held = None if checkpoints is None else checkpoints.is_held()
-    running = _is_alive(report) if held is None else held
+    is_running = None if checkpoints is None else checkpoints.is_held()
+    running = _is_alive(report) if is_running is None else is_running
     state = str(progress.get("state", "stopped"))
     ended = not running and state in _RUNNING
     ts = saved.checkpoint_ts if saved is not None else _number(progress, "checkpoint_ts")

@@ -303,9 +303,9 @@ def parse_storage(uri: str, document: Document | None = None) -> StorageOptions:
         unit, scale = (" ms", 1000) if option.kind == "seconds" else ("", 1)
         value = round(read.get(str(option.field), low / scale) * scale)
         if not low <= value <= high:
-            taken = min(max(value, low), high)
-            read[str(option.field)] = taken / scale if scale > 1 else taken
-            clamped.append(f"{name}: {value}{unit} is not between {low} and {high}; {taken} is taken")
+            bounded = min(max(value, low), high)
+            read[str(option.field)] = bounded / scale if scale > 1 else bounded
+            clamped.append(f"{name}: {value}{unit} is not between {low} and {high}; {bounded} is taken")
     if read.get("index_digits") not in _DIGITS:
         read.pop("index_digits", None)
     return StorageOptions(

@@ -128,9 +128,9 @@ class RawValue(NamedTuple):
     value: object
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, names: Iterable[str]) -> str:
     """`; did you mean "x"?` for the known word closest to `word`, or nothing."""
-    close = difflib.get_close_matches(word.replace("_", "-").lower(), list(known), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word.replace("_", "-").lower(), list(names), n=1, cutoff=0.6)
     return f'; did you mean "{close[0]}"?' if close else ""
 
 
@@ -195,14 +195,14 @@ def tls_of(parts: Parts, read: Mapping[str, object], error: type[ConfigError], s
     return tls
 
 
-def wrong_scheme(uri: str, where: str, known: Sequence[str]) -> ConfigError | UnsupportedError:
+def wrong_scheme(uri: str, where: str, schemes: Sequence[str]) -> ConfigError | UnsupportedError:
     """Return the error for an address whose scheme is none of `known`."""
     what, scheme = where.removesuffix("-uri"), scheme_of(uri)
-    right = " or ".join(f"{each}://" for each in known)
+    right = " or ".join(f"{each}://" for each in schemes)
     if scheme in _TICDC:
         return UnsupportedError(f"{where}: no {what} {scheme}:// here; use {right}")
     reason = f'unknown scheme "{scheme}" in {mask_uri(uri)}'
-    return UriInvalid(f"{where}: {reason}{nearest(scheme, known)}; use {right}")
+    return UriInvalid(f"{where}: {reason}{nearest(scheme, schemes)}; use {right}")
 
 
 def object_store(parts: Parts) -> str:
@@ -269,7 +269,7 @@ def state_directory(text: str) -> str:
     return object_store(parts)
 
 
-def parameters(parts: Parts, known: Collection[str]) -> dict[str, RawValue]:
+def parameters(parts: Parts, names: Collection[str]) -> dict[str, RawValue]:
     """Return the parameters of an address by their names, without empty ones. Raises UriInvalid."""
     where = parts.where
     values: dict[str, RawValue] = {}
@@ -278,8 +278,8 @@ def parameters(parts: Parts, known: Collection[str]) -> dict[str, RawValue]:
     except ValueError as error:
         raise UriInvalid(f"{where}: parameters must be NAME=VALUE joined by '&': {parts.shown}") from error
     for name, value in pairs:
-        if name not in known:
-            raise UriInvalid(f'{where}: unknown parameter "{name}"{nearest(name, known)}')
+        if name not in names:
+            raise UriInvalid(f'{where}: unknown parameter "{name}"{nearest(name, names)}')
         if name in values:
             raise UriInvalid(f'{where}: parameter "{name}" is given twice')
         values[name] = RawValue(f'{where} parameter "{name}"', value)
@@ -349,8 +349,8 @@ def store_host(uri: str) -> frozenset[str]:
     those of the environment go to it, or what is signed with them."""
     query = dict(parse_qsl(uri.partition("?")[2]))
     has_key = {"access-key", "secret-access-key"} <= query.keys() or "account-key" in query
-    taken = ADDED if has_key else (*ADDED, *OVER_SIGNATURES)
-    own_keys = (has_key or "sas-token" in query) and not any(map(os.environ.get, taken))
+    variables = ADDED if has_key else (*ADDED, *OVER_SIGNATURES)
+    own_keys = (has_key or "sas-token" in query) and not any(map(os.environ.get, variables))
     return frozenset() if own_keys or not query.get("endpoint") else frozenset({host_of(query["endpoint"])})
 
 

@@ -136,8 +136,8 @@ def complaints(rules: Sequence[DispatchRule]) -> tuple[str, ...]:
         if word == "rowid":
             warnings.append(f"{where}: partition = 'rowid' is an old name of 'index-value'")
         elif word not in PARTITION_WORDS:
-            known = ", ".join(by.value for by in PartitionDispatcher)
-            warnings.append(f"{where}: partition = {rule.partition!r} is none of {known}: rows go by their table")
+            names = ", ".join(by.value for by in PartitionDispatcher)
+            warnings.append(f"{where}: partition = {rule.partition!r} is none of {names}: rows go by their table")
         if rule.by is PartitionDispatcher.COLUMNS and not rule.columns:
             warnings.append(f"{where}: partition = 'columns' without columns: rows go by their table")
         if not rule.matcher:
@@ -402,8 +402,8 @@ def _indexed(rule: DispatchRule, name: TableName, info: TableInfo | None) -> tup
     if index is None and folded == "primary":
         index = next((index for index in info.indexes if index.primary), None)
     if index is None:
-        known = ", ".join(index.name for index in info.indexes if index.unique or index.primary) or "none"
-        raise DispatcherFailed(f"index not found: {name} has no index {rule.index!r}; its unique ones: {known}")
+        names = ", ".join(index.name for index in info.indexes if index.unique or index.primary) or "none"
+        raise DispatcherFailed(f"index not found: {name} has no index {rule.index!r}; its unique ones: {names}")
     if not (index.unique or index.primary):
         raise DispatcherFailed(
             f"index is not unique: {rule.index!r} of {name}; an update of its columns could overtake itself in "

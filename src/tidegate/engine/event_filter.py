@@ -165,12 +165,12 @@ class RowFilter:
             raise failure.at(table=error.where.table, commit_ts=commit_ts) from error
 
     def _drops(self, mounted: Mounted) -> bool:
-        known = id(mounted.table), type(mounted.row)
-        cached = self._tests.get(known)
+        cache_key = id(mounted.table), type(mounted.row)
+        cached = self._tests.get(cache_key)
         if cached is None:
             rules = self._rules(mounted.table.info.name)
-            tests = _Tests.of(known[1], rules, mounted.table.fields, self._compiled(mounted)) if rules else None
-            cached = self._tests[known] = mounted.table, tests
+            tests = _Tests.of(cache_key[1], rules, mounted.table.fields, self._compiled(mounted)) if rules else None
+            cached = self._tests[cache_key] = mounted.table, tests
         return cached[1] is not None and cached[1].drop(mounted.row)
 
 
@@ -211,13 +211,13 @@ class MessageFilter:
         return rules
 
     def _tests_of(self, row: RowChange, rules: Sequence[RowRule]) -> _Tests:
-        known = row.schema, row.table, id(row.fields), type(row)
-        cached = self._tests.get(known)
+        cache_key = row.schema, row.table, id(row.fields), type(row)
+        cached = self._tests.get(cache_key)
         if cached is None:
             if len(self._tests) >= _MOST:
                 self._tests.clear()
             tests = _Tests.of(type(row), rules, row.fields, self._compiled(row))
-            cached = self._tests[known] = row.fields, tests
+            cached = self._tests[cache_key] = row.fields, tests
         return cached[1]
 
 

@@ -77,13 +77,13 @@ def renamed_together(ddl: Ddl) -> tuple[TableName, ...]:
     pairs = [pair for each in read_statements(ddl) if isinstance(each, RenameTables) for pair in each.pairs]
     if len(pairs) < 2:
         return ()
-    made = set[object]()
+    seen = set[object]()
     names: list[TableName] = []
     for pair in pairs:
-        if pair.old.key not in made:
+        if pair.old.key not in seen:
             names.append(pair.old)
-        made.add(pair.new.key)
-        made.discard(pair.old.key)
+        seen.add(pair.new.key)
+        seen.discard(pair.old.key)
     return tuple(names)
 
 

@@ -55,10 +55,10 @@ def forward(reached: Reached, offset: int, resolved: int | None) -> Reached:
 def frontier(positions: Positions, floor: int | None = None) -> int | None:
     """Return the ts up to which everything has arrived; never below `floor`, the frontier so far."""
     resolved = [reached.resolved for partitions in positions.values() for reached in partitions.values()]
-    known = [ts for ts in resolved if ts is not None]
-    if not known or len(known) < len(resolved):
+    timestamps = [ts for ts in resolved if ts is not None]
+    if not timestamps or len(timestamps) < len(resolved):
         return floor
-    return larger(floor, min(known))
+    return larger(floor, min(timestamps))
 
 
 def slowest(positions: Positions) -> Slowest | None:
@@ -174,10 +174,10 @@ class WatermarkMerge(Generic[Partition]):
 
     def rest(self) -> list[RowChange | Ddl | Resolved]:
         """Return all events held back, in order, even if more may come between them; the gate is empty afterwards."""
-        held, self._held = self._held, []
-        return self._out(sorted(held))
+        waiting, self._held = self._held, []
+        return self._out(sorted(waiting))
 
-    def _out(self, held: list[_Held]) -> list[RowChange | Ddl | Resolved]:
-        for event in held:
+    def _out(self, waiting: list[_Held]) -> list[RowChange | Ddl | Resolved]:
+        for event in waiting:
             self._counts[self._owners.pop(event.number)] -= 1
-        return [event.event for event in held]
+        return [event.event for event in waiting]

@@ -134,10 +134,10 @@ class Mounter:
             if physical_id in snapshot.truncated:
                 return None
             raise TableNotFound(f"table {physical_id} is not in the schema at {commit_ts - 1}")
-        known = (version.stored.id, version.version, physical_id)
-        table = self._tables.get(known)
+        cache_key = (version.stored.id, version.version, physical_id)
+        table = self._tables.get(cache_key)
         if table is None or table.version is not version:
-            table = self._tables[known] = self._plan(version, physical_id)
+            table = self._tables[cache_key] = self._plan(version, physical_id)
         return table if self._force or table.eligible else None
 
     def _plan(self, version: TableVersion, physical_id: int) -> MountTable:

@@ -108,15 +108,15 @@ class ColumnMounter:
         table = self._mounter.table(records.physical_id, first)
         if table is not self._mounter.table(records.physical_id, last):
             raise Mismatch("rows of two versions of a table", Reason.TWO_VERSIONS)
-        there = [pc.binary_length(values).fill_null(0).to_numpy() > 0 for values in records[2:4]]
-        rows = np.flatnonzero(there[0] | there[1])
+        present = [pc.binary_length(values).fill_null(0).to_numpy() > 0 for values in records[2:4]]
+        rows = np.flatnonzero(present[0] | present[1])
         if table is None or not len(rows):
             return None
-        has_after, has_before = there[0][rows], there[1][rows]
+        has_after, has_before = present[0][rows], present[1][rows]
         codes = np.where(has_after, np.where(has_before, _UPDATE, _INSERT), _DELETE)
         keys = records.keys if len(rows) == len(records.keys) else records.keys.take(pa.array(rows))
         row_ids, of_handles = _handles(table, keys)
-        raw = [values.filter(pa.array(mask)) for values, mask in zip(records[2:4], there, strict=True)]
+        raw = [values.filter(pa.array(mask)) for values, mask in zip(records[2:4], present, strict=True)]
         indexes = np.concatenate([np.flatnonzero(has_before), np.flatnonzero(has_after)])
         images = _Images(pa.concat_arrays(raw[::-1]), indexes, keys)
         of_handles = {column: array.take(pa.array(indexes)) for column, array in of_handles.items()}

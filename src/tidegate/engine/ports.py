@@ -245,7 +245,7 @@ class Tasks(Protocol):
 class WithStart(Protocol):
     """Tasks that start their environment, such as Spark, when it is first needed."""
 
-    def on_start(self, told: Callable[[str], None]) -> None:
+    def on_start(self, listener: Callable[[str], None]) -> None:
         """Call `told` with the name of the environment when it starts, and with "" when it is ready."""
 
 
@@ -263,8 +263,8 @@ class LocalTasks:
         self.jobs += len(jobs)
         if not self._pickles:
             return [work(job) for job in jobs]
-        there: tuple[Callable[[Job], Answer], Sequence[Job]] = pickle.loads(pickle.dumps((work, jobs)))  # noqa: S301  ours
-        answers: list[Answer] = pickle.loads(pickle.dumps([there[0](job) for job in there[1]]))  # noqa: S301
+        unpickled: tuple[Callable[[Job], Answer], Sequence[Job]] = pickle.loads(pickle.dumps((work, jobs)))  # noqa: S301  ours
+        answers: list[Answer] = pickle.loads(pickle.dumps([unpickled[0](job) for job in unpickled[1]]))  # noqa: S301
         return answers
 
     def aside(self, name: str) -> "LocalTasks":  # noqa: ARG002
@@ -387,7 +387,7 @@ class Source(Protocol):
     def frontier(self) -> int | None:
         """Return the ts at or below which nothing is still to come, except DDLs at exactly that ts; None: none yet."""
 
-    def carry(self, known: SchemaState) -> None:  # noqa: ARG002
+    def carry(self, state: SchemaState) -> None:  # noqa: ARG002
         """Take the tables of a resuming feed at its checkpoint; called before `start`."""
         return
 

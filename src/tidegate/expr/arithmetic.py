@@ -169,9 +169,9 @@ def _system_variable(node: Node, scope: Scope) -> Compiled:
 def variable(context: Context, name: str, *, is_global: bool = False) -> SqlValue:
     """Return the value of a system variable; SqlRefused 1193 for an unknown one."""
     own = {} if is_global else context.variables
-    for held in (own, context.global_variables, context.variables):
-        if name in held:
-            value = held[name]
+    for variables in (own, context.global_variables, context.variables):
+        if name in variables:
+            value = variables[name]
             return int(value) if isinstance(value, bool) else value
     if name in _STATEMENT_VARIABLES:
         return _STATEMENT_VARIABLES[name](context)

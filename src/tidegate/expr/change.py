@@ -221,8 +221,8 @@ def converter(
 
 def depends_on_zone(old: ColumnType, new: ColumnType) -> bool:
     """Return whether the result of a column change depends on the session's time zone."""
-    moments = [kind.code is MysqlType.TIMESTAMP for kind in (old, new)]
-    return moments[0] is not moments[1]
+    is_timestamp = [kind.code is MysqlType.TIMESTAMP for kind in (old, new)]
+    return is_timestamp[0] is not is_timestamp[1]
 
 
 def assigned(value: SqlValue, kind: ColumnType, context: Context, clocks: tzinfo | None = None) -> Value:

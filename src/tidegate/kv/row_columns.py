@@ -134,15 +134,15 @@ def _number(data: Any, at: int, width: int) -> Any:
 
 
 @inlined
-def _seek(known: Any, here: int, column: int) -> int:
+def _seek(column_ids: Any, index: int, column: int) -> int:
     """Return the first index from `here` on whose column id is not below `column`."""
-    while here < len(known) and known[here] < column:
-        here += 1
-    return here
+    while index < len(column_ids) and column_ids[index] < column:
+        index += 1
+    return index
 
 
 @compiled
-def _locate_row(data: Any, begin: int, end: int, known: Any, lines: Any, at: Any, size: Any, row: int) -> bool:
+def _locate_row(data: Any, begin: int, end: int, column_ids: Any, lines: Any, at: Any, size: Any, row: int) -> bool:
     """Store the offsets of a row's columns; return whether `decode_raw_row` accepts the row."""
     if end - begin < _HEAD_BYTES:
         return False
@@ -150,13 +150,13 @@ def _locate_row(data: Any, begin: int, end: int, known: Any, lines: Any, at: Any
     if data[begin] != VERSION_BYTE or flags & ~(LARGE | CHECKSUM):
         return False
     if flags & LARGE:
-        return _locate_cells(data, begin, end, flags, 4, 4, known, lines, at, size, row)
-    return _locate_cells(data, begin, end, flags, 1, 2, known, lines, at, size, row)
+        return _locate_cells(data, begin, end, flags, 4, 4, column_ids, lines, at, size, row)
+    return _locate_cells(data, begin, end, flags, 1, 2, column_ids, lines, at, size, row)
 
 
 @inlined
 def _locate_cells(
-    data: Any, begin: int, end: int, flags: int, id_bytes: int, end_bytes: int, known: Any, lines: Any, at: Any,
+    data: Any, begin: int, end: int, flags: int, id_bytes: int, end_bytes: int, column_ids: Any, lines: Any, at: Any,
     size: Any, row: int,
 ) -> bool:  # fmt: skip
     """`_locate_row` for one size of ids and ends: callers pass constants, so that numba compiles a loop for each."""
@@ -166,31 +166,31 @@ def _locate_cells(
     first = ends + count * end_bytes
     if first > end:
         return False
-    here, before, done = 0, -1, 0
+    entry, before, done = 0, -1, 0
     for index in range(count):
         column = _number(data, ids + index * id_bytes, id_bytes)
         stop = _number(data, ends + index * end_bytes, end_bytes)
         if column <= before or stop < done:
             return False
-        here = _seek(known, here, column)
-        if here < len(known) and known[here] == column:
-            line = lines[here]
+        entry = _seek(column_ids, entry, column)
+        if entry < len(column_ids) and column_ids[entry] == column:
+            line = lines[entry]
             if line == _UNWANTED:
                 return False
             at[line, row], size[line, row] = first + done, stop - done
         before, done = column, stop
-    here, before, beside = 0, -1, 0
+    entry, before, beside = 0, -1, 0
     for index in range(count, count + nulls):
         column = _number(data, ids + index * id_bytes, id_bytes)
         while beside < count and _number(data, ids + beside * id_bytes, id_bytes) < column:
             beside += 1
         if column <= before or (beside < count and _number(data, ids + beside * id_bytes, id_bytes) == column):
             return False
-        here = _seek(known, here, column)
-        if here < len(known) and known[here] == column:
-            if lines[here] == _UNWANTED:
+        entry = _seek(column_ids, entry, column)
+        if entry < len(column_ids) and column_ids[entry] == column:
+            if lines[entry] == _UNWANTED:
                 return False
-            size[lines[here], row] = NULL
+            size[lines[entry], row] = NULL
         before = column
     tail_bytes: int = end - first - done
     if flags & CHECKSUM == 0 or tail_bytes < 1:
@@ -200,7 +200,7 @@ def _locate_cells(
 
 
 @compiled
-def _locate(data: Any, ends: Any, known: Any, lines: Any, at: Any, size: Any, fits: Any) -> None:
+def _locate(data: Any, ends: Any, column_ids: Any, lines: Any, at: Any, size: Any, fits: Any) -> None:
     """Store the offsets of all rows.
 
     data, ends      bytes of all rows, with padding, and where each ends, behind a 0
@@ -208,7 +208,7 @@ def _locate(data: Any, ends: Any, known: Any, lines: Any, at: Any, size: Any, fi
     at, size        (lines, rows): 0 and MISSING at first, and again in a row that does not fit
     fits            which rows do"""
     for row in range(len(ends) - 1):
-        fits[row] = _locate_row(data, ends[row], ends[row + 1], known, lines, at, size, row)
+        fits[row] = _locate_row(data, ends[row], ends[row + 1], column_ids, lines, at, size, row)
         if not fits[row]:
             for line in range(len(at)):
                 at[line, row], size[line, row] = 0, MISSING
@@ -687,13 +687,13 @@ def _decimal_texts(
         begin = at[row]
         if size[row] == 2 + width and data[begin] == precision and data[begin + 1] == scale:
             flip = 0 if data[begin + 2] & 0x80 else 0xFF
-            here, digits_left, whole, fraction, good = begin + 2, precision, 0, 0, True
+            offset, digits_left, whole, fraction, good = begin + 2, precision, 0, 0, True
             for chunk in range(len(chunks)):
                 digits, part = chunks[chunk, 0], np.int64(0)
                 for _ in range(chunks[chunk, 1]):
-                    byte = np.int64(data[here]) ^ flip
-                    part = part << 8 | (byte ^ 0x80 if here == begin + 2 else byte)
-                    here += 1
+                    byte = np.int64(data[offset]) ^ flip
+                    part = part << 8 | (byte ^ 0x80 if offset == begin + 2 else byte)
+                    offset += 1
                 good = good and part < 10**digits
                 if digits_left > scale:
                     whole = whole * 10**digits + part

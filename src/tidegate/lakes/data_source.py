@@ -378,11 +378,11 @@ class LakeSource(DataSource):  # type: ignore[misc]  # the library has no types
         return LakeReader(self._view)
 
 
-def check_options(options: Mapping[str, str], known: Iterable[str], *, required: Sequence[str] = ()) -> None:
+def check_options(options: Mapping[str, str], names: Iterable[str], *, required: Sequence[str] = ()) -> None:
     """Raise ConfigError for unknown and for missing options."""
-    unknown = sorted(options.keys() - set(known))
+    unknown = sorted(options.keys() - set(names))
     if unknown:
-        raise ConfigError(f"no option {unknown[0]!r}; there are: {', '.join(sorted(known))}")
+        raise ConfigError(f"no option {unknown[0]!r}; there are: {', '.join(sorted(names))}")
     for name in required:
         if not options.get(name):
             raise ConfigError(f"option {name!r} is missing")
@@ -476,8 +476,8 @@ class SourceChanges:
         tasks: list[ChangeTask] = []
         for round_, changes in self._rounds(position, upto):
             steps = round_.row_steps
-            taken = [step for step in steps if form.takes(step.table)]
-            tasks += [task for step in taken for task in tasks_of(step, changes, after, form)]  # type: ignore[arg-type]
+            own_steps = [step for step in steps if form.takes(step.table)]
+            tasks += [task for step in own_steps for task in tasks_of(step, changes, after, form)]  # type: ignore[arg-type]
             position = SinkPosition(round_.checkpoint, round_.state)
         self._positions[upto] = position
         return tasks
@@ -523,8 +523,8 @@ class SourceChanges:
             if (table := tables.get(table_key(name))) is not None:
                 return table
             if idle:
-                known = ", ".join(sorted(str(table.name) for table in tables.values())) or "none"
-                raise ConfigError(f"{self._config.source_uri} has told no table {name}; it has: {known}")
+                names = ", ".join(sorted(str(table.name) for table in tables.values())) or "none"
+                raise ConfigError(f"{self._config.source_uri} has told no table {name}; it has: {names}")
             self.frontier()
             idle = self._source.idle()
             self.frontier()

@@ -256,5 +256,5 @@ class Lake:
         for table in state.tables.values():  # parked before its first row was stored
             if lowered(str(table.name)) == folded:
                 self.snapshot.check_not_parked(table, self.options.root)
-        known = ", ".join(self.tables()) or "none"
-        raise ConfigError(f"no table {name} in {self.options.root} at ts {self.checkpoint_ts}; it has: {known}")
+        names = ", ".join(self.tables()) or "none"
+        raise ConfigError(f"no table {name} in {self.options.root} at ts {self.checkpoint_ts}; it has: {names}")

@@ -172,8 +172,8 @@ class Live:
         for table in self._round.state.tables.values():
             if lowered(str(table.name)) == folded and self._is_stored(table):
                 return table
-        known = ", ".join(self.tables()) or "none"
-        raise ConfigError(f"no table {name} in {self.options.root} at ts {self.ts}; it has: {known}")
+        names = ", ".join(self.tables()) or "none"
+        raise ConfigError(f"no table {name} in {self.options.root} at ts {self.ts}; it has: {names}")
 
     def arrow(
         self, name: str, columns: Sequence[str] = (), limit: int | None = None, *, where: Where | None = None
@@ -233,11 +233,11 @@ class Live:
 
     def _is_stored(self, table: TableInfo) -> bool:
         unit = self._units.get(table.incarnation)
-        made = unit is not None and any(
+        recreated = unit is not None and any(
             isinstance(step, Create) and step.table.incarnation == table.incarnation for step in unit.steps
         )
         stored = table.incarnation in self.base.tables or table.incarnation in self.base.retired
-        return made or stored or self.base.group(table.incarnation) is not None
+        return recreated or stored or self.base.group(table.incarnation) is not None
 
     def _touched(self, table: TableInfo) -> bool:
         """Return True if a table changed by more than rows since the snapshot, or its rows are more than replaced."""

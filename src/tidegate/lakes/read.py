@@ -58,12 +58,12 @@ class RowFilter:
     @classmethod
     def of(cls, where: Where, stored: Sequence[LakeColumn], table: TableInfo) -> Self:
         """Return the filter for `where`. Raises ConfigError for unknown columns and for values that no row can have."""
-        known = {lowered(column.name): column for column in stored}
-        unknown = [name for name in where if lowered(name) not in known]
+        by_name = {lowered(column.name): column for column in stored}
+        unknown = [name for name in where if lowered(name) not in by_name]
         if unknown:
             names = ", ".join(column.name for column in stored)
             raise ConfigError(f"table {table.name} has no column {unknown[0]}; it has: {names}")
-        columns = tuple(known[lowered(name)] for name in where)
+        columns = tuple(by_name[lowered(name)] for name in where)
         return cls(
             columns, tuple(_values(column, value) for column, value in zip(columns, where.values(), strict=True))
         )
@@ -173,11 +173,11 @@ def _part(uri: str, file: DataFile, columns: Sequence[LakeColumn], row_filter: R
 
 def chosen(names: Sequence[str], stored: Sequence[str], table: TableInfo) -> list[str]:
     """Return the stored names of requested columns, which are compared without case."""
-    known = {lowered(name): name for name in stored}
-    unknown = [name for name in names if lowered(name) not in known]
+    by_name = {lowered(name): name for name in stored}
+    unknown = [name for name in names if lowered(name) not in by_name]
     if unknown:
         raise ConfigError(f"table {table.name} has no column {unknown[0]}; it has: {', '.join(stored)}")
-    return [known[lowered(name)] for name in names]
+    return [by_name[lowered(name)] for name in names]
 
 
 def overlaid(stored: pa.Table, tail: Tail) -> pa.Table:

@@ -49,10 +49,10 @@ def windows(array: Any, kind: str = "u8") -> Any:
 @inlined
 def copy(words: Any, at: int, stop: int, data_words: Any, to: int) -> int:
     """Copy bytes, eight at a time; return the index behind the copy."""
-    here, there = np.uint64(at), np.uint64(to)
+    source, target = np.uint64(at), np.uint64(to)
     for _ in range(at, stop, 8):
-        data_words[there] = words[here]
-        here, there = here + _EIGHT, there + _EIGHT
+        data_words[target] = words[source]
+        source, target = source + _EIGHT, target + _EIGHT
     return to + stop - at
 
 

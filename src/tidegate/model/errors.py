@@ -40,8 +40,8 @@ class TidegateError(Exception):
     def at(self, **location: Any) -> Self:
         """Return this error with the fields of `Where` that are given; fields that are set stay."""
         nothing = msgspec.structs.asdict(Where())
-        known = {name: value for name, value in msgspec.structs.asdict(self.where).items() if value != nothing[name]}
-        self.where = Where(**{**location, **known})
+        own = {name: value for name, value in msgspec.structs.asdict(self.where).items() if value != nothing[name]}
+        self.where = Where(**{**location, **own})
         return self
 
 

@@ -175,11 +175,11 @@ def _parameters(uri: str) -> tuple[str, dict[str, str]]:
     address, _, query = uri.partition("?")
     scheme, _, rest = address.partition("://")
     scheme = ALIASES.get(scheme, scheme)
-    known, config = PARAMETERS.get(scheme, {}), {}
+    parameters, config = PARAMETERS.get(scheme, {}), {}
     for name, value in parse_qsl(query):
-        if name not in known:
+        if name not in parameters:
             raise ConfigError(f'the address of a {scheme} storage has an unknown parameter "{name}"')
-        config[known[name]] = value
+        config[parameters[name]] = value
     if path_style := config.pop("virtual_hosted_style_request", ""):
         config["virtual_hosted_style_request"] = "false" if path_style.lower() == "true" else "true"
     return f"{scheme}://{rest}", config

@@ -122,9 +122,9 @@ def build_table(statement: CreateTable, database: Database, context: DdlContext,
         raise context.error(statement.table, f"column {twice!r} is defined twice")
     indexes = [*statement.indexes, *inline_indexes(statement.columns)]
     indexes.sort(key=lambda index: index.foreign)
-    taken = {lowered(index.name) for index in indexes if index.name is not None and not index.foreign}
+    names = {lowered(index.name) for index in indexes if index.name is not None and not index.foreign}
     for index in indexes:
-        table = add_index(table, index, context, created=True, taken=taken)
+        table = add_index(table, index, context, created=True, index_names=names)
     partition = statement.partition
     if partition is not None:
         table = msgspec.structs.replace(table, partition=complete_partition(partition, table))
@@ -149,7 +149,12 @@ def complete_partition(partition: PartitionInfo, table: TableInfo) -> PartitionI
 
 
 def add_index(
-    table: TableInfo, index: IndexDef, context: DdlContext, *, created: bool = False, taken: set[str] | None = None
+    table: TableInfo,
+    index: IndexDef,
+    context: DdlContext,
+    *,
+    created: bool = False,
+    index_names: set[str] | None = None,
 ) -> TableInfo:
     """`table` with one more key; `created` with the table, `taken` names are not to be chosen.
 
@@ -166,7 +171,7 @@ def add_index(
         index = replace(index, name=index.name or f"fk_{table.max_fk_id}")
     if len(names) >= KEYS_MAX:
         raise context.too_many(table.name, f"{KEYS_MAX} keys")
-    name = "PRIMARY" if index.primary else index.name or _free_name(columns, names | (taken or set()))
+    name = "PRIMARY" if index.primary else index.name or _free_name(columns, names | (index_names or set()))
     if lowered(name) in names:
         if table.inferred:
             return table
@@ -194,10 +199,10 @@ def _own_name(table: TableInfo, name: str, context: DdlContext) -> str:
     return name if column is None else column.name
 
 
-def _free_name(columns: tuple[str, ...], taken: set[str]) -> str:
+def _free_name(columns: tuple[str, ...], names: set[str]) -> str:
     base = (columns[0] if columns else "") or "expression_index"
     name, number = base, 2
-    while lowered(name) in taken or lowered(name) == "primary":
+    while lowered(name) in names or lowered(name) == "primary":
         name, number = f"{base}_{number}", number + 1
     return name
 

@@ -66,20 +66,20 @@ def name_source(statement: sql.Statement) -> NameSource:
 def resolve_tables(state: SchemaState, statement: sql.Statement, ddl: Ddl) -> sql.Statement:
     """Return the statement with its table names resolved; `state` is the schema before the DDL."""
     label, source = TableName(ddl.schema, ddl.table), name_source(statement)
-    known = state.table(label) if ddl.table else None
+    table = state.table(label) if ddl.table else None
     match statement:
         case sql.RecoverTable(name) if source is NameSource.BLANK and not name.table:
             return replace(statement, table=label)
         case sql.AlterTable(name, _, specs) if (
-            source is NameSource.SIDE and known is not None and known.name.key != name.key
+            source is NameSource.SIDE and table is not None and table.name.key != name.key
         ):
-            if known.partition is not None:
+            if table.partition is not None:
                 return replace(statement, table=label, doubtful=False)
-            clauses = [_with(clause, label) if not known.inferred else clause for clause in specs]
+            clauses = [_with(clause, label) if not table.inferred else clause for clause in specs]
             return replace(statement, specs=tuple(clauses))
-        case sql.AlterTable(name) if source is NameSource.LABEL and known is not None and known.name.key != name.key:
+        case sql.AlterTable(name) if source is NameSource.LABEL and table is not None and table.name.key != name.key:
             return replace(statement, table=label, doubtful=False)
-        case sql.TruncateTable(name) if known is not None and known.name.key != name.key:
+        case sql.TruncateTable(name) if table is not None and table.name.key != name.key:
             return sql.TruncateTable(label)
     return statement
 

@@ -100,7 +100,7 @@ def _read_option(cursor: Cursor, column: sql.ColumnDef) -> sql.ColumnDef | None:
             cursor.word("a function")
             return replace(column, detail=replace(detail, on_update=_read_digits(cursor)))
         case "AUTO_RANDOM":
-            bits = cursor.group(lambda here: here.integer("a number of bits")) if cursor.is_sign("(") else (5,)
+            bits = cursor.group(lambda inner: inner.integer("a number of bits")) if cursor.is_sign("(") else (5,)
             return replace(column, detail=replace(detail, auto_random=(bits[0], bits[1] if len(bits) > 1 else 64)))
     return _read_check(cursor, column)
 
@@ -537,7 +537,7 @@ def _create_table(cursor: Cursor, temporary: str = "") -> sql.Statement:
 
 def read_body(cursor: Cursor) -> tuple[list[sql.ColumnDef], list[sql.IndexDef], list[sql.CheckDef]]:
     """Return the columns, keys and checks of `(..)`, moving past it."""
-    elements = cursor.group(lambda here: read_constraint(here)[0] if is_constraint(here) else read_column(here))
+    elements = cursor.group(lambda inner: read_constraint(inner)[0] if is_constraint(inner) else read_column(inner))
     columns = [element for element in elements if isinstance(element, sql.ColumnDef)]
     indexes = [element for element in elements if isinstance(element, sql.IndexDef)]
     return columns, indexes, [element for element in elements if isinstance(element, sql.CheckDef)]

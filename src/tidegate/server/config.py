@@ -121,9 +121,9 @@ def server_config(path: Path | None, **flags: Any) -> ServerConfig:
     try:
         config = msgspec.convert(tree, ServerConfig)
     except msgspec.ValidationError as error:
-        known = [field.encode_name for kind in (ServerConfig, Security) for field in msgspec.structs.fields(kind)]
+        keys = [field.encode_name for kind in (ServerConfig, Security) for field in msgspec.structs.fields(kind)]
         word = str(error).partition("unknown field `")[2].partition("`")[0]
-        what = f"unknown key {word}{nearest(word, known)}" if word else str(error)
+        what = f"unknown key {word}{nearest(word, keys)}" if word else str(error)
         raise ConfigError(f"{path or 'the flags'}: {what}") from error
     return _checked(config)
 
@@ -166,8 +166,11 @@ def _checked(config: ServerConfig) -> ServerConfig:
 
 def _roots(data_dir: str) -> tuple[str, ...]:
     """Default of allow-path: the data directory and the current one, unless that is the root."""
-    here = Path.cwd()
-    return (*([] if "://" in data_dir else [data_dir]), *([] if here == Path(here.root) else [str(here)]))
+    directory = Path.cwd()
+    return (
+        *([] if "://" in data_dir else [data_dir]),
+        *([] if directory == Path(directory.root) else [str(directory)]),
+    )
 
 
 NAME: Final = "token"

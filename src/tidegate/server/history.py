@@ -176,8 +176,8 @@ def _joined(ddls: Iterable[ShownDdl], online: Sequence[ShownDdl], most: int) -> 
     """Return DDLs with their states: those that still run upstream first, then the newest first."""
     steps = {ddl.commit_ts: ddl.steps for ddl in online}
     running = [ddl for ddl in online if not ddl.commit_ts and ddl.steps[-1].state not in {"cancelled", "rollback done"}]
-    known = [msgspec.structs.replace(ddl, steps=steps.get(ddl.commit_ts, ())) for ddl in ddls]
-    return [*running, *sorted(known, key=lambda ddl: -ddl.commit_ts)][:most]
+    ddls_with_steps = [msgspec.structs.replace(ddl, steps=steps.get(ddl.commit_ts, ())) for ddl in ddls]
+    return [*running, *sorted(ddls_with_steps, key=lambda ddl: -ddl.commit_ts)][:most]
 
 
 @dataclass(slots=True)
@@ -295,9 +295,9 @@ class LogHistory:
             nonlocal at
             while at < high:
                 stop = min(timeline.stop() or high, high)
-                here = timeline.tables.replicated(timeline.snapshot)
+                tables_now = timeline.tables.replicated(timeline.snapshot)
                 versions = tuple(
-                    version for version in here if not table or lowered(str(name_of(version))) == table_key(table)
+                    version for version in tables_now if not table or lowered(str(name_of(version))) == table_key(table)
                 )
                 names = [name_of(table) for table in versions]
                 yield from LogChanges(log, at, stop, versions, mount, self.config.events).in_order(names, at, stop)

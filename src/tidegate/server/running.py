@@ -214,9 +214,9 @@ class OwnedTasks(Tasks):
         self._check()
         return answers
 
-    def on_start(self, told: Callable[[str], None]) -> None:
+    def on_start(self, listener: Callable[[str], None]) -> None:
         if isinstance(self.tasks, WithStart):
-            self.tasks.on_start(told)
+            self.tasks.on_start(listener)
 
     def aside(self, name: str) -> "OwnedTasks":
         return OwnedTasks(self.tasks.aside(name), self.owns)

@@ -214,8 +214,8 @@ def altered(
             same = same and value is None and not keeps_null
             makers[column.name] = partial(_fixed, value)
             continue
-        made = converter(was.type, column.type, time_zone=zone, commit_ts=commit_ts, session=session.zone)
-        rule = _shown(was.type, column.type, made)
+        convert = converter(was.type, column.type, time_zone=zone, commit_ts=commit_ts, session=session.zone)
+        rule = _shown(was.type, column.type, convert)
         same = same and rule is None and was.name == column.name
         makers[column.name] = _taken(was.name, rule)
     if same and not by_id:

@@ -45,14 +45,14 @@ class Reply(NamedTuple):
 
 
 @contextmanager
-def shut_down_after(within_s: float, held: socket.socket) -> Iterator[threading.Event]:
+def shut_down_after(within_s: float, listener: socket.socket) -> Iterator[threading.Event]:
     """Shut a connection down if the block takes longer; the event then says so."""
     over = threading.Event()
 
     def end() -> None:
         over.set()
         with suppress(OSError):
-            socket.socket.shutdown(held, socket.SHUT_RDWR)  # of an SSLSocket too: its reader meets the end
+            socket.socket.shutdown(listener, socket.SHUT_RDWR)  # of an SSLSocket too: its reader meets the end
 
     timer = threading.Timer(within_s, end)
     timer.daemon = True

@@ -100,10 +100,10 @@ class Dispatcher:
         key = (batch.schema, batch.table, batch.fields, batch.pk_names) if definition is None else id(definition)
         if key not in self._plans:
             name = TableName(batch.schema, batch.table)
-            known = self._tables.get(name.key)
-            name = name if known is None else known.name
-            info = definition or known or infer_table(name, batch.fields, batch.pk_names, 0)
-            told = table_of_fields(batch.fields, batch.pk_names, known)
+            table = self._tables.get(name.key)
+            name = name if table is None else table.name
+            info = definition or table or infer_table(name, batch.fields, batch.pk_names, 0)
+            told = table_of_fields(batch.fields, batch.pk_names, table)
             wire = told if definition is None else wire_table(definition)
             # with the definition, so that its id stays taken
             self._plans[key] = definition, self._made(name, info, wire)

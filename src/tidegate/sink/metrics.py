@@ -202,8 +202,8 @@ def follow(tally: Tally, planned: PlannedDdl) -> None:
                 _without(tally, old, names, ts)
             case PartitionExchanged():
                 _exchanged(tally, effect, ts)
-    known = {table.incarnation for table in (*planned.after.tables.values(), *planned.after.dropped)} | {""}
-    for key in [key for key in tally.series if key.table not in known]:
+    incarnations = {table.incarnation for table in (*planned.after.tables.values(), *planned.after.dropped)} | {""}
+    for key in [key for key in tally.series if key.table not in incarnations]:
         del tally.series[key]
 
 
@@ -279,12 +279,12 @@ def _exchanged(tally: Tally, effect: PartitionExchanged, ts: int) -> None:
             rule, partitioned, ts, f"takes one of {partitioned.name} and {other.name}, which exchange rows; let the "
             "matcher take both or neither"
         )  # fmt: skip
-    here, there = _mine(tally, partitioned.incarnation), _mine(tally, other.incarnation)
-    if any(key.partition == MIXED and any(tally.series[key]) for key in (*here, *there)):
+    of_table, of_other = _mine(tally, partitioned.incarnation), _mine(tally, other.incarnation)
+    if any(key.partition == MIXED and any(tally.series[key]) for key in (*of_table, *of_other)):
         raise _mixed(rule, partitioned, (effect.partition,), ts)
     folded = lowered(effect.partition)
-    leaving = [(key, tally.series.pop(key)) for key in here if key.partition == folded]
-    coming = [(key, tally.series.pop(key)) for key in there]
+    leaving = [(key, tally.series.pop(key)) for key in of_table if key.partition == folded]
+    coming = [(key, tally.series.pop(key)) for key in of_other]
     for key, amounts in leaving:
         tally.series[key._replace(table=other.incarnation, partition="")] = amounts
     for key, amounts in coming:

@@ -111,11 +111,11 @@ class FirstRows:
         rows = pa.table(identity)
         columns = rows.schema
         before = self._before.pop(columns, rows.slice(0, 0))
-        known = before.num_rows
+        rows_before = before.num_rows
         rows = pa.concat_tables([before, rows])
         if not is_last:
             self._before[columns] = rows.filter(pc.equal(rows["ts"], rows["ts"][-1]))
-        rows = rows.append_column("row", pa.array(np.arange(-known, batch.rows)))
+        rows = rows.append_column("row", pa.array(np.arange(-rows_before, batch.rows)))
         first = rows.group_by(columns.names, use_threads=False).aggregate([("row", "min")]).column("row_min").to_numpy()
         return np.sort(first[first >= 0])
 
@@ -165,10 +165,10 @@ def columns_of(
 
 def missing(rule: MetricRule, table: TableInfo, name: str, ts: int) -> SinkRefused:
     """Return the error for a column that a rule references and a table does not have, or no longer."""
-    known = [column.name for column in table.columns if not column.virtual]
+    names = [column.name for column in table.columns if not column.virtual]
     return SinkRefused(
         f"the rule of {rule.metric} names column {name}, which {table.name} does not have at commit_ts "
-        f"{ts}{nearest_column(name, known)}. Change the rule, or leave the table out of its matcher"
+        f"{ts}{nearest_column(name, names)}. Change the rule, or leave the table out of its matcher"
     ).at(table=str(table.name), commit_ts=ts)
 
 
@@ -626,8 +626,8 @@ def _count_table(options: MetricsOptions, changes: Changes, step: Rows, limits: 
             images = Images(typed)
             if (layout := id(batch.fields)) not in counters:
                 first_ts = int(typed.commit_ts[0].as_py())
-                made = [RuleCounter(table, number, options, typed, first_ts) for number in limits]
-                counters[layout] = batch.fields, made
+                rule_counters = [RuleCounter(table, number, options, typed, first_ts) for number in limits]
+                counters[layout] = batch.fields, rule_counters
             rows = np.arange(typed.rows) if typed.start_ts is not None else firsts.of(images, is_last=at == last)
             for counter in counters[layout][1]:
                 part = done.parts[counter.number]

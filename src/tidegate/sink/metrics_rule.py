@@ -346,13 +346,13 @@ def _label(text: str, sql_mode: frozenset[str]) -> tuple[str, RowText]:
     return column.single[1], column
 
 
-def _near(word: str, known: Iterable[str]) -> str:
+def _near(word: str, words: Iterable[str]) -> str:
     import difflib
 
-    close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word.lower(), list(words), n=1, cutoff=0.5)
     return f'; did you mean "{close[0]}"?' if close else ""
 
 
-def nearest_column(name: str, known: Sequence[str]) -> str:
+def nearest_column(name: str, names: Sequence[str]) -> str:
     """Return a hint that names the nearest of some columns, or lists them."""
-    return _near(name, known) or f"; it has {', '.join(known)}"
+    return _near(name, names) or f"; it has {', '.join(names)}"

@@ -348,13 +348,13 @@ def lookup_entries(table: TableInfo, typed: Batch, prefix: bytes, mode: Mode) ->
                 f"table {table.name}: its rows come without {missing[0]}, of which lookups=true makes keys"
             )
         indexes = [at[lowered(name)] for name in lookup.columns]
-        made = partial(lookup.key, prefix)
-        last = last_changes(table, typed, made, indexes)
+        key_of = partial(lookup.key, prefix)
+        last = last_changes(table, typed, key_of, indexes)
         left = columns_of(table, typed.fields, typed.before)
         owners = {
             key: row_key(prefix, values)
             for columns in (left, last.columns)
-            for key, values in zip(map(made, _rows(columns, indexes)), _rows(columns, own), strict=True)
+            for key, values in zip(map(key_of, _rows(columns, indexes)), _rows(columns, own), strict=True)
         }
         versions = row_versions(last.commit_ts, pa.array([row is not None for row in last.rows], pa.bool_()))
         for key, version, row in zip(last.keys, versions, last.rows, strict=True):

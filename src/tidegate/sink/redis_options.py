@@ -232,12 +232,12 @@ class CacheTemplate:
                 named.append(())
                 continue
             columns = table.handle_key if name == KEY else (name,)
-            known = [
+            names = [
                 column.name for name in columns if (column := table.column(name)) is not None and not column.virtual
             ]
-            if not known or len(known) < len(columns):
+            if not names or len(names) < len(columns):
                 return None
-            named.append(tuple(known))
+            named.append(tuple(names))
         return tuple(named)
 
     def check(self, tables: Sequence[TableInfo]) -> None:

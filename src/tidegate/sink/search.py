@@ -134,8 +134,8 @@ class Follower:
 
     def ensure(self, table: TableInfo) -> Iterator[Filling]:
         """Give a table an index of its mapping, filled from another one that it has."""
-        known = self.indexes.get(table.name.key)
-        if known is None or known.mapping != mapping_of(table, self._rules).text:
+        index = self.indexes.get(table.name.key)
+        if index is None or index.mapping != mapping_of(table, self._rules).text:
             yield from self._kept(table, Part("", table))
             if table.name.key not in self.indexes:
                 yield from self._made(table)
@@ -143,9 +143,9 @@ class Follower:
     def _made(self, table: TableInfo, *parts: Part) -> Iterator[Filling]:
         self.indexes.pop(table.name.key, None)
         if table.handle_key:
-            made = TableIndex(*table.name, self._name(table), mapping_of(table, self._rules).text)
-            self.indexes[table.name.key] = made
-            yield Filling(made, table, parts)
+            index = TableIndex(*table.name, self._name(table), mapping_of(table, self._rules).text)
+            self.indexes[table.name.key] = index
+            yield Filling(index, table, parts)
 
     def _renamed(self, old: TableInfo, new: TableInfo) -> Iterator[Filling]:
         index = self.indexes.pop(old.name.key, None)
@@ -233,10 +233,10 @@ class SearchStore(Protocol):
     def keep(self, published: PublishedIndexes) -> None:
         """Publish, and let aliases and indexes follow. Fenced where another writer began."""
 
-    def create(self, made: TableIndex, epoch: int) -> None:
+    def create(self, index: TableIndex, epoch: int) -> None:
         """Make an empty index; no two have one name."""
 
-    def writer(self, made: TableIndex, epoch: int) -> AbstractContextManager[IndexWriter]:
+    def writer(self, index: TableIndex, epoch: int) -> AbstractContextManager[IndexWriter]:
         """Return a writer of an index."""
 
     def settle(self, index: str) -> None:

@@ -98,19 +98,19 @@ class EmbeddedStore:
             published_alone()
             self._follow(published)
 
-    def create(self, made: TableIndex, epoch: int) -> None:  # noqa: ARG002  its name has it
-        mapping = msgspec.json.decode(made.mapping, type=IndexMapping)
+    def create(self, index: TableIndex, epoch: int) -> None:  # noqa: ARG002  its name has it
+        mapping = msgspec.json.decode(index.mapping, type=IndexMapping)
         schema = _schema(mapping)
-        path = self._home / made.index
-        self._check_link(Path(self.directory, alias_of(made.name, self.prefix)))
+        path = self._home / index.index
+        self._check_link(Path(self.directory, alias_of(index.name, self.prefix)))
         with _errors(self.directory):
             path.mkdir(parents=True)
             tantivy_module().Index(schema, str(path), reuse=False)
-            write_whole(path / "mapping.json", made.mapping)
+            write_whole(path / "mapping.json", index.mapping)
 
     @contextmanager
-    def writer(self, made: TableIndex, epoch: int) -> Iterator[IndexWriter]:  # noqa: ARG002
-        path = self._home / made.index
+    def writer(self, table_index: TableIndex, epoch: int) -> Iterator[IndexWriter]:  # noqa: ARG002
+        path = self._home / table_index.index
         with _errors(self.directory):
             index = tantivy_module().Index.open(str(path))
             mapping = msgspec.json.decode((path / "mapping.json").read_bytes(), type=IndexMapping)

@@ -305,8 +305,8 @@ class ServerStore:
                 raise self._lost()
         raise SinkError(f"{self.address}: the progress of {self.feed} changes all the time")
 
-    def create(self, made: TableIndex, epoch: int) -> None:
-        mapping = msgspec.json.decode(made.mapping, type=IndexMapping)
+    def create(self, index: TableIndex, epoch: int) -> None:
+        mapping = msgspec.json.decode(index.mapping, type=IndexMapping)
         settings = {
             "gc_deletes": f"{round(self.options.tombstone_s)}s",
             "refresh_interval": self.options.refresh,
@@ -316,14 +316,14 @@ class ServerStore:
         body = {
             "settings": {"index": settings},
             "mappings": {"dynamic": False, "properties": mapping.fields},
-            "aliases": {self._marker: {}, write_alias(made.index, epoch): {}},
+            "aliases": {self._marker: {}, write_alias(index.index, epoch): {}},
         }
-        self._check_alias(alias_of(made.name, self.prefix))
-        self._ask("PUT", path_of(made.index), f"index {made.index} of table {made.name}", body)
+        self._check_alias(alias_of(index.name, self.prefix))
+        self._ask("PUT", path_of(index.index), f"index {index.index} of table {index.name}", body)
 
     @contextmanager
-    def writer(self, made: TableIndex, epoch: int) -> Iterator[IndexWriter]:
-        writer = BulkWriter(self._calls, write_alias(made.index, epoch))
+    def writer(self, index: TableIndex, epoch: int) -> Iterator[IndexWriter]:
+        writer = BulkWriter(self._calls, write_alias(index.index, epoch))
         try:
             yield writer
         finally:
@@ -439,9 +439,9 @@ class ServerStore:
                 f"{self.address}: index {missing[0]} is not there any more; to begin anew, delete the document "
                 f"{PROGRESS}/_doc/{self.feed}, and let the changefeed begin with all rows"
             )
-        there = {alias for index in have.values() for alias in index["aliases"]}
+        aliases = {alias for index in have.values() for alias in index["aliases"]}
         for published_index in published.indexes:
-            if (alias := alias_of(published_index.name, self.prefix)) not in there:
+            if (alias := alias_of(published_index.name, self.prefix)) not in aliases:
                 self._check_alias(alias)
         actions: list[dict[str, dict[str, str]]] = []
         for index, its in have.items():

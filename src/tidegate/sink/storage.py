@@ -94,9 +94,9 @@ def ddl_files(
         return [SchemaFile(ddl.schema, "", version, None, ddl.query, action)]
     own = subject_table(ddl, found)
     changed = {table.name.key: table for effect in found for table in _tables(effect, after)}
-    known = changed.pop(own.key, None) or after.table(own)
-    shown = () if known is None else columns(known)
-    name = own if known is None else known.name
+    definition = changed.pop(own.key, None) or after.table(own)
+    shown = () if definition is None else columns(definition)
+    name = own if definition is None else definition.name
     files = [SchemaFile(*name, version, shown, ddl.query, action)]
     return files + [SchemaFile(*table.name, version, columns(table)) for table in changed.values()]
 
@@ -201,8 +201,8 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         if not steps:
             return []
         date = date_part(self._now(self._options.time_zone).date(), self._options.date_separator)
-        known = {step.table.name.key: self._directories.pop(step.table.name.key, None) for step in steps}
-        self._written = self._met(steps, known, date)
+        directories = {step.table.name.key: self._directories.pop(step.table.name.key, None) for step in steps}
+        self._written = self._met(steps, directories, date)
         jobs = [
             FilesJob(changes, step, directory.version, directory.date, directory.numbers, self._options)
             for step in steps
@@ -276,13 +276,13 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         failpoint("storage/published")
 
     def _met(
-        self, steps: Sequence[Rows], known: Mapping[tuple[str, str], _TableDirectory | None], date: str
+        self, steps: Sequence[Rows], previous: Mapping[tuple[str, str], _TableDirectory | None], date: str
     ) -> dict[tuple[str, str], _TableDirectory]:
         """The directory of each step's rows; directories that are new to this run are listed and cleaned."""
         directories: dict[tuple[str, str], _TableDirectory] = {}
         new: list[TableInfo] = []
         for step in steps:
-            directory = known[step.table.name.key]
+            directory = previous[step.table.name.key]
             if directory is not None and directory.table == step.table and directory.date == date:
                 directories[step.table.name.key] = directory
             else:
@@ -313,10 +313,10 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         newest schema file if that has the same columns; else a schema file is written."""
         file = SchemaFile(*table.name, table.version, self._columns(table))
         directory = schema_directory(*table.name)
-        known = [pair for name in self._bucket.names(directory) if (pair := parse_schema_name(name))]
-        if (table.version, file.checksum) in known:
+        schema_files = [pair for name in self._bucket.names(directory) if (pair := parse_schema_name(name))]
+        if (table.version, file.checksum) in schema_files:
             return table.version
-        if known and max(known)[1] == file.checksum:
-            return max(known)[0]
+        if schema_files and max(schema_files)[1] == file.checksum:
+            return max(schema_files)[0]
         self._bucket.create(file.path, file.render())
         return table.version

@@ -63,24 +63,24 @@ def recognised(
     accepted = {(topic, topic_id): same for topic, topic_id, same in made_anew}
     identities, positions, warnings = dict(state.identities), dict(state.positions), []
     for topic, (_, topic_id) in found.items():
-        known = state.identities.get(topic)
-        if known and topic_id not in {"", known}:
+        id_before = state.identities.get(topic)
+        if id_before and topic_id not in {"", id_before}:
             same = accepted.get((topic, topic_id))
             if same is None:
-                raise made_again(topic, known, topic_id, state)
+                raise made_again(topic, id_before, topic_id, state)
             if not same:
                 positions.pop(topic, None)
-        elif known is None and not topic_id:
+        elif id_before is None and not topic_id:
             warnings.append(
                 f"topic {topic}: the broker gives no id of it, so nobody would notice that it was deleted and made "
                 "again"
             )
-        elif known is None and topic in positions:
+        elif id_before is None and topic in positions:
             warnings.append(
                 f"topic {topic} was read without its id up to now; its id {topic_id} is kept from here on, and was not "
                 "compared with the one that it had before"
             )
-        identities[topic] = topic_id or known or ""
+        identities[topic] = topic_id or id_before or ""
     halted = tuple(halt for halt in state.halted if halt.topic in positions)
     return msgspec.structs.replace(state, identities=identities, positions=positions, halted=halted), tuple(warnings)
 
@@ -90,7 +90,7 @@ def check_same(state: State, found: Mapping[str, Described]) -> None:
     recognised(state, found)
 
 
-def made_again(topic: str, known: str, topic_id: str, state: State) -> MadeAnew:
+def made_again(topic: str, id_before: str, topic_id: str, state: State) -> MadeAnew:
     """Return the error for a topic whose id has changed."""
     reached = state.positions.get(topic, {})
     parts = [f"partition {number} up to offset {position.offset}" for number, position in sorted(reached.items())]
@@ -100,7 +100,7 @@ def made_again(topic: str, known: str, topic_id: str, state: State) -> MadeAnew:
     resend = f" (`cdc cli changefeed resume --overwrite-checkpoint-ts={state.frontier}`)" if state.frontier else ""
     first = min(reached, default=0)
     return MadeAnew(
-        f"topic {topic} was deleted and made again: its id is {topic_id} now, and {known} is the one that was "
+        f"topic {topic} was deleted and made again: its id is {topic_id} now, and {id_before} is the one that was "
         f"read{read}. What the topic before had behind that is gone. Ways out: let its changefeed send everything "
         f"since {since} again{resend}, then read the new topic from its first message, with "
         f"made-anew={topic}:{topic_id} in the source's address; if it has the same messages at the same offsets "
@@ -327,9 +327,9 @@ class Landing(BatchLoop):
         return state
 
     def idle(self) -> bool:
-        known = _offsets_of(self._state.positions)
-        highs = offsets(self.source, known, latest=True)
-        return all(highs[partition] <= offset for partition, offset in known.items())
+        offsets_before = _offsets_of(self._state.positions)
+        highs = offsets(self.source, offsets_before, latest=True)
+        return all(highs[partition] <= offset for partition, offset in offsets_before.items())
 
     def bodies(self, positions: Collection[EventPosition]) -> Mapping[EventPosition, Message]:
         return messages_at(self.source, positions)
@@ -362,9 +362,9 @@ class Landing(BatchLoop):
         begins |= offsets(self.source, anew, latest=False)  # `start` is about the topic before
         for (topic, number), offset in begins.items():
             positions.setdefault(topic, {})[number] = Reached(offset)
-        known = _offsets_of(state.positions)
-        lows, highs = (offsets(self.source, known, latest=latest) for latest in (False, True))
-        for partition, offset in known.items():
+        offsets_before = _offsets_of(state.positions)
+        lows, highs = (offsets(self.source, offsets_before, latest=latest) for latest in (False, True))
+        for partition, offset in offsets_before.items():
             if not lows[partition] <= offset <= highs[partition]:
                 raise history_lost(self.source, EventPosition(*partition, offset))
         return msgspec.structs.replace(state, positions=positions)
@@ -385,8 +385,8 @@ class Landing(BatchLoop):
         is gone. The topic has all changes above the first resolved ts of each partition."""
         if not self.needed_ts or self._state.frontier is not None:
             return
-        known = {partition[:2] for partition in self.source.start}
-        known |= {
+        started = {partition[:2] for partition in self.source.start}
+        started |= {
             (topic, number)
             for topic, numbers in self._state.positions.items()
             for number, reached in numbers.items()
@@ -395,7 +395,7 @@ class Landing(BatchLoop):
         late = [
             report
             for report in reports
-            if (report.since or 0) > self.needed_ts and (report.topic, report.partition) not in known
+            if (report.since or 0) > self.needed_ts and (report.topic, report.partition) not in started
         ]
         if late:
             raise begins_late(late, self.changelog, self.needed_ts)

@@ -210,10 +210,10 @@ def with_options(options: DecodeOptions, changes: Mapping[str, str]) -> DecodeOp
     """Return `options` with `changes` (field names, `-` for `_` allowed). Raises ConfigError that names the valid
     ones."""
     renamed = {name.replace("-", "_"): value for name, value in changes.items()}
-    known = {field: type(getattr(options, field)) for field in DecodeOptions.__struct_fields__}
-    unknown = sorted(set(renamed) - set(known))
+    types = {field: type(getattr(options, field)) for field in DecodeOptions.__struct_fields__}
+    unknown = sorted(set(renamed) - set(types))
     if unknown:
-        raise ConfigError(f"decode option {unknown[0]!r} is not one of {', '.join(known)}")
+        raise ConfigError(f"decode option {unknown[0]!r} is not one of {', '.join(types)}")
     try:
         return msgspec.convert({**msgspec.to_builtins(options), **renamed}, DecodeOptions, strict=False)
     except msgspec.ValidationError as broken:

@@ -345,17 +345,17 @@ class StorageLanding(BatchLoop):
             ]
             self._state = commit_batch(self.changelog, self._state, reports)
             raise halted(halts, self._lake, self._root, self._state.frontier or 0)
-        taken = self._taken(read) if batch.early else list(read)
-        self._warn(taken)
-        for run in taken:
+        runs = self._taken(read) if batch.early else list(read)
+        self._warn(runs)
+        for run in runs:
             marks = self._marks.setdefault(run.stream, {})
             marks |= {file.number: Mark(file.version, file.waits, file.is_cut) for file in run.read}
-        moves = self._moves(taken)
+        moves = self._moves(runs)
         low = batch.upto + 1 if batch.early else self._state.frontier or 0
         new = [ddl for ddl in self._definitions.ddls if low <= (ddl.commit_ts or 0) <= batch.upto]
         unclear = self._definitions.unclear.keys() & {batch.upto}  # a file of that very moment may still come
         ddls = [ddl for ddl in new if ddl not in self._landed_ddls and ddl.commit_ts not in unclear]
-        reports = self._counted(moves, self._read(taken, ddls), batch)
+        reports = self._counted(moves, self._read(runs, ddls), batch)
         if not reports:
             return
         gone = () if batch.early else self._state.positions.keys() - self._listing.data.keys()
@@ -365,12 +365,12 @@ class StorageLanding(BatchLoop):
         if not batch.early:
             self._landed_ddls = {ddl for ddl in {*self._landed_ddls, *ddls} if ddl.commit_ts == batch.upto}
         path_counts = PathCounts()
-        path_counts.add(LEFT_OUT, sum(run.filtered for run in taken))
-        self._landed(state, {}, (path_counts, *(run.path_counts for run in taken)))
+        path_counts.add(LEFT_OUT, sum(run.filtered for run in runs))
+        self._landed(state, {}, (path_counts, *(run.path_counts for run in runs)))
         self._left = sum(
             number >= self._stands(stream) for stream in self._tops() for number in self._listing.data[stream]
         )
-        self._forget({run.stream for run in taken})
+        self._forget({run.stream for run in runs})
         LOGGER.debug("%s batch %d: %d rows, frontier %s", self._feed, state.batch, state.rows, state.frontier)
 
     def _counted(self, moves: list[TaskReport], read: TaskReport, batch: _Batch) -> list[TaskReport]:
@@ -389,14 +389,14 @@ class StorageLanding(BatchLoop):
 
     def _taken(self, read: Sequence[RunRead]) -> list[RunRead]:
         """The runs of an early batch to commit: for each stream none after one that stopped early."""
-        taken: list[RunRead] = []
+        runs: list[RunRead] = []
         stopped: set[str] = set()
         for run_read in sorted(read, key=lambda run: run.read[0].number if run.read else 0):
             if run_read.stream not in stopped:
-                taken.append(run_read)
+                runs.append(run_read)
             if not run_read.read or run_read.read[-1].waits is not None:
                 stopped.add(run_read.stream)
-        return taken
+        return runs
 
     def _forget(self, streams: Collection[str]) -> None:
         """Drop the marks of unchanged files below a position."""

@@ -262,15 +262,15 @@ class FileDefinitions:
     def _lost(self, ddls: Sequence[Ddl], files: Mapping[str, SchemaFile]) -> Iterator[Ddl]:
         """The steps of a RENAME whose files other steps have replaced, as their events told them."""
         steps = {ddl: pairs[0] for ddl in ddls if len(pairs := _renames(ddl)) == 1 and ddl.query.endswith(";")}
-        made, freed = {step.new.key for step in steps.values()}, {step.old.key for step in steps.values()}
+        created, freed = {step.new.key for step in steps.values()}, {step.old.key for step in steps.values()}
         for ddl, step in steps.items():
-            if step.old.key in self._live or step.old.key in made:
+            if step.old.key in self._live or step.old.key in created:
                 continue
             path, file = next((path, file) for path, file in files.items() if file.query == ddl.query)
             alike = {
                 key: other for key, other in self._live.items() if other.columns == file.columns and key not in freed
             }
-            renamed = [file for key, file in alike.items() if key in made]
+            renamed = [file for key, file in alike.items() if key in created]
             if len(renamed) == 1:
                 old = TableName(renamed[0].schema, renamed[0].table)
                 freed.add(old.key)
@@ -321,10 +321,12 @@ def in_order(ddls: list[Ddl]) -> list[Ddl]:
     what frees its name."""
     waiting, ordered = [_Step.of(ddl) for ddl in ddls], list[Ddl]()
     while waiting:
-        taken = {step.old for step in waiting}
+        old_names = {step.old for step in waiting}
         between = {step.new for step in waiting if step.new != step.label}
         free = (
-            step for step in waiting if step.old not in between and (step.new != step.label or step.new not in taken)
+            step
+            for step in waiting
+            if step.old not in between and (step.new != step.label or step.new not in old_names)
         )
         chosen = next(free, waiting[0])
         waiting.remove(chosen)
@@ -347,12 +349,14 @@ class _Step(NamedTuple):
 
 
 def _layout(path: str, file: SchemaFile, state: SchemaState) -> FileLayout:
-    known = state.table(TableName(file.schema, file.table))
+    definition = state.table(TableName(file.schema, file.table))
     try:
-        declared = table_of_file(file, () if known is None else _columns(known))
+        declared = table_of_file(file, () if definition is None else _columns(definition))
     except DecodeError as error:
         raise SchemaError(f"{path}: {error.what}") from error
-    table = declared if known is None or _columns(known) != _columns(declared) else _joined(declared, known)
+    table = (
+        declared if definition is None or _columns(definition) != _columns(declared) else _joined(declared, definition)
+    )
     wire = wire_table(table)
     fields = tuple(
         msgspec.structs.replace(wire_field, mysql_type=mysql_type(column.type))
@@ -400,19 +404,19 @@ def accepted(state: State, made_anew_us: int) -> State:
 def noted(state: State, listing: Listing) -> State:
     """Return `state` with the directory's identity; a directory without files has none."""
     newest = max(changes_of(listing), default=0)
-    known = int(state.identities.get(DIRECTORY, 0))
-    if not max(newest, known):
+    newest_us = int(state.identities.get(DIRECTORY, 0))
+    if not max(newest, newest_us):
         return state
-    return msgspec.structs.replace(state, identities={DIRECTORY: str(max(newest, known))})
+    return msgspec.structs.replace(state, identities={DIRECTORY: str(max(newest, newest_us))})
 
 
 def check_same(state: State, listing: Listing, shown: str, needed_ts: int) -> None:
     """Raise MadeAnew for a directory that was recreated since its last batch, or that begins above `needed_ts`, the
     sink's checkpoint, while the changelog is new."""
     oldest = min(changes_of(listing), default=0)
-    known = state.identities.get(DIRECTORY)
-    if known is not None:
-        if oldest <= int(known):
+    newest_us = state.identities.get(DIRECTORY)
+    if newest_us is not None:
+        if oldest <= int(newest_us):
             return
         since = f"all rows up to ts {state.frontier} have landed" if state.frontier else "nothing had landed whole"
         what = (

@@ -316,20 +316,20 @@ class CsvFiles:
 
 def _paired(rows: Iterator[_FileRow]) -> Iterator[tuple[_FileRow, CsvRow | None]]:
     """Each row; the new image of an UPDATE with its old one, the row before it."""
-    held: _FileRow | None = None
+    deleted: _FileRow | None = None
     for file_row in rows:
         is_new = file_row.row.op == "I" and file_row.row.is_update
-        if held is not None and is_new and file_row.row.commit_ts == held.row.commit_ts:
-            yield _FileRow(held.record, file_row.row), held.row
-            held = None
+        if deleted is not None and is_new and file_row.row.commit_ts == deleted.row.commit_ts:
+            yield _FileRow(deleted.record, file_row.row), deleted.row
+            deleted = None
             continue
-        if held is not None:
-            yield held, None
-        held = file_row if file_row.row.op == "D" and file_row.row.is_update else None
-        if held is None:
+        if deleted is not None:
+            yield deleted, None
+        deleted = file_row if file_row.row.op == "D" and file_row.row.is_update else None
+        if deleted is None:
             yield file_row, None
-    if held is not None:
-        yield held, None
+    if deleted is not None:
+        yield deleted, None
 
 
 LOGGER: Final = logging.getLogger(__name__)
@@ -464,7 +464,7 @@ class _Seen:
             return table
         low, high = pc.min_max(table["commit_ts"]).as_py().values()
         if low <= self._high and (self._has_key or is_loose):
-            known = Counter(
+            counts = Counter(
                 row
                 for table in self._tables
                 for row in _values(table.filter(pc.greater_equal(table["commit_ts"], low)))
@@ -472,8 +472,8 @@ class _Seen:
             late = pc.less_equal(table["commit_ts"], self._high)
             again = []
             for row in _values(table.filter(late)):
-                again.append(known[row] > 0)
-                known[row] -= again[-1] and not self._has_key
+                again.append(counts[row] > 0)
+                counts[row] -= again[-1] and not self._has_key
             repeated = np.zeros(table.num_rows, bool)
             repeated[late.to_numpy()] = again
             table = table.filter(pa.array(~repeated))

@@ -133,34 +133,34 @@ def chunks(
     """Return the rows with commit_ts in `stretch`, (low, high], and keys in `spans`.
 
     Raises HistoryLost and DecodeError as `KvLog.windows` does."""
-    held: dict[bytes, list[Any]] = {}
+    by_prefix: dict[bytes, list[Any]] = {}
     count = held_bytes = 0
     for window in log.windows(*stretch, spans):
         for part in window:
-            held.setdefault(_prefix(part), []).append(part)
+            by_prefix.setdefault(_prefix(part), []).append(part)
             count += len(part)
             held_bytes += int(_sizes(part).sum())
         if count >= rows or held_bytes >= size:
-            *whole, rest = _cut({prefix: joined(parts) for prefix, parts in held.items()}, rows, size)
+            *whole, rest = _cut({prefix: joined(parts) for prefix, parts in by_prefix.items()}, rows, size)
             yield from map(_log_chunk, whole)
-            held = {prefix: [part] for prefix, part in rest.items()}
+            by_prefix = {prefix: [part] for prefix, part in rest.items()}
             count = sum(map(len, rest.values()))
             held_bytes = sum(int(_sizes(part).sum()) for part in rest.values())
-    if held:
-        yield _log_chunk({prefix: joined(parts) for prefix, parts in held.items()})
+    if by_prefix:
+        yield _log_chunk({prefix: joined(parts) for prefix, parts in by_prefix.items()})
 
 
 _Parts: TypeAlias = dict[bytes, Any]
 """Rows of tables, by the prefix of their keys."""
 
 
-def _cut(held: _Parts, rows: int, size: int) -> list[_Parts]:
+def _cut(by_part: _Parts, rows: int, size: int) -> list[_Parts]:
     """Whole chunks, and the remaining rows, if any."""
-    times = {prefix: numbers(part, "commit_ts") for prefix, part in held.items()}
+    times = {prefix: numbers(part, "commit_ts") for prefix, part in by_part.items()}
     every = np.concatenate(list(times.values()))
     order = np.argsort(every, kind="stable")
-    every, sums = every[order], np.cumsum(np.concatenate([_sizes(part) for part in held.values()])[order])
-    windows, start, at = [], dict.fromkeys(held, 0), 0
+    every, sums = every[order], np.cumsum(np.concatenate([_sizes(part) for part in by_part.values()])[order])
+    windows, start, at = [], dict.fromkeys(by_part, 0), 0
     while at < len(every):
         before = int(sums[at - 1]) if at else 0
         last = min(at + rows - 1, int(np.searchsorted(sums, before + size)))
@@ -168,10 +168,10 @@ def _cut(held: _Parts, rows: int, size: int) -> list[_Parts]:
             break
         ends = {prefix: int(np.searchsorted(time, every[last], "right")) for prefix, time in times.items()}
         windows.append(
-            {prefix: part.slice(start[prefix], ends[prefix] - start[prefix]) for prefix, part in held.items()}
+            {prefix: part.slice(start[prefix], ends[prefix] - start[prefix]) for prefix, part in by_part.items()}
         )
         start, at = ends, int(np.searchsorted(every, every[last], "right"))
-    windows.append({prefix: part.slice(start[prefix]) for prefix, part in held.items()})
+    windows.append({prefix: part.slice(start[prefix]) for prefix, part in by_part.items()})
     return [{prefix: part for prefix, part in parts.items() if len(part)} for parts in windows]
 
 
@@ -278,8 +278,8 @@ def spans_of(
         if version is None or stored.last_ts <= after or stored.first_ts > upto:
             continue
         low, high = max(stored.first_ts, after + 1), min(stored.last_ts, upto)
-        known = spans.get(version.stored.id, TableSpan(0, low, high))
-        spans[version.stored.id] = known.joined(stored.rows, low, high)
+        span = spans.get(version.stored.id, TableSpan(0, low, high))
+        spans[version.stored.id] = span.joined(stored.rows, low, high)
     return spans
 
 

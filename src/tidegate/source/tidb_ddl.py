@@ -157,9 +157,9 @@ def restored(event: DdlEvent, job: Job) -> DdlEvent:
 
 def schema_name(job: Job, before: StoredSnapshot) -> str:
     """Return the name of a job's database."""
-    made = job.binlog.schema if job.binlog else None
-    known = before.schemas.get(job.schema_id)
-    return made.name.original if made else known.name.original if known else job.schema_name
+    schema_info = job.binlog.schema if job.binlog else None
+    schema = before.schemas.get(job.schema_id)
+    return schema_info.name.original if schema_info else schema.name.original if schema else job.schema_name
 
 
 def statements(query: str) -> list[str]:
@@ -188,10 +188,10 @@ def _changes(job: Job, before: StoredSnapshot, after: StoredSnapshot, tables: Ta
                 query = f"RENAME TABLE {_full(name_of(old))} TO {_full(name_of(new))}"
                 yield _Change(old, new, query, ActionType.RENAME_TABLE, name_of(old))
         case ActionType.CREATE_TABLES:
-            made, queries = (job.binlog and job.binlog.tables) or [], statements(job.query)
-            if len(made) != len(queries):
-                raise SchemaError(f"DDL job {job.id} makes {len(made)} tables by {len(queries)} statements")
-            for stored, query in zip(made, queries, strict=True):
+            created, queries = (job.binlog and job.binlog.tables) or [], statements(job.query)
+            if len(created) != len(queries):
+                raise SchemaError(f"DDL job {job.id} makes {len(created)} tables by {len(queries)} statements")
+            for stored, query in zip(created, queries, strict=True):
                 yield _Change(None, after.tables[stored.id], query, ActionType.CREATE_TABLE, None)
         case ActionType.EXCHANGE_TABLE_PARTITION:
             yield _exchanged(job, before, after)
@@ -199,15 +199,15 @@ def _changes(job: Job, before: StoredSnapshot, after: StoredSnapshot, tables: Ta
             stored_table = job.binlog.table if job.binlog else None
             if stored_table is None:
                 raise SchemaError(f"DDL job {job.id} ({job.query!a:.200}): the job has no table definition")
-            known = before.tables.get(stored_table.id) or before.tables.get(job.table_id)
-            previous = None if known is None else name_of(known)
+            table_before = before.tables.get(stored_table.id) or before.tables.get(job.table_id)
+            previous = None if table_before is None else name_of(table_before)
             query = job.query
             if job.type == ActionType.CREATE_TABLE and not _tells_all(job, stored_table, before, tables):
                 query = render_create_table(stored_table, schema=schema_name(job, before))
-            yield _Change(known, after.tables[stored_table.id], query, job.type, previous)
+            yield _Change(table_before, after.tables[stored_table.id], query, job.type, previous)
 
 
-def _tells_all(job: Job, made: StoredTable, before: StoredSnapshot, tables: Tables) -> bool:
+def _tells_all(job: Job, created: StoredTable, before: StoredSnapshot, tables: Tables) -> bool:
     """True if the text of CREATE TABLE defines this table; not after LIKE a table that has changed since, or is left
     out."""
     if "LIKE" not in job.query.upper():
@@ -221,7 +221,7 @@ def _tells_all(job: Job, made: StoredTable, before: StoredSnapshot, tables: Tabl
     like = parsed[0]
     candidates = (table for table in tables.replicated(before) if name_of(table).key[1] == like.source.key[1])
     return any(
-        (like.doubtful or name_of(table).key == like.source.key) and render_shape(table.stored) == render_shape(made)
+        (like.doubtful or name_of(table).key == like.source.key) and render_shape(table.stored) == render_shape(created)
         for table in candidates
     )
 
@@ -230,12 +230,12 @@ def _circle(job: Job, commit_ts: int, before: StoredSnapshot, after: StoredSnaps
     """Return the one event of renames that depend on each other. Raises RenameRefused if the filter takes only some."""
     steps = rename_steps(job)
     moved = {step.table_id: (before.tables[step.table_id], after.tables[step.table_id]) for step in steps}
-    taken = {i: tables.matches(*name_of(old)) and tables.eligible(new) for i, (old, new) in moved.items()}
+    replicated = {i: tables.matches(*name_of(old)) and tables.eligible(new) for i, (old, new) in moved.items()}
     entering = [name_of(new) for old, new in moved.values() if tables.matches(*name_of(new))]
-    if not any(taken.values()) and not entering:
+    if not any(replicated.values()) and not entering:
         return []
-    if not all(taken.values()):
-        left = ", ".join(str(name_of(moved[i][0])) for i, is_taken in taken.items() if not is_taken)
+    if not all(replicated.values()):
+        left = ", ".join(str(name_of(moved[i][0])) for i, is_taken in replicated.items() if not is_taken)
         raise RenameRefused(
             f"DDL job {job.id} at {commit_ts} renames tables in a circle ({job.query!a:.200}), and {left} of them "
             "is left out; let the filter take all tables of the circle, or none"
@@ -295,10 +295,10 @@ def _event(change: _Change, commit_ts: int, job: Job) -> DdlEvent:
     name = name_of(_shown(change))
     old = () if change.before is None else change.before.stored.cols or ()
     new = () if change.after is None else change.after.stored.cols or ()
-    there = {column.id for column in old}
+    column_ids = {column.id for column in old}
     partition = None if change.after is None else change.after.stored.partition
     parts = (partition and partition.definitions) or ()
-    session = session_of(job, change.query, name.schema, [table for table in new if table.id not in there], parts)
+    session = session_of(job, change.query, name.schema, [table for table in new if table.id not in column_ids], parts)
     ddl = Ddl(
         schema=name.schema,
         table=name.table,
@@ -351,13 +351,13 @@ def _zone_of_job(job: Job) -> str:
 
 def _zone_of_defaults(job: Job, query: str, schema: str, come: Sequence[StoredColumn]) -> str:
     """The time zone offset that new columns show; "" if unknown."""
-    moments = {
+    instants = {
         MysqlType(column.type.tp): kept for column in come if is_moment(column.default) and (kept := _instant(column))
     }
-    clock = moments.get(MysqlType.DATETIME)
+    clock = instants.get(MysqlType.DATETIME)
     if clock is not None:
         begun = to_datetime(Tso(job.real_start_ts or job.start_ts)).replace(tzinfo=None)
-        return _offset(round((clock - moments.get(MysqlType.TIMESTAMP, begun)) / _QUARTER) * _QUARTER)
+        return _offset(round((clock - instants.get(MysqlType.TIMESTAMP, begun)) / _QUARTER) * _QUARTER)
     texts = [
         column
         for column in come
@@ -368,9 +368,9 @@ def _zone_of_defaults(job: Job, query: str, schema: str, come: Sequence[StoredCo
         column.name.lower(): column.default.value for column in columns if isinstance(column.default, DefaultText)
     }
     for new_column in texts:
-        here, there = _parsed(written.get(new_column.name.lower, "")), _parsed(str(new_column.default))
-        if here is not None and there is not None:
-            return _offset(here - there)
+        written_moment, kept_moment = _parsed(written.get(new_column.name.lower, "")), _parsed(str(new_column.default))
+        if written_moment is not None and kept_moment is not None:
+            return _offset(written_moment - kept_moment)
     return ""
 
 
@@ -386,9 +386,9 @@ def _zone_of_bounds(query: str, schema: str, partitions: Sequence[StoredPartitio
     for definition in partitions:
         texts = written[definition.name.lower].less_than if definition.name.lower in written else ()
         for text, kept in zip(texts, definition.less_than or (), strict=False):
-            here = number_of(text, "UTC") if MOMENT.search(text) else None
-            if here is not None and _NUMBER.fullmatch(kept):
-                return _offset(timedelta(seconds=here - int(kept)))
+            instant = number_of(text, "UTC") if MOMENT.search(text) else None
+            if instant is not None and _NUMBER.fullmatch(kept):
+                return _offset(timedelta(seconds=instant - int(kept)))
     return ""
 
 

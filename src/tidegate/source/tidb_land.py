@@ -237,10 +237,10 @@ def end_of_segment(
     if not parts:
         return None
     limits = [parts[-1].high, *(ts for ts in (stop, target) if ts is not None)]
-    end, held = min(limits), 0
+    end, row_count = min(limits), 0
     for part in parts:
-        held += sum(stored.rows for stored in part.stored)
-        if held >= rows:
+        row_count += sum(stored.rows for stored in part.stored)
+        if row_count >= rows:
             end = min(end, part.high)
             break
     return end if end > checkpoint else None
@@ -283,8 +283,8 @@ def next_batch(timeline: Timeline, low: int, parts: Sequence[LogPart], rows: int
     end = end_of_segment(low, parts, None, None, rows=rows)
     if end is None:
         return None
-    held = sum(rows_by_table(parts, low, end).values())
-    share = max(SHARE_ROWS, held // max(tasks, 1))
+    row_count = sum(rows_by_table(parts, low, end).values())
+    share = max(SHARE_ROWS, row_count // max(tasks, 1))
     at, pieces, events = low, list[LogSplit](), list[DdlEvent]()
     while at < end:
         stop = timeline.stop()
@@ -323,16 +323,16 @@ def _pieces(
 
 def _cut(parts: Sequence[LogPart], stretch: tuple[int, int], share: int) -> Iterator[tuple[int, int]]:
     """The range cut between parts, each piece with SHARE_ROWS rows, except the last one."""
-    begin, high, held = *stretch, 0
+    begin, high, rows = *stretch, 0
     for part in parts:
         if part.high <= begin:
             continue
         if part.low >= high:
             break
-        held += sum(stored.rows for stored in part.stored)
-        if held >= share and part.high < high:
+        rows += sum(stored.rows for stored in part.stored)
+        if rows >= share and part.high < high:
             yield begin, part.high
-            begin, held = part.high, 0
+            begin, rows = part.high, 0
     yield begin, high
 
 
@@ -497,8 +497,8 @@ class LogSource(Source):
             high = min(high, self._failure.ts - 1)
         return high
 
-    def carry(self, known: SchemaState) -> None:
-        self._known = known.tables
+    def carry(self, state: SchemaState) -> None:
+        self._known = state.tables
 
     def definitions(self, ts: int) -> list[TableInfo]:
         self._move(ts)
@@ -554,6 +554,6 @@ class LogSource(Source):
     def _moves(self, before: StoredSnapshot, after: StoredSnapshot) -> bool:
         pairs = ((before, after), (after, before))
         changed = (
-            table for here, there in pairs for i, table in here.tables.items() if there.tables.get(i) is not table
+            table for earlier, later in pairs for i, table in earlier.tables.items() if later.tables.get(i) is not table
         )
         return any(map(self._timeline.tables.replicates, changed))

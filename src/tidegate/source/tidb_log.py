@@ -201,10 +201,10 @@ class Tables:
 
     def has_key(self, version: TableVersion) -> bool:
         """Return whether the table has a handle key."""
-        known = version.stored.id, version.version
-        if known not in self._verdicts:
-            self._verdicts[known] = bool(definition_of(version).handle_key)
-        return self._verdicts[known]
+        cache_key = version.stored.id, version.version
+        if cache_key not in self._verdicts:
+            self._verdicts[cache_key] = bool(definition_of(version).handle_key)
+        return self._verdicts[cache_key]
 
     def meet(self, versions: Iterable[TableVersion], *, instead_of: int = 0, begun: bool = True) -> None:
         """Note the current tables: `instead_of` one that was truncated, or those from before a feed has `begun`."""

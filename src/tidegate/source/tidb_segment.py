@@ -200,8 +200,8 @@ def read_windows(directory: Path, low: int, high: int, spans: Sequence[Span]) ->
     edges = [low, *(item[1] for item in chosen)]
     gap = any(item[0] > edge for item, edge in zip(chosen, edges, strict=False)) or edges[-1] < high
     if gap:
-        held = ", ".join(f"({item[0]}, {item[1]}]" for item in chosen) or "nothing of it"
-        raise HistoryLost(f"changes of ({low}, {high}] are asked for, and {directory} holds {held}; start above it")
+        ranges = ", ".join(f"({item[0]}, {item[1]}]" for item in chosen) or "nothing of it"
+        raise HistoryLost(f"changes of ({low}, {high}] are asked for, and {directory} holds {ranges}; start above it")
     for _, _, path in chosen:
         for window in _windows_of(path, low, high, spans):
             kept = [_within(rows, low, high) for rows in window]
@@ -273,15 +273,15 @@ def _windows_of(path: Path, low: int, high: int, spans: Sequence[Span]) -> Itera
     blocks = [block for block in within if any(block.meets(*span) for span in spans)]
     with path.open("rb") as file:
         left = [list(group)[::-1] for _, group in groupby(blocks, key=lambda block: _table(block.first_key))]
-        held: list[list[Any]] = [[] for _ in left]
+        windows: list[list[Any]] = [[] for _ in left]
         while any(left):
-            for table, parts in zip(left, held, strict=True):
+            for table, parts in zip(left, windows, strict=True):
                 while table and (not parts or table[-1].first_ts <= numbers(parts[-1], "commit_ts")[-1]):
                     parts.extend(filter(len, [_columns_of_block(file, path.name, table.pop(), spans)]))
             bound = min((table[-1].first_ts for table in left if table), default=MAX_TS)
-            whole = [joined(parts) for parts in held]
+            whole = [joined(parts) for parts in windows]
             yield [_within(rows, -1, bound - 1) for rows in whole]
-            held = [list(filter(len, [_within(rows, bound - 1, MAX_TS)])) for rows in whole]
+            windows = [list(filter(len, [_within(rows, bound - 1, MAX_TS)])) for rows in whole]
 
 
 def _columns_of_block(file: BinaryIO, name: str, block: Block, spans: Sequence[Span]) -> Any:

@@ -183,15 +183,15 @@ def _add(tar: tarfile.TarFile, name: str, file: io.IOBase, size_bytes: int, *, r
 
 def cached_archive(on_progress: Progress = lambda _done, _total: None) -> Path:
     """Return an archive without a Python, made on the first call for an environment."""
-    known = hashlib.sha256(f"{PYTHON}\n{LAUNCHER}".encode())
+    digest = hashlib.sha256(f"{PYTHON}\n{LAUNCHER}".encode())
     for name, distribution in sorted(_distributions(()).items()):
-        known.update((distribution.read_text("RECORD") or name).encode())
+        digest.update((distribution.read_text("RECORD") or name).encode())
     files = members()
     for name, path in files.items():
         if name.startswith("packages/tidegate"):
-            known.update(name.encode() + hashlib.sha256(path.read_bytes()).digest())
+            digest.update(name.encode() + hashlib.sha256(path.read_bytes()).digest())
     home = cache_dir("archives")
-    target = home / f"{known.hexdigest()[:16]}.tar.gz"
+    target = home / f"{digest.hexdigest()[:16]}.tar.gz"
     with locked(home / ".lock", timeout_s=WAIT_S):
         if not target.is_file():
             write_archive(target, files, on_progress)

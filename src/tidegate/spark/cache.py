@@ -83,9 +83,9 @@ def _own_temporary(path: Path) -> Path:
 
 @cache
 def _fresh_temporary() -> Path:
-    made = tempfile.mkdtemp(prefix="tidegate-")
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    return Path(made)
+    directory = tempfile.mkdtemp(prefix="tidegate-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
 
 
 def private(path: str, flags: int) -> int:

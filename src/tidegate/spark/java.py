@@ -253,8 +253,8 @@ def expected_jars(conf: Configuration) -> tuple[str, ...]:
 def expected_digests(conf: Configuration) -> dict[str, str]:
     """Return the SHA-256 of each jar of `conf`, by file name."""
     lines = files("tidegate.spark").joinpath("jars.sha256").read_text().splitlines()
-    known = {name: digest for digest, name in map(str.split, lines)}
-    return {name: known[name] for name in expected_jars(conf)}
+    digests = {name: digest for digest, name in map(str.split, lines)}
+    return {name: digests[name] for name in expected_jars(conf)}
 
 
 @functools.cache

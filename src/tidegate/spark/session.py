@@ -193,12 +193,12 @@ def session(
     settings, secret = {"spark.app.name": app_name, **SQL}, {}
     submitted, kind = "PYSPARK_GATEWAY_PORT" in os.environ, master.partition("[")[0]
     if not submitted:
-        here = kind in {"local", "local-cluster"}
-        settings |= _driver(driver_memory) | (_local(cores or _cores()) if here else _cluster(conf, archive))
+        is_local = kind in {"local", "local-cluster"}
+        settings |= _driver(driver_memory) | (_local(cores or _cores()) if is_local else _cluster(conf, archive))
     settings |= conf
     if submitted or kind != "local":
-        known = {name: value for name, value in os.environ.items() if name.startswith(CREDENTIALS)}
-        secret = {f"spark.executorEnv.{name}": value for name, value in known.items()}
+        credentials = {name: value for name, value in os.environ.items() if name.startswith(CREDENTIALS)}
+        secret = {f"spark.executorEnv.{name}": value for name, value in credentials.items()}
         secret["spark.redaction.regex"] = REDACTION
     else:
         # Other users of the machine can reach the ports of loopback: they need the secret that Spark makes for itself.

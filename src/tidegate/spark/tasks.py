@@ -68,8 +68,8 @@ class SparkTasks:
         self._lost: type[TidegateError] = SinkError
         self._told: Callable[[str], None] = lambda _: None
 
-    def on_start(self, told: Callable[[str], None]) -> None:
-        self._told = told
+    def on_start(self, listener: Callable[[str], None]) -> None:
+        self._told = listener
 
     @property
     def slots(self) -> int:
@@ -201,8 +201,8 @@ def show(feed: str, counts: Mapping[str, int]) -> None:
 @lru_cache(maxsize=64)
 def _gauges(context: SparkContext, feed: str, names: tuple[str, ...]) -> dict[str, Any]:
     spark, jvm = context._jsc.sc(), context._jvm
-    made = {name: spark.longAccumulator(f"tidegate.{feed}.{name}") for name in names}
-    named = {f"tidegate.{feed}.{name}": gauge for name, gauge in made.items()}
+    counters = {name: spark.longAccumulator(f"tidegate.{feed}.{name}") for name in names}
+    named = {f"tidegate.{feed}.{name}": gauge for name, gauge in counters.items()}
     source = getattr(jvm.org.apache.spark.metrics.source, "LongAccumulatorSource$")
     getattr(source, "MODULE$").register(spark, jvm.PythonUtils.toScalaMap(named))
-    return made
+    return counters

@@ -235,7 +235,7 @@ class Script:
         table = self._now.of(write.table)
         wire = wire_table(table)
         names = [field.name for field in wire.fields]
-        known = self._now.find(table, write.values if write.key is None else write.key)
+        row = self._now.find(table, write.values if write.key is None else write.key)
         shared = {
             "schema": table.name.schema,
             "table": table.name.table,
@@ -243,14 +243,14 @@ class Script:
             "pk_names": wire.pk_names,
             "commit_ts": ts,
         }
-        before = None if known is None else tuple(known[name] for name in names)
-        after = tuple({**(known or {}), **write.values}.get(name) for name in names)
+        before = None if row is None else tuple(row[name] for name in names)
+        after = tuple({**(row or {}), **write.values}.get(name) for name in names)
         if write.removes:
             assert before is not None, write
             if write.bare:
-                told = [at for at, field in enumerate(wire.fields) if field.handle]
-                shared["fields"] = tuple(wire.fields[at] for at in told)
-                before = tuple(before[at] for at in told)
+                handles = [at for at, field in enumerate(wire.fields) if field.handle]
+                shared["fields"] = tuple(wire.fields[at] for at in handles)
+                before = tuple(before[at] for at in handles)
             return Delete(before=before, **shared)  # type: ignore[arg-type]
         if before is not None:
             return Update(before=before, after=after, **shared)  # type: ignore[arg-type]

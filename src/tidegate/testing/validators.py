@@ -192,9 +192,9 @@ def unlike(expected: Mapping[str, Sequence[Row]], actual: Mapping[str, Sequence[
         elif name not in expected:
             yield f"table {name} does not exist upstream"
         else:
-            here, there = (Counter(map(frozen, rows)) for rows in (actual[name], expected[name]))
-            yield from (f"table {name} lacks {dict(row)}" for row in there - here)
-            yield from (f"table {name} has {dict(row)}" for row in here - there)
+            found_rows, expected_rows = (Counter(map(frozen, rows)) for rows in (actual[name], expected[name]))
+            yield from (f"table {name} lacks {dict(row)}" for row in expected_rows - found_rows)
+            yield from (f"table {name} has {dict(row)}" for row in found_rows - expected_rows)
 
 
 def merged(streams: Iterable[Sequence[Event]]) -> list[RowChange | Ddl]:

@@ -108,8 +108,8 @@ def choose_truth(truths: Sequence[Truth], at: str, checkpoint_ts: int) -> Truth:
         return truths[reached - 1]
     matches = [truth for truth in truths if at in {str(truth.n), str(truth.ts)}]
     if not matches:
-        moments = ", ".join(f"{truth.n} ({truth.ts})" for truth in truths)
-        raise ConfigError(f"the recording knows no moment {at!r}; it has {moments}")
+        points = ", ".join(f"{truth.n} ({truth.ts})" for truth in truths)
+        raise ConfigError(f"the recording knows no moment {at!r}; it has {points}")
     if matches[0].ts > checkpoint_ts:
         raise ConfigError(f"the lake is complete only up to {checkpoint_ts}, before moment {at} ({matches[0].ts})")
     return matches[0]
@@ -255,8 +255,8 @@ class Recording(NamedTuple):
         """Return the tables at `ts`. Raises ConfigError if there is no such moment."""
         truth = next((truth for truth in self.truths if truth.ts == ts), None)
         if truth is None:
-            moments = ", ".join(f"{truth.ts}" for truth in self.truths)
-            raise ConfigError(f"the recording {self.label} has no moment {ts}; it has {moments}")
+            points = ", ".join(f"{truth.ts}" for truth in self.truths)
+            raise ConfigError(f"the recording {self.label} has no moment {ts}; it has {points}")
         return RecordingReader(self.label, truth, passes)
 
 

@@ -314,14 +314,14 @@ _PREFIXED: Final = _INDEX_LARGE | {T.STRING, T.VARCHAR, T.VAR_STRING}
 _ACTIONS: Final = {"": 0, "RESTRICT": 1, "CASCADE": 2, "SET NULL": 3, "NO ACTION": 4, "SET DEFAULT": 5}
 
 
-def chosen_name(index: IndexDef, taken: Iterable[str]) -> str:
+def chosen_name(index: IndexDef, names: Iterable[str]) -> str:
     """Return the index's name, or one that is not among `taken` (in lower case)."""
     if index.primary:
         return "PRIMARY"
     if index.name is not None:
         return index.name
     base = (index.columns[0] if index.columns else "") or "expression_index"
-    used = {*taken, "primary"}
+    used = {*names, "primary"}
     name, number = base, 2
     while lowered(name) in used:
         name, number = f"{base}_{number}", number + 1

@@ -127,7 +127,7 @@ def _with_columns(
 
 
 def _with_indexes(table: StoredTable, indexes: Sequence[IndexDef], session: DdlSession) -> StoredTable:
-    taken = {lowered(index.name) for index in indexes if index.name is not None and not index.foreign}
+    names = {lowered(index.name) for index in indexes if index.name is not None and not index.foreign}
     for index in indexes:
         if index.foreign:
             continue
@@ -135,9 +135,9 @@ def _with_indexes(table: StoredTable, indexes: Sequence[IndexDef], session: DdlS
         if column is not None and column.type.tp in INTEGERS and _is_clustered(index, session):
             table = msgspec.structs.replace(with_flag(table, [column.offset], add=PRIMARY), pk_is_handle=True)
             continue
-        name = chosen_name(index, taken)
+        name = chosen_name(index, names)
         table = _with_index(table, index, name)
-        taken.add(lowered(name))
+        names.add(lowered(name))
         if index.primary and _is_clustered(index, session):
             table = msgspec.structs.replace(table, is_common_handle=True, common_handle_version=1)
     auto = [column for column in table.cols or () if column.type.flag & AUTO_INCREMENT]

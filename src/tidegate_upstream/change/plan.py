@@ -201,8 +201,8 @@ def add_partitions(alteration: Alteration, spec: AddPartitions) -> Iterator[Alte
         kind = "RANGE" if partition.type == 1 else "LIST"
         raise SqlRefused(1492, f"For {kind} partitions each partition must be defined", "HY000")
     added = _definitions(partition, spec.definitions)
-    taken = {definition.name.lower for definition in present}
-    twice = next((definition for definition in added if definition.name.lower in taken), None)
+    names = {definition.name.lower for definition in present}
+    twice = next((definition for definition in added if definition.name.lower in names), None)
     if twice is not None and spec.if_not_exists:
         alteration.pass_over(1517, f"Duplicate partition name {twice.name.original}", "HY000", accepted=True)
         return

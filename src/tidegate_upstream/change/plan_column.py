@@ -224,13 +224,13 @@ def add_columns(alteration: Alteration, spec: AddColumns) -> Iterator[AlterPart]
             message = f"Duplicate column name '{definition.name}'"
             alteration.pass_over(1060, message, "42S21", accepted=spec.if_not_exists)
             continue
-        for here, what in (
+        for present, what in (
             (definition.primary, "PRIMARY KEY"),
             (definition.unique, "UNIQUE KEY"),
             (definition.auto_increment, "AUTO_INCREMENT"),
             (definition.detail.auto_random is not None, "AUTO_RANDOM"),
         ):
-            if here:
+            if present:
                 message = f"Unsupported add column '{definition.name}' constraint {what} when altering a table"
                 raise SqlRefused(8200, message, "HY000")
         if definition.generated is not None and definition.stored:

@@ -226,8 +226,8 @@ class ReplicaDemo(Play[ReplicaChain]):
         self.reader.end()
         points = [ts for ts in self._points() if self.upstream.is_settled_at(ts)]
         step = max(len(points) // self.options.moments, 1)
-        moments = dict.fromkeys(points[::step][: self.options.moments - 1], "a sync point")
-        for ts, what in {**moments, self.chains[0].checkpoint_ts: "the end"}.items():
+        points_named = dict.fromkeys(points[::step][: self.options.moments - 1], "a sync point")
+        for ts, what in {**points_named, self.chains[0].checkpoint_ts: "the end"}.items():
             if not self.stop.is_set():
                 report = self._compared(ts, what)
                 self.tell.moment(self.address.identity, report)

@@ -175,8 +175,8 @@ class ChangeLog:
             for reader in self._readers:
                 if not reader.initialized:
                     continue
-                held = [lock.start_ts - 1 for key, lock in locks if reader.covers(key)]
-                ts = min([now, *held])
+                locked_ts = [lock.start_ts - 1 for key, lock in locks if reader.covers(key)]
+                ts = min([now, *locked_ts])
                 if ts > reader.resolved_ts:
                     reader.resolved_ts = ts
                     reader.queue.append(ResolvedSpan(reader.start, reader.end, ts))

@@ -86,8 +86,8 @@ def _copy_faults(reader: TableReader, placement: Placement, images: list[RowImag
         physical_id = placement.locate(image.columns)
         if physical_id is not None:
             due[physical_id, image.handle] = image
-    held = {(row.physical_id, row.handle): row for ident in placement.ids for row in reader.rows_of(ident)}
-    for location, copy in held.items():
+    rows = {(row.physical_id, row.handle): row for ident in placement.ids for row in reader.rows_of(ident)}
+    for location, copy in rows.items():
         if location not in due or not _alike(reader.shape, copy, due[location]):
             yield Fault("a copied row that is not in use", f"partition {location[0]}", record_key(*location))
 

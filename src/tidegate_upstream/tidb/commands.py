@@ -256,12 +256,12 @@ def _assignment(cursor: Cursor, scope: SetScope) -> Assign:
             cursor.expect_sign("=")
     if scope is not SetScope.USER and cursor.accept("DEFAULT"):
         return Assign(scope, name)
-    here, after = cursor.peek(), cursor.peek(1)
+    token, after = cursor.peek(), cursor.peek(1)
     ends = after.kind is TokenKind.END or (after.kind is TokenKind.SIGN and after.text in ",;")
     if (
-        here.kind is TokenKind.WORD
+        token.kind is TokenKind.WORD
         and ends
-        and here.word not in ("NULL", "TRUE", "FALSE")
+        and token.word not in ("NULL", "TRUE", "FALSE")
         and scope is not SetScope.USER
     ):
         return Assign(scope, name, word=cursor.next().text)
@@ -692,7 +692,7 @@ def _show_jobs(session: SessionClient, cursor: Cursor, context: Context) -> _Ans
 
 def _cancel(session: SessionClient, cursor: Cursor, context: Context) -> _Answer:
     rows: list[tuple[SqlValue, ...]] = []
-    for number in cursor.several(lambda here: here.integer("a job's number")):
+    for number in cursor.several(lambda inner: inner.integer("a job's number")):
         try:
             session.node.ddl_client.cancel(number)
         except SqlRefused as refused:

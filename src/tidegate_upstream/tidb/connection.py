@@ -413,8 +413,8 @@ class Client(Connection):  # type: ignore[misc]
         if statement is None:
             return
         statement.long_data.setdefault(int.from_bytes(data[4:6], "little"), bytearray()).extend(data[6:])
-        held = (len(part) for statement in self._prepared.values() for part in statement.long_data.values())
-        if sum(held) > self.stream.most_bytes():
+        lengths = (len(part) for statement in self._prepared.values() for part in statement.long_data.values())
+        if sum(lengths) > self.stream.most_bytes():
             raise ConnectionClosed
 
     async def handle_stmt_execute(self, data: bytes) -> None:

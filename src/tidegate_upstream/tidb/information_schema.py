@@ -322,8 +322,8 @@ def key_column_usage(snapshot: StoredSnapshot) -> Iterator[Row]:
         for key in version.stored.fk_info or []:
             if key.state == ElementState.PUBLIC:
                 for at, (column, other) in enumerate(zip(key.cols, key.ref_cols, strict=True), start=1):
-                    there = (key.ref_schema.original, key.ref_table.original, other.original)
-                    yield (_CATALOG, version.schema, key.fk_name.original, *table, column.original, at, at, *there)
+                    referenced = (key.ref_schema.original, key.ref_table.original, other.original)
+                    yield (_CATALOG, version.schema, key.fk_name.original, *table, column.original, at, at, *referenced)
 
 
 SCHEMA: Final = "information_schema"

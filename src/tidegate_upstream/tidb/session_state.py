@@ -153,24 +153,24 @@ class SessionLocks:
     def take(self, name: str, wait_s: float) -> bool:
         key, until_s = _key(name), time.monotonic() + (wait_s if 0 <= wait_s <= MAX_WAIT_S else MAX_WAIT_S)
         with self.shared.changed:
-            while (held := self.shared.held.setdefault(key, _Held(self, 0))).owner is not self:
+            while (lock := self.shared.held.setdefault(key, _Held(self, 0))).owner is not self:
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
                     return False
                 self.shared.changed.wait(min(left_s, _LOOK_S))
                 self.interrupted()
-            held.times += 1
+            lock.times += 1
             return True
 
     def release(self, name: str) -> bool | None:
         """Release a lock once; False if another session holds it, None if nobody does."""
         key = _key(name)
         with self.shared.changed:
-            held = self.shared.held.get(key)
-            if held is None or held.owner is not self:
-                return None if held is None else False
-            held.times -= 1
-            if not held.times:
+            lock = self.shared.held.get(key)
+            if lock is None or lock.owner is not self:
+                return None if lock is None else False
+            lock.times -= 1
+            if not lock.times:
                 del self.shared.held[key]
                 self.shared.changed.notify_all()
             return True
@@ -178,7 +178,7 @@ class SessionLocks:
     def release_all(self) -> int:
         """Release all locks of the session; return how many times it had acquired any."""
         with self.shared.changed:
-            mine = [key for key, held in self.shared.held.items() if held.owner is self]
+            mine = [key for key, lock in self.shared.held.items() if lock.owner is self]
             times = sum(self.shared.held.pop(key).times for key in mine)
             self.shared.changed.notify_all()
             return times
@@ -186,8 +186,8 @@ class SessionLocks:
     def owner(self, name: str) -> int | None:
         """Return the connection id of the session that holds a lock; None if nobody does."""
         with self.shared.changed:
-            held = self.shared.held.get(_key(name))
-            return None if held is None else held.owner.connection_id()
+            lock = self.shared.held.get(_key(name))
+            return None if lock is None else lock.owner.connection_id()
 
 
 def _key(name: str) -> str:

@@ -662,16 +662,16 @@ class TableAccess:
     def conflicts(self, image: RowImage) -> list[Conflict]:
         """Return the rows that hold unique keys of `image`, that of the clustered key first."""
         return [
-            Conflict(mutation.within, self._holder(mutation, held, image))
+            Conflict(mutation.within, self._holder(mutation, stored, image))
             for mutation in row_mutations(self.shape, None, image, self._form)
-            if mutation.distinct and (held := self.transaction.get(mutation.key)) is not None
+            if mutation.distinct and (stored := self.transaction.get(mutation.key)) is not None
         ]
 
-    def _holder(self, mutation: KeyMutation, held: bytes, image: RowImage) -> RowImage:
+    def _holder(self, mutation: KeyMutation, stored: bytes, image: RowImage) -> RowImage:
         physical_id, handle = image.physical_id, image.handle
         if mutation.within is not None:
             layout = self.shape.index_layout(mutation.within, physical_id)
-            entry = decode_index_entry(layout, mutation.key, held)
+            entry = decode_index_entry(layout, mutation.key, stored)
             physical_id, handle = entry.partition_id or physical_id, entry.handle
         row = self.reader.get(physical_id, handle)
         if row is None:

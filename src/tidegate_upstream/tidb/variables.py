@@ -341,14 +341,14 @@ def find(name: str) -> Variable:
 
 
 def _settled(variable: Variable, value: SqlValue, warn: Callable[[int, str], None]) -> dict[str, Setting]:
-    held = variable.kind.read(variable.name, value, warn)
-    settings = {variable.name: held}
+    value_read = variable.kind.read(variable.name, value, warn)
+    settings = {variable.name: value_read}
     if variable.name in _TWINS:
-        settings[_TWINS[variable.name]] = held
-    if variable.name in _OF_CHARSET and held:
-        settings[_OF_CHARSET[variable.name]] = CHARSETS[str(held)].default
+        settings[_TWINS[variable.name]] = value_read
+    if variable.name in _OF_CHARSET and value_read:
+        settings[_OF_CHARSET[variable.name]] = CHARSETS[str(value_read)].default
     if variable.name in _OF_COLLATION:
-        settings[_OF_COLLATION[variable.name]] = str(held).partition("_")[0]
+        settings[_OF_COLLATION[variable.name]] = str(value_read).partition("_")[0]
     return settings
 
 

@@ -178,10 +178,10 @@ def _filled(work: _Work, slices: ColumnSlices, steps: Any, *, written: bool) -> 
     to = 0
     for part, first in zip(work.parts, work.firsts, strict=False):
         columns = np.array([len(template.layout.columns) for template in part.templates])
-        done, here = np.zeros((len(part.templates), 2), np.int64), slice(first, first + len(part.templates))
+        done, part_slices = np.zeros((len(part.templates), 2), np.int64), slice(first, first + len(part.templates))
         to = fill(
             part.text, windows(part.text), part.rows, part.program, work.ops, part.cells, part.start, part.end,
-            part.marks, columns, slices.first[here], slices.at, ways, done, steps[here], work.quotes,
+            part.marks, columns, slices.first[part_slices], slices.at, ways, done, steps[part_slices], work.quotes,
             numbers, start, size, marks, row_of, data, windows(data), to, written,
         )  # fmt: skip
     return Values(numbers, start, size, marks, data, to), row_of
@@ -194,9 +194,11 @@ def _shown(slices: ColumnSlices, work: _Work, arrays: list[Any]) -> list[Any]:
         first = work.templates[members[0]].layout
         names, width = [field.name for field in first.fields], len(first.fields)
         for image, counts in enumerate(work.images):
-            here = slice(slices.first[members[0]] + image * width, slices.first[members[0]] + (image + 1) * width)
-            forms = slices.form[here]
-            begun, total = (slices.at[here] - slices.bounds[forms]).tolist(), int(counts[members].sum())
+            image_slices = slice(
+                slices.first[members[0]] + image * width, slices.first[members[0]] + (image + 1) * width
+            )
+            forms = slices.form[image_slices]
+            begun, total = (slices.at[image_slices] - slices.bounds[forms]).tolist(), int(counts[members].sum())
             columns = [arrays[form].slice(at, total) for form, at in zip(forms.tolist(), begun, strict=True)]
             whole, at = pa.RecordBatch.from_arrays(columns, names=names), 0
             for member, count in zip(members, counts[members].tolist(), strict=True):

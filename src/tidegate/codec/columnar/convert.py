@@ -65,8 +65,8 @@ class Values(NamedTuple):
 
     def of(self, begun: int, stop: int) -> "Values":
         """Return a selection of the values."""
-        here = slice(begun, stop)
-        return Values(self.numbers[here], self.start[here], self.size[here], self.marks[here], self.data, self.used)
+        run = slice(begun, stop)
+        return Values(self.numbers[run], self.start[run], self.size[run], self.marks[run], self.data, self.used)
 
 
 def way_of(form: ColumnForm) -> tuple[int, int, int]:

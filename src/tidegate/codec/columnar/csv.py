@@ -123,8 +123,8 @@ class CsvTable:
 
     def _batch(self, lines: Any, ts: Any, number: Any) -> Batch:
         op = lines.column(0)
-        known = [pc.fill_null(pc.equal(op, word), fill_value=False) for word in (b"I", b"U", b"D")]
-        inserts, updates, deletes = (mask.to_numpy(zero_copy_only=False) for mask in known)
+        ops = [pc.fill_null(pc.equal(op, word), fill_value=False) for word in (b"I", b"U", b"D")]
+        inserts, updates, deletes = (mask.to_numpy(zero_copy_only=False) for mask in ops)
         if not (inserts | updates | deletes).all():
             raise Mismatch("a row that is neither I, U nor D")
         second = self._second(lines, ts, inserts, deletes)

@@ -99,12 +99,12 @@ def first_byte(found: Any) -> Any:
 
 @inlined
 def _same(words: Any, at: int, pool: Any, begun: int, size: int) -> Any:
-    here, there = np.uint64(at), np.uint64(begun)  # offsets that are never negative cost less
+    source, target = np.uint64(at), np.uint64(begun)  # offsets that are never negative cost less
     while size >= 8:
-        if words[here] != pool[there]:
+        if words[source] != pool[target]:
             return False
-        here, there, size = here + EIGHT, there + EIGHT, size - 8
-    return size == 0 or (words[here] ^ pool[there]) << np.uint64(64 - 8 * size) == 0
+        source, target, size = source + EIGHT, target + EIGHT, size - 8
+    return size == 0 or (words[source] ^ pool[target]) << np.uint64(64 - 8 * size) == 0
 
 
 @inlined

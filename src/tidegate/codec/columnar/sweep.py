@@ -155,10 +155,10 @@ class _Candidates:
 
     def template(self, number: int, rows: Any) -> Template | None:
         """Return the next template for rows of a key; None if there is none."""
-        known, at = self._known[number], self._next[number]
+        templates_of, at = self._known[number], self._next[number]
         self._next[number] = at + 1
-        if at < len(known):
-            return known[at]
+        if at < len(templates_of):
+            return templates_of[at]
         if at > TEMPLATES_MAX:
             return None
         learned = self._learned(rows[:SAMPLES_MAX].tolist()) if len(rows) >= swept.ROWS_TO_LEARN else None
@@ -186,10 +186,10 @@ class _Candidates:
     def put_first(self, most: Any) -> None:
         """Begin the next chunk with the template that read most rows of each key."""
         for number in np.flatnonzero(most).tolist():
-            known, at = self._known[number], most[number]
-            if at < len(known):
-                key, one = self._keys[number], known[at]
-                kept = self._shape.known.get(key, known)  # a full memory has forgotten it meanwhile
+            templates_of, at = self._known[number], most[number]
+            if at < len(templates_of):
+                key, one = self._keys[number], templates_of[at]
+                kept = self._shape.known.get(key, templates_of)  # a full memory has forgotten it meanwhile
                 self._shape.known[key] = (one, *(other for other in kept if other is not one))
 
 

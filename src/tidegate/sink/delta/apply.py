@@ -210,9 +210,9 @@ def _folded(snapshot: TableSnapshot, table: TableInfo, columns: Columns) -> Iter
     cuts = np.searchsorted(indexes, begins)
     rows = row_columns(columns)
     for at, file in enumerate(files):
-        here = indexes[cuts[at] : cuts[at + 1]] - begins[at]
-        if len(here):
-            yield read(snapshot.uri, file, rows).take(pa.array(here))
+        local = indexes[cuts[at] : cuts[at + 1]] - begins[at]
+        if len(local):
+            yield read(snapshot.uri, file, rows).take(pa.array(local))
 
 
 def _valid(snapshot: TableSnapshot, _table: TableInfo, columns: Columns) -> Iterator[pa.Table]:
@@ -554,11 +554,13 @@ def _with_old_images(
     changed = _changed(rows, before, change, step, options, past=_is_past(rows))
     if BEFORE not in rows.column_names or BEFORE not in changed.column_names:
         return changed
-    known = rows.column(BEFORE).is_valid()
-    if not pc.any(known).as_py():
+    has_before = rows.column(BEFORE).is_valid()
+    if not pc.any(has_before).as_py():
         return changed
-    images = unpacked(rows.column(BEFORE).filter(known), before)
-    return with_old_images(changed, _changed(images, before, change, step, options, past=True), known, change.columns)
+    images = unpacked(rows.column(BEFORE).filter(has_before), before)
+    return with_old_images(
+        changed, _changed(images, before, change, step, options, past=True), has_before, change.columns
+    )
 
 
 def _changed(

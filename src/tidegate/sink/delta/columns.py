@@ -275,8 +275,8 @@ def time_texts(values: Any, time_zone: str = "UTC", fsp: int = 6) -> Any:
         return values.cast(pa.string())
     if not pa.types.is_timestamp(kind):
         return values
-    moments = values.cast(pa.timestamp("us", kind.tz and time_zone))
-    texts = (pc.local_timestamp(moments) if kind.tz else moments).cast(pa.string())
+    timestamps = values.cast(pa.timestamp("us", kind.tz and time_zone))
+    texts = (pc.local_timestamp(timestamps) if kind.tz else timestamps).cast(pa.string())
     return texts if fsp >= 6 else pc.utf8_slice_codeunits(texts, 0, fsp - 6 if fsp else -7)
 
 
@@ -345,9 +345,9 @@ class LakeSchema:
 
     def configuration(self, options: DeltaOptions, before: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the table properties, for an existing table together with those that it has `before`."""
-        known = {key: value for key, value in (before or {}).items() if key != PLAIN_MAX}
+        properties = {key: value for key, value in (before or {}).items() if key != PLAIN_MAX}
         mapping = {COLUMN_MAPPING: "name", MAPPING_MAX: str(self.max_id)}
-        return {**known, **(mapping if self.mapped else {PLAIN_MAX: str(self.max_id)}), MODE: options.mode}
+        return {**properties, **(mapping if self.mapped else {PLAIN_MAX: str(self.max_id)}), MODE: options.mode}
 
 
 def stored_schema(snapshot: TableSnapshot | TableDescription) -> LakeSchema:
@@ -382,9 +382,11 @@ def next_schema(
     forbids a mapped table.
     """
     mapped = before.mapped or _asks_for_mapping(before, columns, option, rewritten=rewritten)
-    known = {column.mapping_id: column.physical for column in before.columns}
+    physical_names = {column.mapping_id: column.physical for column in before.columns}
     named = (
-        replace(column, physical=known.get(column.mapping_id, f"c{column.mapping_id}") if mapped else column.name)
+        replace(
+            column, physical=physical_names.get(column.mapping_id, f"c{column.mapping_id}") if mapped else column.name
+        )
         for column in columns
     )
     return LakeSchema(tuple(named), max_id, mapped)
@@ -544,7 +546,7 @@ def _differs(old: ColumnInfo, new: ColumnInfo, options: DeltaOptions, session: s
 
 def _wanted(table: TableInfo, options: DeltaOptions) -> list[tuple[str, str, int, ColumnInfo | None]]:
     table = stored_definition(table, options)
-    wanted: list[tuple[str, str, int, ColumnInfo | None]] = [
+    layout: list[tuple[str, str, int, ColumnInfo | None]] = [
         (
             column.name,
             delta_type(column.type, inferred=table.inferred, zero_date=options.zero_date),
@@ -554,7 +556,7 @@ def _wanted(table: TableInfo, options: DeltaOptions) -> list[tuple[str, str, int
         for column in table.columns
         if not column.virtual
     ]
-    return wanted + [(name, delta, upstream, None) for name, delta, upstream in own_columns(table, options.mode)]
+    return layout + [(name, delta, upstream, None) for name, delta, upstream in own_columns(table, options.mode)]
 
 
 def _by_policy(

@@ -244,8 +244,8 @@ def main_of(theirs: Metadata) -> int | None:
 def strange(theirs: Metadata) -> int | None:
     """Return the snapshot that readers of the catalog see, if another program made it."""
     main = main_of(theirs)
-    made = {snapshot["snapshot-id"] for snapshot in theirs.get("snapshots", ()) if _is_ours(snapshot)}
-    return None if main in made else main
+    own_ids = {snapshot["snapshot-id"] for snapshot in theirs.get("snapshots", ()) if _is_ours(snapshot)}
+    return None if main in own_ids else main
 
 
 def _is_ours(snapshot: Mapping[str, Any]) -> bool:
@@ -255,13 +255,13 @@ def _is_ours(snapshot: Mapping[str, Any]) -> bool:
 def _columns(theirs: Metadata, ours: Metadata) -> tuple[int, list[Update]]:
     """The number of our schema there, and what makes it current."""
     fields = _comparable(current_schema(ours)["fields"])
-    known = {schema["schema-id"]: _comparable(schema["fields"]) for schema in theirs["schemas"]}
-    number = next((number for number, known_fields in known.items() if known_fields == fields), None)
+    schemas = {schema["schema-id"]: _comparable(schema["fields"]) for schema in theirs["schemas"]}
+    number = next((number for number, known_fields in schemas.items() if known_fields == fields), None)
     if number == theirs["current-schema-id"] and number is not None:
         return number, []
     if number is not None:
         return number, [{"action": "set-current-schema", "schema-id": number}]
-    number = max(known, default=-1) + 1
+    number = max(schemas, default=-1) + 1
     schema = {**current_schema(ours), "schema-id": number}
     return number, [
         {"action": "add-schema", "schema": schema, "last-column-id": ours["last-column-id"]},
@@ -277,13 +277,13 @@ def _order(theirs: Metadata, ours: Metadata) -> list[Update]:
     fields = next(
         order["fields"] for order in ours["sort-orders"] if order["order-id"] == ours["default-sort-order-id"]
     )
-    known = {order["order-id"]: order["fields"] for order in theirs["sort-orders"]}
-    if known.get(theirs["default-sort-order-id"]) == fields:
+    orders = {order["order-id"]: order["fields"] for order in theirs["sort-orders"]}
+    if orders.get(theirs["default-sort-order-id"]) == fields:
         return []
-    number = next((number for number, known_order in known.items() if known_order == fields), None)
+    number = next((number for number, known_order in orders.items() if known_order == fields), None)
     if number is not None:
         return [{"action": "set-default-sort-order", "sort-order-id": number}]
-    order = {"order-id": max(known, default=0) + 1 if fields else 0, "fields": fields}
+    order = {"order-id": max(orders, default=0) + 1 if fields else 0, "fields": fields}
     return [
         {"action": "add-sort-order", "sort-order": order},
         {"action": "set-default-sort-order", "sort-order-id": LATEST},
@@ -291,24 +291,24 @@ def _order(theirs: Metadata, ours: Metadata) -> list[Update]:
 
 
 def _properties(theirs: Metadata, ours: Metadata) -> Iterator[Update]:
-    known = theirs.get("properties", {})
-    new = {name: value for name, value in ours["properties"].items() if known.get(name) != value}
+    properties = theirs.get("properties", {})
+    new = {name: value for name, value in ours["properties"].items() if properties.get(name) != value}
     if new:
         yield {"action": "set-properties", "updates": new}
-    if gone := [name for name in known if OWN.match(name) and name not in ours["properties"]]:
+    if gone := [name for name in properties if OWN.match(name) and name not in ours["properties"]]:
         yield {"action": "remove-properties", "removals": gone}
 
 
 def _rows(theirs: Metadata, ours: Metadata, schema: int, number: int) -> Iterator[Update]:
     newest = current(ours)
     assert newest is not None, "what is published has a snapshot"
-    known = {snapshot["snapshot-id"]: snapshot["manifest-list"] for snapshot in theirs.get("snapshots", ())}
+    manifest_lists = {snapshot["snapshot-id"]: snapshot["manifest-list"] for snapshot in theirs.get("snapshots", ())}
     kept = {snapshot["snapshot-id"]: snapshot["manifest-list"] for snapshot in ours["snapshots"]}
     current_id = newest["snapshot-id"]
-    stale = current_id in known and known[current_id] != newest["manifest-list"]
+    stale = current_id in manifest_lists and manifest_lists[current_id] != newest["manifest-list"]
     if stale:  # of the location where the lake lay before
         yield _without(current_id)
-    if stale or current_id not in known:
+    if stale or current_id not in manifest_lists:
         fitting = {**newest, "schema-id": schema}
         if newest["sequence-number"] <= theirs.get("last-sequence-number", 0):
             fitting.pop("parent-snapshot-id", None)  # with one, its number has to be above what the catalog has seen
@@ -318,13 +318,13 @@ def _rows(theirs: Metadata, ours: Metadata, schema: int, number: int) -> Iterato
     refs = {name: reference["snapshot-id"] for name, reference in theirs.get("refs", {}).items()}
     if stale or current_id not in {snapshot_id for name, snapshot_id in refs.items() if TAG.fullmatch(name)}:
         yield {"action": "set-snapshot-ref", "ref-name": f"tidegate-{number}", "type": "tag", "snapshot-id": current_id}
-    held = {snapshot_id for name, snapshot_id in refs.items() if name != MAIN and TAG.fullmatch(name) is None}
+    referenced = {snapshot_id for name, snapshot_id in refs.items() if name != MAIN and TAG.fullmatch(name) is None}
     ending = (
         {snapshot["snapshot-id"] for snapshot in theirs.get("snapshots", ()) if _is_ours(snapshot)}
-        - held
+        - referenced
         - {current_id}
     )
-    ending = {snapshot_id for snapshot_id in ending if known[snapshot_id] != kept.get(snapshot_id)}
+    ending = {snapshot_id for snapshot_id in ending if manifest_lists[snapshot_id] != kept.get(snapshot_id)}
     for name in sorted(name for name, snapshot_id in refs.items() if snapshot_id in ending and name != MAIN):
         yield {"action": "remove-snapshot-ref", "ref-name": name}
     yield from map(_without, sorted(ending))
@@ -396,16 +396,16 @@ class EmbeddedCatalog:
             "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?",
             (CATALOG,),
         )
-        there = {(space, table): location for space, table, location in rows}
-        over = [name for name, location in there.items() if name not in names and location.startswith(self._home)]
+        locations = {(space, table): location for space, table, location in rows}
+        over = [name for name, location in locations.items() if name not in names and location.startswith(self._home)]
         where = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
         database.executemany(f"DELETE FROM iceberg_tables WHERE {where}", [(CATALOG, *name) for name in over])  # noqa: S608
-        moved = {name: location for name, location in names.items() if there.get(name) != location}
+        moved = {name: location for name, location in names.items() if locations.get(name) != location}
         for name in moved:
-            self._warn(".".join(name), there.get(name))
+            self._warn(".".join(name), locations.get(name))
         database.executemany(
             "INSERT OR REPLACE INTO iceberg_tables VALUES (?, ?, ?, ?, ?, 'TABLE')",
-            [(CATALOG, *name, location, there.get(name)) for name, location in moved.items()],
+            [(CATALOG, *name, location, locations.get(name)) for name, location in moved.items()],
         )
         spaces = [(CATALOG, space) for space in {space for space, _ in names}]
         database.executemany(
@@ -502,35 +502,35 @@ class RestCatalog:
         ours = dict(zip(changed, each(self._rest.uri, self._read, list(changed.values())), strict=True))
         uuids = {(space, table): uuid for space, table, uuid in owned if (space, table) in names}
         uuids |= {name: table.uuid for name, table in ours.items()}
-        wanted = frozenset((*name, uuid) for name, uuid in uuids.items())
-        if wanted != owned:
-            self._note(owned | wanted)
-            self._move(owned - wanted, {uuid: name for name, uuid in uuids.items()})
-        self._lead(ours, number, {uuid for *_, uuid in owned | wanted})
-        if wanted != owned:
-            self._note(wanted)
-        self._owned = wanted
+        request = frozenset((*name, uuid) for name, uuid in uuids.items())
+        if request != owned:
+            self._note(owned | request)
+            self._move(owned - request, {uuid: name for name, uuid in uuids.items()})
+        self._lead(ours, number, {uuid for *_, uuid in owned | request})
+        if request != owned:
+            self._note(request)
+        self._owned = request
 
     def _move(self, gone: Collection[Owned], homes: Mapping[str, Name]) -> None:
         """Take away names that tables of ours no longer have: renamed where the new one is free, else dropped."""
         names = {(space, table) for space, table, _ in gone}
-        there = {
+        uuids_there = {
             name: state["table-uuid"]
             for name, state in zip(names, each(self._rest.uri, self._load, list(names)), strict=True)
             if state
         }
-        waiting = {name: homes.get(uuid) for name, uuid in there.items() if (*name, uuid) in gone}
+        waiting = {name: homes.get(uuid) for name, uuid in uuids_there.items() if (*name, uuid) in gone}
         while waiting:
             name = next((name for name, home in waiting.items() if home not in waiting), next(iter(waiting)))
             home = waiting.pop(name)
             if home is None or home in waiting or not self._rename(name, home):
                 self._drop(name)
 
-    def _lead(self, ours: Mapping[Name, _Ours], number: int, known: Collection[str]) -> None:
+    def _lead(self, ours: Mapping[Name, _Ours], number: int, snapshot_ids: Collection[str]) -> None:
         """Bring tables to what is published, again where somebody was faster. Raises what a single table met last."""
         left, refused = dict(ours), list[CatalogAnswer]()
         for _ in range(TRIES):
-            ask = partial(self._asked, number=number, known=known)
+            ask = partial(self._asked, number=number, snapshot_ids=snapshot_ids)
             answers = dict(zip(left, each(self._rest.uri, ask, list(left.items())), strict=True))
             refused += [answer for answer in answers.values() if isinstance(answer, CatalogAnswer)]
             changes = {name: answer for name, answer in answers.items() if isinstance(answer, Mapping)}
@@ -543,18 +543,20 @@ class RestCatalog:
         if refused:
             raise refused[0]
 
-    def _asked(self, one: tuple[Name, _Ours], number: int, known: Collection[str]) -> Update | CatalogAnswer | None:
+    def _asked(
+        self, one: tuple[Name, _Ours], number: int, snapshot_ids: Collection[str]
+    ) -> Update | CatalogAnswer | None:
         """The update of a table, None if it is current; an answer of the catalog that refuses it, as a value."""
         try:
-            return self._change(*one, number, known)
+            return self._change(*one, number, snapshot_ids)
         except CatalogAnswer as answer:
             if not 400 <= answer.status < 500:
                 raise
             return answer
 
-    def _change(self, name: Name, ours: _Ours, number: int, known: Collection[str]) -> Update | None:
-        there = self._load(name)
-        if there is not None and there["table-uuid"] not in known:
+    def _change(self, name: Name, ours: _Ours, number: int, snapshot_ids: Collection[str]) -> Update | None:
+        state = self._load(name)
+        if state is not None and state["table-uuid"] not in snapshot_ids:
             if name not in self._strangers:
                 self._strangers.add(name)
                 LOGGER.warning(
@@ -564,21 +566,21 @@ class RestCatalog:
                 )
             return None
         self._strangers.discard(name)
-        if there is not None and there["table-uuid"] != ours.uuid:
+        if state is not None and state["table-uuid"] != ours.uuid:
             self._drop(name)
-            there = None
-        if there is None:
-            there = self._create(name, ours, number)
-        elif (main := strange(there)) is not None:
+            state = None
+        if state is None:
+            state = self._create(name, ours, number)
+        elif (main := strange(state)) is not None:
             LOGGER.warning(
                 "catalog %s: table %s was at snapshot %s, a commit of somebody else: the catalog shows the lake's own "
                 "version again. What was written there is not upstream; write to a table outside of the lake",
                 *(self._rest.uri, ".".join(name), main),
             )
-        changes = [] if there is None else updates(there, ours.metadata, number)
-        if there is None or not changes:
+        changes = [] if state is None else updates(state, ours.metadata, number)
+        if state is None or not changes:
             return None
-        return {"identifier": _identifier(name), "requirements": requirements(there), "updates": changes}
+        return {"identifier": _identifier(name), "requirements": requirements(state), "updates": changes}
 
     def _create(self, name: Name, ours: _Ours, number: int) -> Metadata | None:
         """Begin a table; give what the catalog shows then, None if all is done."""

@@ -89,9 +89,9 @@ def kinds_of(fields: Sequence[Mapping[str, Any]], names: Mapping[str, int]) -> K
 
 def iceberg_bounds(bounds: Mapping[str, Any], kinds: Kinds) -> dict[int, bytes]:
     """Return bounds by name in Parquet files, as in the log, as bytes by field id; only for types that have bounds."""
-    known = ((*kinds[name], value) for name, value in bounds.items() if name in kinds and value is not None)
+    pairs = ((*kinds[name], value) for name, value in bounds.items() if name in kinds and value is not None)
     packed: dict[int, bytes] = {}
-    for number, kind, value in known:
+    for number, kind, value in pairs:
         if match := ICEBERG_DECIMAL.fullmatch(kind):
             packed[number] = _decimal(Decimal(str(value)), int(match[1]))
         elif kind in PACKED:
@@ -393,9 +393,9 @@ def bucket_of(path: str, buckets: Collection[str]) -> str:
     """Return the bits of the manifest that holds a file: one of `buckets`, none of which is a prefix of another, or
     a new one beside them."""
     digest = f"{zlib.crc32(path.encode()):0{DIGEST_BITS}b}"
-    there = next((digest[:at] for at in range(DIGEST_BITS + 1) if digest[:at] in buckets), None)
-    if there is not None:
-        return there
+    found_bits = next((digest[:at] for at in range(DIGEST_BITS + 1) if digest[:at] in buckets), None)
+    if found_bits is not None:
+        return found_bits
     shared = -1
     for bits in buckets:
         shared = max(shared, next(at for at, (a, b) in enumerate(zip(bits, digest, strict=False)) if a != b))

@@ -293,12 +293,12 @@ def read_ahead(uri: str, version: int) -> None:
         threading.Thread(target=read, daemon=True).start()
 
 
-def move_to(uri: str, version: int, since: int | None, there: Collection[int] | None) -> TableMove:
+def move_to(uri: str, version: int, since: int | None, versions: Collection[int] | None) -> TableMove:
     """Return the move to a version: from `since` (-1: from the beginning) if possible, else from the newest
     projection among `there`, else from nothing to the whole table."""
     if since is not None and since < version and (move := _from(uri, since, version)) is not None:
         return move
-    below = (older for older in (projected(uri) if there is None else there) if older < version)
+    below = (older for older in (projected(uri) if versions is None else versions) if older < version)
     found = (_from(uri, older, version) for older in sorted(below, reverse=True))
     return next((move for move in found if move is not None), None) or _whole(uri, version)
 
@@ -372,16 +372,16 @@ def project(uri: str, version: int, table: TableInfo, since: int | None = None) 
     if (since is None or since == version) and read_metadata(uri, version) is not None:
         return
     tidies = version % TIDY_EVERY == 0
-    there = projected(uri) if tidies else None
-    move = move_to(uri, version, since, there)
+    versions = projected(uri) if tidies else None
+    move = move_to(uri, version, since, versions)
     metadata = move.metadata if move.table is None else _described(move.metadata, move.table, table)
     failpoint("iceberg/before-manifests")
     manifests, counts, bodies = _manifests(uri, version + 1, move, metadata)
     listed, parent = list_path(version + 1), current(metadata)
     bodies[listed] = encode_list(manifests, version + 1, None if parent is None else parent["snapshot-id"])
     each(uri, lambda body: put_file(uri, *body), list(bodies.items()))
-    if there is not None:
-        metadata = with_snapshots(metadata, {one + 1 for one in there})
+    if versions is not None:
+        metadata = with_snapshots(metadata, {one + 1 for one in versions})
     newer = with_snapshot(metadata, version + 1, f"{location_of(uri)}/{listed}", counts, time.time_ns() // 1_000_000)
     failpoint("iceberg/before-metadata")
     _publish(uri, version, msgspec.json.encode(newer))
@@ -400,17 +400,17 @@ def _manifests(
     uri: str, number: int, move: TableMove, metadata: Metadata
 ) -> tuple[list[Mapping[str, Any]], dict[str, int], dict[str, bytes]]:
     """Return all manifests of the new snapshot, what came and went, and those that the move touches by their paths."""
-    known, schema = kinds(metadata), current_schema(metadata)
+    column_kinds, schema = kinds(metadata), current_schema(metadata)
     columns = json.dumps(schema)
     buckets = {bits_of(manifest["manifest_path"]): manifest for manifest in move.manifests}
     come: dict[str, list[ManifestEntry]] = defaultdict(list)
     go: dict[str, set[str]] = defaultdict(set)
-    there = set(buckets)
+    bits_before = set(buckets)
     for path, stats in move.come.items():
-        bits = bucket_of(path, there)
-        there.add(bits)
-        lows, highs = (iceberg_bounds(stats[end], known) for end in ("lows", "highs"))
-        nulls = {known[name][0]: count for name, count in stats["nulls"].items() if name in known}
+        bits = bucket_of(path, bits_before)
+        bits_before.add(bits)
+        lows, highs = (iceberg_bounds(stats[end], column_kinds) for end in ("lows", "highs"))
+        nulls = {column_kinds[name][0]: count for name, count in stats["nulls"].items() if name in column_kinds}
         file = data_file(path, rows=stats["rows"], size_bytes=stats["size_bytes"], lows=lows, highs=highs, nulls=nulls)
         come[bits].append(ManifestEntry(ADDED, number, number, file))
     for path in move.go:

@@ -386,14 +386,14 @@ def _small(
     touched: Sequence[_Touch], touches: Sequence[_Touch], files: Sequence[DataFile], *, adds: bool
 ) -> list[list[_Touch]]:
     """The small files to write anew, in groups that become one file each."""
-    known = {touch.file.path for touch in touches}
-    idle = [file for file in files if is_small(file) and file.path not in known]
+    paths = {touch.file.path for touch in touches}
+    idle = [file for file in files if is_small(file) and file.path not in paths]
     none = np.empty(0, np.int64)
-    taken = list(touched)
+    rewritten_files = list(touched)
     if len(idle) > SMALL_FILES_MAX and (adds or touched):
-        taken += [_Touch(file, none, none, (0, 0)) for file in idle]
-    taken.sort(key=lambda touch: -touch.file.size_bytes)
-    return [[taken[at] for at in group] for group in within([touch.file for touch in taken])]
+        rewritten_files += [_Touch(file, none, none, (0, 0)) for file in idle]
+    rewritten_files.sort(key=lambda touch: -touch.file.size_bytes)
+    return [[rewritten_files[at] for at in group] for group in within([touch.file for touch in rewritten_files])]
 
 
 def _done(work: _Merge, job: _Job) -> list[Action]:
@@ -404,7 +404,7 @@ def _done(work: _Merge, job: _Job) -> list[Action]:
 def _rewritten(work: _Merge, job: _Job) -> list[Action]:
     stored = [read(work.uri, touch.file, work.columns) for touch in job.touches]
     indexes, begun = [], 0
-    wanted = [job.fresh, *(touch.by[work.numbers[touch.by] >= 0] for touch in job.touches)]
+    parts = [job.fresh, *(touch.by[work.numbers[touch.by] >= 0] for touch in job.touches)]
     total = sum(part.num_rows for part in stored)
     news = total + len(job.fresh)
     for touch, part in zip(job.touches, stored, strict=True):
@@ -415,7 +415,7 @@ def _rewritten(work: _Merge, job: _Job) -> list[Action]:
         indexes.append(np.delete(index, touch.indexes[~lives]))
         begun, news = begun + part.num_rows, news + count
     indexes.append(total + np.arange(len(job.fresh)))
-    come = work.numbers[np.concatenate(wanted)]
+    come = work.numbers[np.concatenate(parts)]
     rows = _taken(work.rows, come)
     if stored:
         rows = _taken(pa.concat_tables([*stored, rows]), np.concatenate(indexes))

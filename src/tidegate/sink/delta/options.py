@@ -109,20 +109,20 @@ def own_columns(table: TableInfo, mode: Mode) -> tuple[OwnColumn, ...]:
     """Return the columns added after the upstream's. Raises SinkRefused where the upstream has a column of that
     name."""
     own = OWN_COLUMNS[form_of(table, mode)]
-    taken = next((column.name for column in own if (found := table.column(column.name)) and not found.virtual), None)
-    if taken is not None:
+    conflict = next((column.name for column in own if (found := table.column(column.name)) and not found.virtual), None)
+    if conflict is not None:
         raise SinkRefused(
-            f"table {table.name} has a column {taken} at ts {table.version}, which mode={mode} needs for itself: "
+            f"table {table.name} has a column {conflict} at ts {table.version}, which mode={mode} needs for itself: "
             "rename it upstream, leave the table out with [filter] rules, or start a lake with mode=replica"
         )
     return own
 
 
-def check_mode(wanted: Mode, found: str, where: str) -> None:
+def check_mode(asked_mode: Mode, found: str, where: str) -> None:
     """Raise SinkRefused if `where` was written in another mode than the configured one."""
-    if found != wanted:
+    if found != asked_mode:
         raise SinkRefused(
-            f"{where} was written with mode={found} and cannot go on with mode={wanted}: run with mode={found}, or "
+            f"{where} was written with mode={found} and cannot go on with mode={asked_mode}: run with mode={found}, or "
             "start the feed anew with another sink directory"
         )
 

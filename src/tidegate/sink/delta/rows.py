@@ -164,8 +164,8 @@ class ImageReader:
 
     def images(self, side: Side, rows: Any) -> SideImages:
         """Return the old or new images of the rows in the mask `rows`, all of which have one."""
-        there = pc.not_equal(self.batch.op, LACKING[side]).to_numpy(zero_copy_only=False)
-        return SideImages(getattr(self.batch, side), np.flatnonzero(rows[there]))
+        present = pc.not_equal(self.batch.op, LACKING[side]).to_numpy(zero_copy_only=False)
+        return SideImages(getattr(self.batch, side), np.flatnonzero(rows[present]))
 
     def read(self, side: Side, rows: Any, columns: Sequence[LakeColumn]) -> pa.Table:
         """Return the old or new images of the rows in the mask `rows` as stored columns, one row each.
@@ -267,10 +267,10 @@ def renamed(texts: Any, names: Mapping[str, str]) -> pa.Array:
     return pa.array([None if image is None else _ENCODE(image).decode() for image in moved], pa.string())
 
 
-def with_old_images(log: pa.Table, images: pa.Table, known: Any, columns: Sequence[LakeColumn]) -> pa.Table:
+def with_old_images(log: pa.Table, images: pa.Table, has_old: Any, columns: Sequence[LakeColumn]) -> pa.Table:
     """Return the log with `images` as the old images of the rows in the mask `known`; other rows have none."""
     texts = np.full(log.num_rows, None, object)
-    texts[np.asarray(known)] = packed(images, columns).to_pylist()
+    texts[np.asarray(has_old)] = packed(images, columns).to_pylist()
     at = log.schema.get_field_index(BEFORE)
     return log.set_column(at, log.schema.field(at), pa.array(texts, pa.string()))
 
@@ -293,9 +293,9 @@ def parted(rows: pa.Table, columns: Sequence[LakeColumn], leaves: Callable[[pa.T
     leaving = np.asarray(leaves(rows))
     if BEFORE not in rows.column_names or rows.column(BEFORE).null_count == rows.num_rows:
         return [rows.filter(pa.array(leaving == side)) for side in (False, True)]
-    known = np.asarray(rows.column(BEFORE).is_valid())
+    has_before = np.asarray(rows.column(BEFORE).is_valid())
     old_leaving = leaving.copy()
-    old_leaving[known] = np.asarray(leaves(unpacked(rows.column(BEFORE).filter(pa.array(known)), columns)))
+    old_leaving[has_before] = np.asarray(leaves(unpacked(rows.column(BEFORE).filter(pa.array(has_before)), columns)))
     across = leaving != old_leaving
     sides = []
     for side in (False, True):
@@ -519,9 +519,9 @@ def net_changes(
 def _leaving(reader: ImageReader) -> Any:
     """Which changes free the old row's key: DELETEs, and UPDATEs that do not keep the key."""
     deletes, updates = reader.rows("D"), reader.rows("U")
-    known = [reader.position(name) for name in reader.table.handle_key]
-    key = [at for at in known if at is not None]
-    if len(key) < len(known) or not updates.any():
+    positions = [reader.position(name) for name in reader.table.handle_key]
+    key = [at for at in positions if at is not None]
+    if len(key) < len(positions) or not updates.any():
         return deletes | updates
     stays = np.ones(int(updates.sum()), np.bool_)
     for at in key:

@@ -192,8 +192,8 @@ def kept_snapshots(options: DeltaOptions) -> Iterator[Snapshot]:
 
 def latest(options: DeltaOptions) -> Snapshot:
     """Return the newest published state; an empty one for a new lake."""
-    known = numbers(options)
-    return numbered(options, known[-1]) if known else Snapshot()
+    newest_numbers = numbers(options)
+    return numbered(options, newest_numbers[-1]) if newest_numbers else Snapshot()
 
 
 def published_at(options: DeltaOptions, ts: int) -> Snapshot:
@@ -204,9 +204,9 @@ def published_at(options: DeltaOptions, ts: int) -> Snapshot:
 
 def number_at(options: DeltaOptions, ts: int) -> int:
     """Return the number of the newest published state whose checkpoint is not above `ts`; -1 when there is none."""
-    known = numbers(options)
-    at = bisect_right(known, ts, key=lambda number: _body(options, number).checkpoint_ts)
-    return known[at - 1] if at else -1
+    newest_numbers = numbers(options)
+    at = bisect_right(newest_numbers, ts, key=lambda number: _body(options, number).checkpoint_ts)
+    return newest_numbers[at - 1] if at else -1
 
 
 def numbered(options: DeltaOptions, number: int, schemas: Schemas | None = None) -> Snapshot:

@@ -216,8 +216,8 @@ class Upkeep:
     def _retire(self, now: _Pass, alive: AbstractSet[str]) -> None:
         since_ms = self._shelf.retired_since_ms(alive)
         recoverable = {table.incarnation for table in now.state.dropped}
-        known = {incarnation: ms for incarnation, ms in since_ms.items() if incarnation in alive}
-        now.done.retired = purgeable(known, recoverable, now.kept, now.now_ms, self._limits)
+        since = {incarnation: ms for incarnation, ms in since_ms.items() if incarnation in alive}
+        now.done.retired = purgeable(since, recoverable, now.kept, now.now_ms, self._limits)
         now.done.retired += [name for name in now.retired if name not in alive and name not in recoverable]
 
     def _sweep_all(self, now: _Pass) -> None:
@@ -272,9 +272,9 @@ class Upkeep:
         root = self._options.root
         if "://" not in root and not Path(root, TABLES).exists():
             return
-        known = now.heads.keys() | now.kept.keys() | {table.incarnation for table in now.state.tables.values()}
+        incarnations = now.heads.keys() | now.kept.keys() | {table.incarnation for table in now.state.tables.values()}
         prefixes = obstore.list_with_delimiter(store(root), TABLES.rstrip("/"))["common_prefixes"]
-        for incarnation in sorted({prefix.rstrip("/").rpartition("/")[2] for prefix in prefixes} - known):
+        for incarnation in sorted({prefix.rstrip("/").rpartition("/")[2] for prefix in prefixes} - incarnations):
             files = self._files(incarnation)
             youngest_ms = max((file.written_ms for file in files), default=0)
             fresh = incarnation not in now.retired and youngest_ms > now.now_ms - self._limits.orphan_grace_ms

@@ -270,11 +270,11 @@ class DdlRunner:
         """Check that the columns, keys and partitions of the schema exist in the target."""
         ddl, change = task.ddl, self._change(task, record)
         now = read_facts(session, task.keys, self._target)
-        wanted = ShapeChange(change.gone - ids_of(change.gone), change.come - ids_of(change.come))
-        if not wanted.stands(now):
+        expected = ShapeChange(change.gone - ids_of(change.gone), change.come - ids_of(change.come))
+        if not expected.stands(now):
             raise SinkRefused(
                 f"the statement went through, but the tables do not look as after it: {ddl.query[:500]!r}. "
-                f"{wanted.remainder(now)}. The table in the target was another one; bring it to the shape of the "
+                f"{expected.remainder(now)}. The table in the target was another one; bring it to the shape of the "
                 f"upstream, then {self._resolve_command(ddl)}"
             )
 

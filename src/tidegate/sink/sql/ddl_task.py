@@ -81,8 +81,8 @@ class DdlTask:
     @property
     def _databases(self) -> dict[str, str]:
         """Spellings of databases, by folded name."""
-        known = {key: database.name for key, database in self.before.databases.items()}
-        return known | {key[0]: table.name.schema for key, table in self.before.tables.items()}
+        databases = {key: database.name for key, database in self.before.databases.items()}
+        return databases | {key[0]: table.name.schema for key, table in self.before.tables.items()}
 
     @property
     def keys(self) -> list[tuple[str, str]]:
@@ -167,11 +167,11 @@ class DdlTask:
         names: dict[tuple[str, ...], str] = {}
         for table in changed_tables(self.before, self.after) if named else ():
             old = self.before.tables.get(table)
-            there = written | ({lowered(index.name) for index in old.indexes} if old else set())
+            index_names = written | ({lowered(index.name) for index in old.indexes} if old else set())
             for index in self.after.tables[table].indexes if table in self.after.tables else ():
                 columns, name = tuple(map(lowered, index.columns)), lowered(index.name)
                 mine = (columns, name) in named or ((columns, "") in named and _UNNAMED.fullmatch(name))
-                if mine and name not in there:
+                if mine and name not in index_names:
                     names[(*table, *columns)] = index.name
         return names
 

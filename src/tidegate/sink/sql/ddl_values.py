@@ -216,17 +216,17 @@ def with_target_columns(task: DdlTask, columns: Facts) -> DdlTask:
     return task_of(plan_ddl(state, SourceDdl(EventPosition(), task.ddl)))
 
 
-def _table(known: TableInfo | None, name: TableName, facts: list[Fact]) -> TableInfo:
+def _table(table: TableInfo | None, name: TableName, facts: list[Fact]) -> TableInfo:
     found = [value_column for at, fact in enumerate(facts, 1) if (value_column := _column(at, *fact[3:])) is not None]
-    if known is None:
+    if table is None:
         return TableInfo(name, "of the target", 0, tuple(found), max_column_id=len(facts))
     types = {lowered(column.name): column.type for column in found}
     columns = [
         column if column.type.code is T.JSON else msgspec.structs.replace(column, type=types.get(key, column.type))
-        for column in known.columns
+        for column in table.columns
         for key in (lowered(column.name),)
     ]
-    return msgspec.structs.replace(known, columns=tuple(columns))
+    return msgspec.structs.replace(table, columns=tuple(columns))
 
 
 def _column(at: int, name: str, kind: str, charset: str) -> ColumnInfo | None:
@@ -467,10 +467,10 @@ def _computed(column: ComputedColumn, answer: Any) -> Value:
 
 def _mismatch(column: ComputedColumn, found: Any, expected: Any) -> str:
     """Describe a value that the target computed differently; "" if it did not."""
-    made = None if found is None else _stored(column.new.type, read_value(column.new.type, found))
-    if found is None or made == expected:
+    value = None if found is None else _stored(column.new.type, read_value(column.new.type, found))
+    if found is None or value == expected:
         return ""
-    return f"column {column.new.name} of the upstream has {expected!r:.100} where this server makes {made!r:.100}"
+    return f"column {column.new.name} of the upstream has {expected!r:.100} where this server makes {value!r:.100}"
 
 
 def _widest(kind: ColumnType) -> str:

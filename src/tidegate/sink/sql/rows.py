@@ -339,13 +339,13 @@ def statements(table: WrittenTable, net: Net, texts: Texts, limits: StatementLim
     if not table.key:
         yield from _keyless(table, net, texts, limits)
         return
-    gone, there = net.op == DELETE, net.op == UPDATE
+    gone, updated = net.op == DELETE, net.op == UPDATE
     if table.meets or not limits.upserts or limits.safe:
-        gone = gone | (there & (not limits.safe or table.meets))
-        there = there & False
-    comes = (net.op != DELETE) & ~there
+        gone = gone | (updated & (not limits.safe or table.meets))
+        updated = updated & False
+    comes = (net.op != DELETE) & ~updated
     yield from _deletes(table, texts.keys.take(pa.array(net.entry[gone])), limits)
-    yield from _updates(table, texts.take(net.entry[there]), limits)
+    yield from _updates(table, texts.take(net.entry[updated]), limits)
     yield from _inserts(table, texts.rows.take(pa.array(net.entry[comes])), limits)
 
 

@@ -229,14 +229,14 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         if self._families is None:
             rows = session.ask(sent.FOREIGN_KEYS)
             self._families = families((TableName(*row[:2]).key, TableName(*row[2:4]).key) for row in rows)
-        known = set(self._progress.layout.splits)
+        split_keys = set(self._progress.layout.splits)
         if options.atomicity == "none":
             tables = {table.name.key: table for table in rows_of}
-            tables |= {key: table for key, table in self._state.tables.items() if key in known}
-            known = {key for key, table in tables.items() if splits(table)} - self._families.keys()
+            tables |= {key: table for key, table in self._state.tables.items() if key in split_keys}
+            split_keys = {key for key, table in tables.items() if splits(table)} - self._families.keys()
         else:
-            known = set()
-        return ShardLayout(shards, options.atomicity, tuple(sorted(known)), tuple(sorted(self._families.items())))
+            split_keys = set()
+        return ShardLayout(shards, options.atomicity, tuple(sorted(split_keys)), tuple(sorted(self._families.items())))
 
     def _jobs(self, segment: Segment, changes: Changes, target: TargetServer) -> Iterator[ShardJob]:
         layout, epoch = self._progress.layout, self._progress.epoch
@@ -342,18 +342,18 @@ def _differences(
         if key == "PRI":
             keys[own].add(lowered(column))
     for table in tables:
-        there = types.get(table.name.key)
-        if there is None:
+        types_there = types.get(table.name.key)
+        if types_there is None:
             yield f"there is no table {table.name}", True
             continue
-        lacking = [column.name for column in table.columns if lowered(column.name) not in there]
+        lacking = [column.name for column in table.columns if lowered(column.name) not in types_there]
         if lacking:
             yield f"table {table.name} has no column {', '.join(lacking)}", True
         if table.inferred:
             continue
         for expected in table.columns:
             meant = type_in(expected.type, target) + ("" if expected.nullable else " not null")
-            shown = there.get(lowered(expected.name), meant)
+            shown = types_there.get(lowered(expected.name), meant)
             if shown != meant:
                 yield f"column {expected.name} of table {table.name} is {shown}, not {meant}", False
         key = {lowered(name) for index in table.indexes if index.primary for name in index.columns}

@@ -152,8 +152,8 @@ def _cut(entries: list[Entries], limits: StatementLimits, txn_rows: int) -> list
         rows += np.bincount(mine[np.unique(group_part.number, return_index=True)[1]], minlength=len(ends))
         bounds = np.searchsorted(net.group, np.arange(len(ends) + 1))
         for number in np.unique(net.group).tolist():
-            here = slice(bounds[number], bounds[number + 1])
-            part = Net(*(array[here] for array in net))
+            group_slice = slice(bounds[number], bounds[number + 1])
+            part = Net(*(array[group_slice] for array in net))
             texts[number] += statements(group_part.table, part, group_part.texts, limits)
             parts[number].append((group_part, part))
     return [Group(*each) for each in zip(starts, ends, rows.tolist(), map(tuple, texts), parts, strict=True)]

@@ -303,10 +303,10 @@ class SinkContract:
     @pytest.mark.parametrize("story", [stories.keys, stories.large, stories.odd_names], ids=lambda make: make.__name__)
     def test_a_story(self, tmp_path: Path, story: Callable[[], Script]) -> None:
         """Keys of several columns that change, transactions in many parts, and odd names."""
-        told = story()
-        self.live(tmp_path, ScriptedSource(told), until=told.ts)
+        told_story = story()
+        self.live(tmp_path, ScriptedSource(told_story), until=told_story.ts)
 
-        self.holds(tmp_path, told, told.ts, once=True)
+        self.holds(tmp_path, told_story, told_story.ts, once=True)
 
     # --- b: crashes ---
 
@@ -577,8 +577,8 @@ class SinkContract:
         for name, changes in contents.changes.items():
             faults += _changes_faults(name, changes, story, upto, once=how["once"])
         if contents.tables is not None:
-            wanted = [self._carried(story, tables) for tables in story.moments(upto, story.ts if cut_off else upto)]
-            unlike = [list(validators.unlike(contents_of, contents.tables)) for contents_of in wanted]
+            expected = [self._carried(story, tables) for tables in story.moments(upto, story.ts if cut_off else upto)]
+            unlike = [list(validators.unlike(tables, contents.tables)) for tables in expected]
             common = [what for what in unlike[0] if all(what in differences for differences in unlike)]
             nearest = min(unlike, key=len)
             faults += nearest if self.whole_transactions else common

@@ -204,9 +204,9 @@ class SourceContract:
             state = state.with_table(table)
         for segment in walk.segments:
             for row in rows_of(every(segment.changes)):
-                known = state.table(TableName(row.schema, row.table))
-                if known is not None:
-                    columns = {column.name for column in known.columns if not column.virtual}
+                definition = state.table(TableName(row.schema, row.table))
+                if definition is not None:
+                    columns = {column.name for column in definition.columns if not column.virtual}
                     assert {column.name for column in row.fields} == columns, event_text(row)
             for seq, source_ddl in enumerate(segment.ddls, start=1):
                 state, _ = apply_ddl(state, source_ddl.ddl, seq)
@@ -351,14 +351,14 @@ def check_order(chunks: Sequence[Chunk], after: int, upto: int) -> None:
         transaction = chunk.transaction.tolist()
         assert transaction[0] == 0
         assert all(later - number in (0, 1) for number, later in pairwise(transaction))
-        moments: dict[int, set[tuple[int, int]]] = {}
+        times: dict[int, set[tuple[int, int]]] = {}
         for part in chunk.parts:
             starts = part.batch.start_ts
             begun = [0] * part.batch.rows if starts is None else starts.to_pylist()
             assert part.numbers.tolist() == sorted(part.numbers.tolist())
             for number, ts, start in zip(part.numbers.tolist(), part.batch.commit_ts.to_pylist(), begun, strict=True):
-                moments.setdefault(transaction[number], set()).add((ts, start))
-        for _, of_one in sorted(moments.items()):
+                times.setdefault(transaction[number], set()).add((ts, start))
+        for _, of_one in sorted(times.items()):
             (moment,) = of_one
             assert moment > last, "a transaction is cut, or lies behind a later one"
             last = moment

@@ -107,10 +107,10 @@ class CanalColumns:
         kinds, which = [[INSERT], [UPDATE], [DELETE]], ops.codes  # the different (code, flag, ..), that of each row
         for flag in over.values():
             which = 2 * which + flag
-            there = np.flatnonzero(np.bincount(which, minlength=2 * len(kinds)))
+            present = np.flatnonzero(np.bincount(which, minlength=2 * len(kinds)))
             numbers = np.zeros(2 * len(kinds), np.int64)
-            numbers[there] = np.arange(len(there))
-            kinds, which = [[*kinds[at >> 1], at & 1] for at in there.tolist()], numbers[which]
+            numbers[present] = np.arange(len(present))
+            kinds, which = [[*kinds[at >> 1], at & 1] for at in present.tolist()], numbers[which]
         texts = []
         for code, *flags in kinds:
             promoted = {column for column, flag in zip(over, flags, strict=True) if flag}

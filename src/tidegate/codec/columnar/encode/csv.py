@@ -79,19 +79,19 @@ class CsvColumns:
         new = self._images(batch.after, new_codes[comes], batch, comes)
         return joined([spread(old, leaves), spread(new, comes)], batch.rows)
 
-    def _images(self, images: Any, codes: Any, batch: Batch, there: Any) -> Any:
+    def _images(self, images: Any, codes: Any, batch: Batch, present: Any) -> Any:
         """One line per image; `there` marks the rows of the batch that have one."""
         if not images.num_rows:
             return NO_ROWS
         options = self._options
         pieces: list[Piece] = [constant(self._heads, codes)]
         if options.include_commit_ts:
-            commit_ts = batch.commit_ts.filter(pa.array(there))
+            commit_ts = batch.commit_ts.filter(pa.array(present))
             if commit_ts.null_count:
                 raise Mismatch("rows without a commit_ts")
             pieces += [self._delimiter, integers(commit_ts)]
         if options.output_old_value:
-            is_update = (RowOps.of(batch).codes[there] == UPDATE).astype(np.int64)
+            is_update = (RowOps.of(batch).codes[present] == UPDATE).astype(np.int64)
             pieces += [self._delimiter, constant(_MARKS, is_update)]
         for cell, column in zip(self._cells, images.columns, strict=True):
             pieces += [self._delimiter, cell(column).fill_null(self._null)]

@@ -227,13 +227,13 @@ def rows_of(batch: Batch, numbers: Sequence[int], table: WireTable, row_ids: Any
                 raise EncodeError(f"a row of {batch.schema}.{batch.table} has op {op!a}, which is not I, U or D")
 
 
-def _images(rows: Any, there: Any, numbers: Any, table: WireTable) -> list[Values]:
+def _images(rows: Any, row_numbers: Any, numbers: Any, table: WireTable) -> list[Values]:
     """The image of each of the rows `numbers`, () for rows without one; `rows` are the images of the rows that are
     `there`."""
-    if len(there) != rows.num_rows:
-        raise EncodeError(f"{rows.num_rows} images of {len(there)} rows")
-    positions = np.searchsorted(there, numbers)
-    has = np.isin(numbers, there)
+    if len(row_numbers) != rows.num_rows:
+        raise EncodeError(f"{rows.num_rows} images of {len(row_numbers)} rows")
+    positions = np.searchsorted(row_numbers, numbers)
+    has = np.isin(numbers, row_numbers)
     chosen = rows.take(pa.array(positions[has]))
     columns = [_values(column.to_pylist(), of) for column, of in zip(chosen.columns, table.columns, strict=True)]
     values = iter(zip(*columns, strict=True))

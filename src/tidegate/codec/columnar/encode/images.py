@@ -57,8 +57,8 @@ class RowOps:
     @property
     def images(self) -> Any:
         """The rows of `before` and of `after` that each row has, -1 for none."""
-        there = np.stack([self.has_before, self.has_after])
-        return np.where(there, np.cumsum(there, axis=1) - 1, -1)
+        present = np.stack([self.has_before, self.has_after])
+        return np.where(present, np.cumsum(present, axis=1) - 1, -1)
 
     @cached_property
     def after_of_before(self) -> Any:

@@ -84,8 +84,8 @@ class OpenColumns:
             steps += [b',"t":1', *partition, b"}"]
         else:
             if row_ids is not None:
-                there = pc.if_else(pc.equal(row_ids, 0), pa.scalar(None, row_ids.type), row_ids)
-                steps += _optional(b',"rid":', there)
+                row_ids_sent = pc.if_else(pc.equal(row_ids, 0), pa.scalar(None, row_ids.type), row_ids)
+                steps += _optional(b',"rid":', row_ids_sent)
             steps += [*partition, b',"t":1}']
         return self._keys_composer.texts(steps, batch.rows)
 

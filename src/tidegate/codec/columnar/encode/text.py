@@ -99,12 +99,14 @@ def shifted(array: Any, time_zone: str) -> Any:
         seconds = pc.utf8_slice_codeunits(chosen, 0, _TIME_LENGTH).cast(pa.timestamp("s")).cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid as error:
         raise Mismatch(str(error)) from error
-    offsets, known = _offsets(seconds, ZoneInfo(time_zone))
+    offsets, is_certain = _offsets(seconds, ZoneInfo(time_zone))
     moved = pa.array(seconds + offsets).cast(pa.timestamp("s")).cast(pa.string()).cast(BINARY)
     rests = pc.utf8_slice_codeunits(chosen, _TIME_LENGTH).cast(BINARY)
-    result = replaced(texts.cast(BINARY), rows[known], joined([moved, rests], len(chosen)).filter(pa.array(known)))
+    result = replaced(
+        texts.cast(BINARY), rows[is_certain], joined([moved, rests], len(chosen)).filter(pa.array(is_certain))
+    )
     left = np.ones(len(texts), np.bool_)
-    left[rows[known]] = False
+    left[rows[is_certain]] = False
     odd = np.flatnonzero(left & texts.is_valid().to_numpy(zero_copy_only=False))
     if not len(odd):
         return result
@@ -118,8 +120,8 @@ def _offsets(seconds: Any, zone: ZoneInfo) -> tuple[Any, Any]:
     hours, hour_of = np.unique(seconds // _HOUR_S, return_inverse=True)
     pairs = [(_ahead_s(hour, zone), _ahead_s(hour + _HOUR_S - 1, zone)) for hour in (hours * _HOUR_S).tolist()]
     offsets = np.array([first or 0 for first, _ in pairs], np.int64)
-    known = np.array([first is not None and first == last for first, last in pairs], np.bool_)
-    return offsets[hour_of], known[hour_of]
+    is_certain = np.array([first is not None and first == last for first, last in pairs], np.bool_)
+    return offsets[hour_of], is_certain[hour_of]
 
 
 def _ahead_s(second: int, zone: ZoneInfo) -> int | None:
