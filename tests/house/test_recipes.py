@@ -96,6 +96,18 @@ for file, more in ((("wrong.toml",), ""), ((), "?shout=0")):
     except TidegateError as error:
         print(error)
 """
+TYPED = """
+from pathlib import Path
+from tests.sink.delta import test_every_type as cases
+from tidegate.schema.columns import render_type
+from tidegate.schema.restore_ddl import restore_ddl
+
+cases.CASES["LOUDTEXT(9)"] = ("é<", "é<")
+cases.test_every_type_has_a_record_and_a_case()
+cases.test_from_wire_to_lake("LOUDTEXT(9)", Path())
+print(render_type(cases.declared("LOUDTEXT(9)").columns[1].type))
+print(restore_ddl("alter table t add column v loudtext(9)", "s").text)
+"""
 
 
 @pytest.fixture
@@ -111,12 +123,12 @@ def changed(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def loaded(source: Path, uri: str, section: str) -> list[str]:
-    """What a fresh Python prints of configurations with the new key."""
+def printed(source: Path, script: str, *arguments: str) -> list[str]:
+    """What a fresh Python prints that has the changed source."""
     ran = subprocess.run(
-        [sys.executable, "-c", LOADED, uri, section],
+        [sys.executable, "-c", script, *arguments],
         cwd=source.parent,
-        env={**os.environ, "PYTHONPATH": str(source)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (source, ROOT))), "NUMBA_DISABLE_JIT": "1"},
         check=False,
         capture_output=True,
         text=True,
@@ -130,7 +142,7 @@ def test_a_configuration_key(source: Path) -> None:
     """One annotated field of a sink's struct is a parameter, a key of a file, and checked."""
     changed(source / "tidegate" / "sink" / "webhook_options.py", "\n    ignored: tuple[str, ...] = ()\n", FIELD)
 
-    values, known, *errors = loaded(source, "https://h.example/a", "webhook-config")
+    values, known, *errors = printed(source, LOADED, "https://h.example/a", "webhook-config")
     assert (values, known) == ("3 9 7", "True WebhookSink")
     assert "sink.webhook-config.shot" in errors[0]
     assert "shout" in errors[0]
@@ -150,7 +162,19 @@ def test_a_sink(source: Path) -> None:
     )
     changed(registry, "callback.SINK, sqlite.SINK)", "callback.SINK, sqlite.SINK, echo.SINK)")
 
-    values, known, *errors = loaded(source, "echo:///nowhere", "echo-config")
+    values, known, *errors = printed(source, LOADED, "echo:///nowhere", "echo-config")
     assert (values, known) == ("3 9 7", "True EchoSink")
     assert "sink.echo-config.shot" in errors[0]
     assert 'sink-uri parameter "shout"' in errors[1]
+
+
+def test_a_column_type(source: Path) -> None:
+    """A code and a record: a type of texts comes from its DDL through rows and messages into a lake, and is printed."""
+    types = source / "tidegate" / "model" / "mysql.py"
+    changed(types, "    JSON = 245\n", "    LOUDTEXT = 244\n    JSON = 245\n")
+    record = '    MysqlType.LOUDTEXT: TypeRecord(_F.TEXT, "LOUDTEXT", 12, _S.LENGTH),\n'
+    changed(types, "    MysqlType.JSON: TypeRecord", f"{record}    MysqlType.JSON: TypeRecord")
+
+    name, text = printed(source, TYPED)
+    assert name == "loudtext(9)"
+    assert text == "ALTER TABLE `t` ADD COLUMN `v` LOUDTEXT(9)"

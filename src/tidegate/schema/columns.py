@@ -38,6 +38,7 @@ from tidegate.expr.tokens import TokenKind
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import (
     BLOB_LIMITS,
+    CHARS,
     FLOATS,
     INTEGERS,
     NAMED,
@@ -339,7 +340,7 @@ def render_type(column_type: ColumnType) -> str:
     code, flen, decimal = column_type.code, column_type.flen, column_type.decimal
     name = sql_name(code, binary=column_type.charset == "binary" and code in _SIZED)
     if code in _SIZED:
-        sized = code in (T.STRING, T.VARCHAR) and flen >= 0
+        sized = code in CHARS and flen >= 0
         return f"{name}({flen})" if sized else name
     if code in NAMED:
         if column_type.elems is None:

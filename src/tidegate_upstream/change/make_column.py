@@ -43,7 +43,7 @@ from msgspec import Raw
 from tidegate.expr.compiler import compile_text
 from tidegate.expr.scope import Scope, Slot
 from tidegate.model.errors import SqlRefused, TidegateError
-from tidegate.model.mysql import INTEGERS
+from tidegate.model.mysql import BLOBS, CHARS, INTEGERS, STRINGS
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import all_digits, lowered
 from tidegate.model.table import ColumnType, PartitionDef, PartitionInfo
@@ -165,7 +165,7 @@ _FLENS: Final[Mapping[int, int]] = {
 _FRACTIONAL: Final = frozenset({T.TIME, T.DATETIME, T.TIMESTAMP})
 _BITS_ONLY: Final[Mapping[int, int]] = {T.YEAR: UNSIGNED | ZEROFILL, T.BIT: UNSIGNED}
 _NUMBERS: Final = frozenset({T.TINY, T.SHORT, T.INT24, T.LONG, T.LONGLONG, T.DECIMAL, T.FLOAT, T.DOUBLE})
-_LARGE: Final = frozenset({T.TINY_BLOB, T.BLOB, T.MEDIUM_BLOB, T.LONG_BLOB, T.JSON, T.GEOMETRY})
+_LARGE: Final = BLOBS | {T.JSON, T.GEOMETRY}
 _INVALID: Final = "�"
 _LONGEST: Final = {T.STRING: 255, T.VARCHAR: 65535}
 
@@ -302,15 +302,13 @@ def _checked(column: StoredColumn, value: str, session: DdlSession) -> str:
         and value.lower() not in {element.lower() for element in kind.elems}
     ):
         raise refused
-    if kind.tp in (T.STRING, T.VARCHAR) and len(value) > kind.flen >= 0:
+    if kind.tp in CHARS and len(value) > kind.flen >= 0:
         raise refused
     return kept_moment(kind, value, session, refused) if kind.tp in MOMENTS else value
 
 
 _LONGEST_BYTES: Final = 3072
 """TiDB's default for the bytes of an index entry's key, the limit of InnoDB."""
-_INDEX_LARGE: Final = frozenset({T.TINY_BLOB, T.BLOB, T.MEDIUM_BLOB, T.LONG_BLOB})
-_PREFIXED: Final = _INDEX_LARGE | {T.STRING, T.VARCHAR, T.VAR_STRING}
 _ACTIONS: Final = {"": 0, "RESTRICT": 1, "CASCADE": 2, "SET NULL": 3, "NO ACTION": 4, "SET DEFAULT": 5}
 
 
@@ -371,11 +369,11 @@ def _part(table: StoredTable, name: str, length: int) -> StoredPart:
     kind = column.type
     if kind.tp == T.JSON:
         raise SqlRefused(3152, f"JSON column '{name}' cannot be used in key specification.", "42000")
-    if length < 0 and kind.tp in _INDEX_LARGE:
+    if length < 0 and kind.tp in BLOBS:
         raise SqlRefused(1170, f"BLOB/TEXT column '{name}' used in key specification without a key length", "42000")
     if length == 0:
         raise SqlRefused(1391, f"Key part '{name}' length cannot be 0", "HY000")
-    if length > 0 and (kind.tp not in _PREFIXED or (kind.tp not in _INDEX_LARGE and length > kind.flen)):
+    if length > 0 and (kind.tp not in STRINGS or (kind.tp not in BLOBS and length > kind.flen)):
         message = (
             "Incorrect prefix key; the used key part isn't a string, the used length is longer than the key part, "
             "or the storage engine doesn't support unique prefix keys"
@@ -393,7 +391,7 @@ def check_parts(table: StoredTable, parts: list[StoredPart]) -> None:
     size = 0
     for part in parts:
         column = column_of(table, part.name.lower)
-        if column is not None and column.type.tp in _PREFIXED:
+        if column is not None and column.type.tp in STRINGS:
             characters = part.length if part.length >= 0 else column.type.flen
             size += characters * character_bytes(column.type.charset)
     if size > _LONGEST_BYTES:
