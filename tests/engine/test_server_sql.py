@@ -13,7 +13,12 @@ from tidegate.mysql import server_sql
 
 SRC = Path(tidegate.__file__).parent
 SENT = {name: text for name, text in vars(server_sql).items() if name.isupper() and isinstance(text, str)}
-SENDERS = [SRC / "source/large.py", SRC / "cli/apply.py", SRC.parent / "tidegate_upstream/demo/replica.py"]
+SENDERS = [
+    SRC / "source/large.py",
+    SRC / "source/load_sql.py",
+    SRC / "cli/apply.py",
+    SRC.parent / "tidegate_upstream/demo/replica.py",
+]
 SENDERS += sorted(path for folder in ("sink/sql", "verify") for path in SRC.glob(f"{folder}/**/*.py"))
 PARTS = {"SETTING": {"name": "sql_mode"}, "VARIABLE": {"name": "sql_mode"}, "MOVE_SHARD": {"feed": "00"}}
 WORDS = frozenset(
@@ -22,7 +27,7 @@ WORDS = frozenset(
     IF IGNORE IN INDEX INSERT INT INTERVAL INTO IS ISOLATION JOIN JSON KEY KILL LEVEL LIKE LIMIT LONGBLOB MEDIUMTEXT
     MODIFY NOT NULL ON OR ORDER PRIMARY READ REPEATABLE REPLACE ROLLBACK SECOND SELECT SESSION SET SHOW SNAPSHOT
     START TABLE TEXT TIMESTAMP TINYINT TRANSACTION UNSIGNED UPDATE USE USING VALUES VARBINARY VARCHAR VARIABLES
-    WHERE WITH""".split()  # noqa: SIM905
+    WHERE WITH DATABASES FULL TABLES SEQUENCE RESOURCE PARTITION TABLESAMPLE REGIONS OFFSET""".split()  # noqa: SIM905
 )
 """The words of the grammar that our statements have."""
 CALLED = frozenset(

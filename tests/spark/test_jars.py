@@ -11,11 +11,9 @@ from typing import get_args
 import pytest
 
 from tidegate.model.errors import ConfigError, EnvironmentFault
-from tidegate.objectstore import local_files
-from tidegate.objectstore.local_files import locked
 from tidegate.spark import cache as caches
 from tidegate.spark import java as jars
-from tidegate.spark.cache import cache_dir
+from tidegate.spark.cache import cache_dir, locked
 from tidegate.spark.java import find_java
 
 SPARK_PROGRAM = """
@@ -174,7 +172,7 @@ def test_notes_are_for_their_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     note = cache_dir("brokers") / "note.json"
     (tmp_path / "target").write_text("kept")
     note.with_name(f".note.json.{os.getpid()}").symlink_to(tmp_path / "target")
-    local_files.write_whole(note, "{}")
+    caches.write_whole(note, "{}")
     assert (modes(note), note.read_text(), modes(note.parent)) == (0o600, "{}", 0o700)
     assert (tmp_path / "target").read_text() == "kept"
 
@@ -313,7 +311,6 @@ def test_two_processes_fetch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-@pytest.mark.more
 @pytest.mark.parametrize("choice", [pytest.param("system", marks=pytest.mark.soak), "wheel"])
 def test_spark_runs_delta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choice: str) -> None:
     """With either Java a session writes, alters and reads a Delta table, maps Arrow batches, asks whoever connects to

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--source-uri",
     help="Where to read: kafka://HOST:PORT/TOPIC?protocol=open-protocol|canal-json&..., tidb:///LOG, "
     "file:///DIRECTORY?protocol=csv|canal-json, s3://BUCKET/PREFIX?protocol=... (gs:// or gcs://, azure:// or "
-    "azblob://, az://, abfss://), changelog:///LAKE",
+    "azblob://, az://, abfss://), changelog:///LAKE, mysql://USER@HOST:PORT/ (its rows, once)",
 )
 @click.option(
     "--sink-uri",
@@ -64,6 +64,14 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Stop after nothing has come for so long.",
 )
+@click.option(
+    "--load",
+    "load_mode",
+    type=click.Choice(["initial", "never", "only"]),
+    help="Begin with the rows that are there: `initial` (default with --load-from), or `only` these and end.",
+)
+@click.option("--load-from", metavar="URI", help="The database with these rows: mysql://USER:PASSWORD@HOST:4000/")
+@click.option("--load-ts", metavar="TSO", type=click.IntRange(min=1), help="The TSO to read them at; default: now.")
 @click.option("--master", metavar="URL", help="Of a cluster: spark://HOST:PORT, yarn, k8s://..., or sc://HOST:PORT.")
 @click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
 @click.option(
@@ -86,6 +94,9 @@ def run(
     start_ts: str | None,
     state_dir: str | None,
     idle_s: float | None,
+    load_mode: str | None,
+    load_from: str | None,
+    load_ts: int | None,
     master: str | None,
     settings: tuple[str, ...],
     archive: Path | None,
@@ -97,7 +108,7 @@ def run(
 
     Options override the values of CONFIG, a changefeed file as TiCDC has it, with a [source] section."""
     now_ms = time.time_ns() // 1_000_000
-    if path is None and (source_uri is None or sink_uri is None):
+    if path is None and (source_uri is None or sink_uri is None) and (load_mode != "only" or sink_uri is None):
         raise click.UsageError("give a CONFIG file, or both --source-uri and --sink-uri")
     config = load(
         path,
@@ -109,6 +120,9 @@ def run(
         start_ts=None if start_ts is None else parse_ts(start_ts, now_ms=now_ms),
         target_ts=None if until is None else parse_ts(until, now_ms=now_ms),
         state_dir=state_dir,
+        load_mode=load_mode,
+        load_from=load_from,
+        load_ts=load_ts,
     )
     from tidegate.cli import options as logging
     from tidegate.config.changefeed import Changefeed
@@ -133,7 +147,7 @@ def run(
             stop=stop,
             until=config.target_ts,
             idle_s=idle_s,
-            stop_when_ended=config.target_ts is not None and config.target_ts <= compose(now_ms),
+            stop_when_ended=config.load_alone or (config.target_ts is not None and config.target_ts <= compose(now_ms)),
         )
 
 

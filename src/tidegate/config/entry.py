@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
     from tidegate.engine.checkpoints import StateFiles
     from tidegate.engine.ports import Sink, Source
+    from tidegate.source.upstream_address import SqlLoadOptions
 
 _ID: Final = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*")
 _ID_MAX: Final = 128
@@ -72,6 +73,16 @@ class SourceAddress(Protocol):
         """Quick tries of a failing step."""
 
 
+class FullLoad(NamedTuple):
+    """The load with which a changefeed begins (config/full_load.py); printing it shows no password. `ts` is the TSO to
+    read at, None: that of now. `force_replicate`: tables without a handle key, too."""
+
+    mode: str
+    options: "SqlLoadOptions"
+    ts: int | None = None
+    force_replicate: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class FeedConfig:
     """One changefeed. It is a value: nothing in it is looked up later, and printing it shows no password.
@@ -101,6 +112,13 @@ class FeedConfig:
     """The ts at which the changefeed ends; None: it does not."""
     state_dir: str | None = None
     """The directory or object store with the checkpoint of a feed whose sink keeps none."""
+    load: FullLoad | None = None
+    """The rows that a new changefeed begins with; None: those that the source brings."""
+
+    @property
+    def load_alone(self) -> bool:
+        """True for a load that nothing follows: it ends once all rows are there."""
+        return getattr(self.source, "load", None) is not None
 
     def table_filter(self) -> TableFilter:
         """Return the filter of the tables that the changefeed carries."""
@@ -284,6 +302,8 @@ class SourceEntry(Entry[SourceAddress]):
     """It can be read by commit ts as it is; others land in the changelog first."""
     tells_start_ts: bool
     """It tells the start_ts of transactions."""
+    once: bool = False
+    """It brings rows once, and no changes."""
     moments: bool
     """TIMESTAMPs come as instants in UTC, not as texts of a time zone."""
     start_ts_refused: str = ""
@@ -353,7 +373,7 @@ class SinkEntry(Entry[SinkAddress]):
 
 def is_landed(source: SourceEntry, sink: SinkEntry) -> bool:
     """Return True if changes go through the changelog between these two."""
-    return not source.ordered or sink.reads_changelog
+    return not source.ordered or (sink.reads_changelog and not source.once)
 
 
 def state_of(config: FeedConfig) -> str:

@@ -53,6 +53,7 @@ from tidegate.config.entry import (
     refuse,
     refused_keys,
 )
+from tidegate.config.full_load import full_load
 from tidegate.config.option import options_of, read_all
 from tidegate.config.registry import SINKS, SOURCES
 from tidegate.config.uri import RawValue, mask_uri, nearest, resolve_uri, scheme_of, state_directory, wrong_scheme
@@ -94,6 +95,9 @@ _OWN: Final = {
     },
     "sink.ddl-text": Key("text", "`ticdc`: DDLs as TiCDC prints them; `raw`: as they were written", False, "ticdc"),
     "source.uri": Key("text", "where to read; see the source parameters", True, "required"),
+    "source.load": Key("text", "`initial`, `never` or `only`: begin with the rows that are there", True, "never"),
+    "source.load-from": Key("text", "the database with the rows: mysql://USER@HOST:4000/", True),
+    "source.load-ts": Key("int", "the TSO at which the rows are read", True, "now"),
 }
 
 _TICDC: Final = r"""
@@ -456,12 +460,20 @@ def load(
     start_ts: int | None = None,
     target_ts: int | None = None,
     state_dir: str | Path | None = None,
+    load_mode: str | None = None,
+    load_from: str | None = None,
+    load_ts: int | None = None,
 ) -> FeedConfig:
     """Return the changefeed that a file describes, with the given values in place of the file's.
 
     Raises a ConfigError or an UnsupportedError, under TiCDC's code where it has one, for a configuration that cannot be
     followed."""
     document = path if isinstance(path, Document) else read_document(path)
+    begins = full_load(document, load_mode, load_from, load_ts)
+    if begins is not None and begins.mode == "only":
+        if source_uri or document.flat.get("source.uri"):
+            raise ConfigError("load = only takes no source: it ends once all rows are there; initial goes on with it")
+        source_uri = load_from or str(document.flat["source.load-from"])
     source_uri, sink_uri = addresses(document, source_uri, sink_uri)
     pair, idle = _pair(document, source_uri, sink_uri, workers)
     if start_ts is not None and pair.source_entry.start_ts_refused:
@@ -485,6 +497,7 @@ def load(
         start_ts=start_ts,
         target_ts=target_ts,
         state_dir=None if state_dir is None else state_directory(str(state_dir)),
+        load=begins if begins is not None and begins.mode == "initial" else None,
         **read_all(_STUCK, document.section("", _STUCK), ConfigError)[0],
     )
     pair.check(config, document)

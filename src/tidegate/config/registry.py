@@ -24,6 +24,7 @@ from tidegate.config import (
     callback,
     changelog,
     delta,
+    full_load,
     kafka,
     metrics,
     redis,
@@ -54,7 +55,7 @@ def _by_scheme(*entries: E) -> Mapping[str, E]:
     return {entry.scheme: entry for entry in entries}
 
 
-SOURCES: Final = _by_scheme(kafka.SOURCE, tidb.SOURCE, storage.SOURCE, changelog.SOURCE)
+SOURCES: Final = _by_scheme(kafka.SOURCE, tidb.SOURCE, storage.SOURCE, changelog.SOURCE, full_load.ROWS)
 """Sources by the scheme of their addresses."""
 SINKS: Final = _by_scheme(
     *(delta.SINK, kafka.SINK, sql.SINK, redis.SINK, search.EMBEDDED, search.SERVERS, webhook.SINK, storage.SINK),
@@ -109,11 +110,14 @@ def feed_of(config: FeedConfig, sink: "Sink[Any] | None" = None) -> "Feed":
 
 
 def source_of(config: FeedConfig) -> "Source":
-    """Return the source of a changefeed, behind a changelog where it has no order or the sink reads what has landed."""
+    """Return the source of a changefeed, behind a changelog where it has no order or the sink reads what has landed,
+    and behind the load with which the feed begins."""
     source, sink = entries_of(config)
-    if source.open is not None and not is_landed(source, sink):
-        return source.open(config, home_of(config), sink)
-    return landed_source(config)
+    direct = source.open if not is_landed(source, sink) else None
+    stream = landed_source(config) if direct is None else direct(config, home_of(config), sink)
+    if config.load is None:
+        return stream
+    return full_load.loading(config, config.load, home_of(config), sink, (source, stream))
 
 
 def landed_source(config: FeedConfig) -> "LandedSource":

@@ -1,27 +1,63 @@
-"""A full load: what is read, written down whole before the first row, and the readers' interface.
+"""The full load: a feed begins with every row that its tables have at one TSO, and goes on with the stream above it.
 
-    LoadReader.plan ──► LoadPlan ──► for each chunk, in any task, in any order: LoadReader.batches ──► Batch ..
+Rule.  S is a TSO of the upstream.  The load is the versions with commit_ts <= S, the stream is what is above S.  A
+read at S gives the same rows whenever it is done, so nothing has to be matched: no key, no window, no watermark row.
+
+    plan      S, the databases, tables and definitions of S, and the chunks: written once, before the first row
+    load      the definitions as DDLs, then the chunks, each a read at S
+    stream    the changes above S, of the source that runs beside the load from its begin
+
+What the engine sees is a source like any other.  N chunks take the N timestamps up to S, and M definitions those before
+them:
+
+    commit_ts   D + 1 - M  ...  D = S - N    D + 1      D + 2     ...     S        above S
+                CREATE ...      CREATE ...   chunk 0    chunk 1           N - 1    the stream
+
+    checkpoint  D - M: nothing yet           D + n: n chunks              S and above: the load is done
+
+so rounds are bounded by chunks, a sink's exactly-once protocol covers each chunk, a kill in the middle goes on at the
+chunk where it stood, and a topic of a load can be read back chunk by chunk.  A terabyte is no transaction.  The
+timestamps are logical ticks of one millisecond or so: no version that the load does not hold lies between D and S.
+
+The plan is the only state, one file beside the feed's progress.  A restart reads it and never takes S again: peers that
+do lose what changed between the two (a row deleted in that time stays, a row changed is lost).  Where garbage
+collection has passed S, the load ends with HistoryLost.
+
+A sink hides what is not whole: `whole_from` tells it S, below which a checkpoint shows tables that lack rows.
+
+Rows are read by a LoadReader, over SQL (source/load_sql.py) or from files; what a chunk's bounds mean is the reader's.
 
                 table 0 `t`                  │ table 1 `p`, by partition
     chunk       0          1        2        │ 3 (p0)     4 (p1)
     bounds      .. 500     500 ..   900 ..   │ all        all          half open; texts of SQL, compared by the server
-
-The rows of a plan are the versions with commit_ts <= its `ts`, S; the stream has those above S.  Rows come as INSERTs
-at S, in the columns that the stream's rows have, and equal them.  A plan is never taken again: a chunk that failed is
-read again from its beginning, and has the same rows as long as the upstream keeps S.
-
-Readers of files or of a storage read the same plan: what a chunk's bounds mean is theirs.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Protocol
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple, Protocol, Self
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
 from tidegate.codec.columnar.rows import Batch
-from tidegate.model.table import TableName
+from tidegate.engine.change import Chunk, ChunkPart, EventPosition, Layout, SourceDdl
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.ports import Changes, LoadProgress, Reading, RowRange, Source, TableSpan, Tasks
+from tidegate.model.errors import ConfigError, SourceBehind, TidegateError
+from tidegate.model.event import Ddl
+from tidegate.model.kept_state import StateKind, decode_state, encode_state
+from tidegate.model.left_out import LeftOut, without_key
+from tidegate.model.mysql import ActionType
+from tidegate.model.path_counts import PathCounts
+from tidegate.model.table import TableInfo, TableName
+from tidegate.model.tso import shown_ts
+from tidegate.objectstore.failpoint import failpoint
+from tidegate.objectstore.stores import Changed, VersionedFile
+from tidegate.schema.state import SchemaState, apply_ddl
 
-ROW_ID = "_tidb_rowid"
+ROW_ID: Final = "_tidb_rowid"
 """The hidden number of a row whose table has no clustered key."""
 
 
@@ -63,6 +99,8 @@ class LoadPlan(msgspec.Struct, frozen=True):
     sequences: tuple[tuple[TableName, str], ...]
     temporary: tuple[TableName, ...]
     chunks: tuple[LoadChunk, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    """Tables whose changes the stream does not carry."""
 
     def table_of(self, chunk: LoadChunk) -> LoadTable:
         """Return the table of a chunk."""
@@ -82,3 +120,356 @@ class LoadReader(Protocol):
 
     def close(self) -> None:
         """Close what is open; the next method opens it again."""
+
+
+CHUNK_ROWS: Final = 300_000
+"""The rows of a chunk of which nothing is known, and its bytes."""
+CHUNK_BYTES: Final = 64 << 20
+
+
+class LoadGuard(Protocol):
+    """Keeps garbage collection from passing S while a load runs."""
+
+    deadline_ms: int
+    """The time until which it does, Unix milliseconds; 0 for ever."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_error: object) -> None: ...
+
+    def check(self) -> None:
+        """Raise HistoryLost if S is gone, or the last error if the upstream is not reached."""
+
+
+def defined_ts(plan: LoadPlan) -> int:
+    """Return the commit_ts of the last definition, one below that of the first chunk."""
+    return plan.ts - len(plan.chunks)
+
+
+def create_statements(plan: LoadPlan) -> list[Ddl]:
+    """Return the statements that make the databases, tables and views of a plan, each at a commit_ts of its own."""
+    made = [(name, "", create, ActionType.CREATE_SCHEMA) for name, create in plan.databases]
+    made += [(*one.name, one.create, ActionType.CREATE_TABLE) for one in plan.tables]
+    made += [(*name, create, ActionType.CREATE_VIEW) for name, create in plan.views]
+    return [
+        Ddl(schema=schema, table=table, query=query, commit_ts=ts, type=int(action))
+        for ts, (schema, table, query, action) in enumerate(made, defined_ts(plan) + 1 - len(made))
+    ]
+
+
+def begin_ts(plan: LoadPlan) -> int:
+    """Return the checkpoint of a load that has done nothing, one below the first definition."""
+    return defined_ts(plan) - len(plan.databases) - len(plan.tables) - len(plan.views)
+
+
+class NoGuard:
+    """For a database that keeps everything."""
+
+    deadline_ms = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Do nothing."""
+
+    def check(self) -> None:
+        """Do nothing."""
+
+
+class Part(NamedTuple):
+    """A chunk at its commit_ts; rows and bytes are estimates."""
+
+    commit_ts: int
+    table: LoadTable
+    chunk: LoadChunk
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadChanges:
+    """The chunks of a load in (after, upto]: a Changes, which pickles and reads the database in tasks."""
+
+    reader: LoadReader
+    ts: int
+    after: int
+    upto: int
+    parts: tuple["Part", ...]
+    events: EventFilter = field(default_factory=EventFilter)
+
+    def tables(self) -> dict[TableName, TableSpan]:
+        spans: dict[TableName, TableSpan] = {}
+        for part in self.parts:
+            span = spans.get(part.table.name, TableSpan(0, part.commit_ts, part.commit_ts))
+            spans[part.table.name] = span.joined(part.rows, part.commit_ts, part.commit_ts)
+        return spans
+
+    def row_ranges(self) -> Iterator[RowRange]:
+        return (RowRange(part.commit_ts, part.commit_ts, part.rows, part.size_bytes) for part in self.parts)
+
+    def layouts(self, name: TableName, after: int, upto: int) -> list[Layout]:  # noqa: ARG002  the DDLs tell them
+        return []
+
+    def batches(self, name: TableName, after: int, upto: int) -> Iterator[Chunk]:
+        return self.in_order((name,), after, upto)
+
+    def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
+        """Return the rows of several tables in (after, upto], chunk by chunk. Raises what the reader does."""
+        keys = {name.key for name in names}
+        for part in self.parts:
+            if after < part.commit_ts <= upto and part.table.name.key in keys:
+                for batch in self.reader.batches(part.table, part.chunk, self.ts):
+                    yield _chunk(batch, part.commit_ts)
+
+
+def _chunk(batch: Batch, commit_ts: int) -> Chunk:
+    """Return the rows as one transaction: its start_ts says that none is a repeat."""
+    at = pa.repeat(pa.scalar(commit_ts, pa.int64()), batch.rows)
+    part = ChunkPart(replace(batch, commit_ts=at, start_ts=at), np.arange(batch.rows))
+    counts = PathCounts()
+    counts.add("load/columns", batch.rows)
+    return Chunk((part,), np.zeros(batch.rows, np.int64), counts)
+
+
+class KeptPlan:
+    """The file of a load's plan, in the home of its feed."""
+
+    def __init__(self, home: str) -> None:
+        self._file = VersionedFile(home, "_tidegate/load.json")
+
+    def read(self) -> LoadPlan | None:
+        """Return the plan; None if there is none. Raises ConfigError for a file that is none, StateTooNew."""
+        found = self._file.read()
+        if found is None:
+            return None
+        where = f"{self._file.uri}/{self._file.path}"
+        try:
+            return decode_state(StateKind.LOAD, found.body, LoadPlan, where)
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"{where} is no plan of a load: {error}") from error
+
+    def write(self, plan: LoadPlan) -> LoadPlan:
+        """Write the plan once; return the one that is there, another run's if that was faster."""
+        try:
+            self._file.write(encode_state(StateKind.LOAD, plan))
+        except Changed:
+            kept = self.read()
+            assert kept is not None
+            return kept
+        return plan
+
+
+class LoadingSource(Source):
+    """A source that begins with the tables of a database as of one TSO, and goes on with `stream` (None: the load is
+    all).
+
+    `ordered`: the stream can begin at any TSO, so it begins at S; another one lands from its first message, and S is
+    taken once each of its partitions has brought a watermark. `keyless`: the stream brings tables without a handle
+    key."""
+
+    def __init__(
+        self,
+        reader: LoadReader,
+        kept: KeptPlan,
+        accept: Callable[[str, str], bool],
+        stream: Source | None,
+        *,
+        guard: Callable[[int], LoadGuard],
+        ordered: bool,
+        keyless: bool = False,
+        events: EventFilter | None = None,
+        ts: int | None = None,
+    ) -> None:
+        self._reader, self._kept, self._accept, self._ts = reader, kept, accept, ts
+        self._keyless, self._events = keyless, events or EventFilter()
+        self._stream, self._ordered = stream, ordered
+        self._plan: LoadPlan | None = None
+        self._make_guard = guard
+        self._guard: LoadGuard | None = None
+        self._landing = False
+        self._at = 0
+        self._parts: tuple[Part, ...] = ()
+
+    def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
+        """Begin with the load, or go on with it or with the stream. Return the ts behind which the feed begins.
+
+        Raises SourceBehind while the stream has not proven that it has all changes from now on, and HistoryLost where
+        garbage collection has passed S."""
+        self._plan = self._kept.read()
+        if self._plan is None and checkpoint_ts is not None:
+            if self._stream is None:
+                raise ConfigError("the feed has begun without a load; a load alone needs a fresh target")
+            self._at = checkpoint_ts
+            return self._stream.start(tasks, checkpoint_ts)
+        if self._plan is None:
+            self._cover(tasks)
+            plan = self._reader.plan(lambda name: self._accept(*name), self._ts)
+            covered = None if self._stream is None or self._ordered else self._stream.frontier()
+            if covered is not None and covered > plan.ts:
+                raise ConfigError(
+                    f"the database is at {shown_ts(plan.ts)}, and the stream has a watermark of {shown_ts(covered)}: "
+                    "load-from is another cluster than the one whose changes the source brings"
+                )
+            plan = plan if self._keyless else without_keyless(plan)
+            failpoint("load/planned")
+            self._plan = self._kept.write(plan)
+            failpoint("load/plan-kept")
+        plan = self._plan
+        at = begin_ts(plan) if checkpoint_ts is None else checkpoint_ts
+        if at < plan.ts and self._guard is None:
+            self._guard = self._make_guard(plan.ts).__enter__()
+        if self._stream is not None and not self._landing:
+            self._stream.start(tasks, max(at, plan.ts))
+        self._landing, self._at, self._parts = False, at, tuple(_parts(plan))
+        return at
+
+    def _cover(self, tasks: Tasks) -> None:
+        """Begin to land, and wait until the stream covers everything from now on."""
+        if self._stream is None or self._ordered:
+            return
+        if not self._landing:
+            self._stream.start(tasks, None)
+            self._landing = True
+        if (failure := self._stream.failure()) is not None:
+            self._landing = False
+            raise failure
+        self._stream.refresh()
+        if self._stream.frontier() is None:
+            parts = self._stream.reading().partitions
+            lacking = [f"{one.topic} partition {one.partition}" for one in parts if one.resolved_ts is None]
+            raise SourceBehind(
+                f"the load waits for the first watermark of {', '.join(lacking) or 'the source'}: S is taken once the "
+                "stream is known to have all changes behind it"
+            )
+
+    def stop(self) -> None:
+        self._landing = False
+        self._release_guard()
+        if self._stream is not None:
+            self._stream.stop()
+
+    def epoch(self) -> int:
+        return 0 if self._stream is None else self._stream.epoch()
+
+    def whole_from(self) -> int:
+        return 0 if self._plan is None else self._plan.ts
+
+    def failure(self) -> TidegateError | None:
+        return None if self._stream is None else self._stream.failure()
+
+    def replaced(self) -> TidegateError | None:
+        return None if self._stream is None else self._stream.replaced()
+
+    def idle(self) -> bool:
+        return not self._loads() and (self._stream is None or self._stream.idle())
+
+    def ended(self) -> bool:
+        return not self._loads() and (self._stream is None or self._stream.ended())
+
+    def refused(self, error: TidegateError) -> bool:
+        return not self._loads() and self._stream is not None and self._stream.refused(error)
+
+    def refresh(self) -> None:
+        """Poll the stream, and while the load runs the guard. Raises HistoryLost."""
+        if self._stream is not None:
+            self._stream.refresh()
+        if self._guard is not None:
+            self._guard.check()
+
+    def frontier(self) -> int | None:
+        if self._plan is not None and (self._loads() or self._stream is None):
+            return self._plan.ts
+        return None if self._stream is None else self._stream.frontier()
+
+    def carry(self, known: SchemaState) -> None:
+        if self._stream is not None:
+            self._stream.carry(known)
+
+    def definitions(self, ts: int) -> Sequence[TableInfo]:
+        return () if self._loads() or self._stream is None else self._stream.definitions(ts)
+
+    def ddls(self, after: int, upto: int) -> Sequence[SourceDdl]:
+        """Return the definitions of S, or the DDLs of the stream above S."""
+        plan = self._plan
+        if plan is None or after >= plan.ts:
+            found = () if self._stream is None else self._stream.ddls(after, upto)
+            return [one for one in found if plan is None or (one.ddl.commit_ts or 0) > plan.ts]
+        found = [SourceDdl(EventPosition(), ddl) for ddl in create_statements(plan)]
+        return [one for one in found if after <= (one.ddl.commit_ts or 0) <= upto]
+
+    def changes(self, after: int, upto: int) -> Changes:
+        plan = self._plan
+        if plan is None or after >= plan.ts:
+            return (
+                self._stream.changes(after, upto) if self._stream else LoadChanges(self._reader, after, after, upto, ())
+            )
+        first = defined_ts(plan) + 1
+        low, high = max(after + 1 - first, 0), min(upto, plan.ts) + 1 - first
+        return LoadChanges(self._reader, plan.ts, after, upto, self._parts[low:high])
+
+    def release(self, checkpoint_ts: int) -> None:
+        """Note the checkpoint: at S the load is done."""
+        self._at = max(self._at, checkpoint_ts)
+        if self._loads():
+            return
+        self._release_guard()
+        if self._stream is not None:
+            self._stream.release(checkpoint_ts)
+
+    def reading(self) -> Reading:
+        reading = Reading() if self._stream is None else self._stream.reading()
+        plan = self._plan
+        if plan is None:
+            return reading
+        done = min(max(self._at - defined_ts(plan), 0), len(plan.chunks))
+        table = plan.chunks[done].table if done < len(plan.chunks) else len(plan.tables)
+        progress = LoadProgress(
+            ts=plan.ts,
+            tables=len(plan.tables),
+            tables_done=table,
+            chunks=len(plan.chunks),
+            chunks_done=done,
+            table=str(plan.tables[table].name) if table < len(plan.tables) else "",
+            guarded_until_ms=self._guard.deadline_ms if self._guard is not None else 0,
+        )
+        return replace(reading, load=progress, left_out=(*unloaded(plan), *reading.left_out))
+
+    def _loads(self) -> bool:
+        return self._plan is not None and self._at < self._plan.ts
+
+    def _release_guard(self) -> None:
+        if self._guard is not None:
+            self._guard.__exit__(None, None, None)
+            self._guard = None
+
+
+def _parts(plan: LoadPlan) -> Iterator[Part]:
+    count = Counter(chunk.table for chunk in plan.chunks)
+    for commit_ts, chunk in enumerate(plan.chunks, defined_ts(plan) + 1):
+        table = plan.table_of(chunk)
+        rows = table.estimated_rows // count[chunk.table] or CHUNK_ROWS
+        yield Part(commit_ts, table, chunk, rows, table.estimated_bytes // count[chunk.table] or CHUNK_BYTES)
+
+
+def unloaded(plan: LoadPlan) -> Iterator[LeftOut]:
+    """Return what the database has and the load does not make."""
+    yield from plan.left_out
+    yield from (LeftOut(str(name), "a sequence") for name, _ in plan.sequences)
+    yield from (LeftOut(str(name), "a temporary table") for name in plan.temporary)
+
+
+def without_keyless(plan: LoadPlan) -> LoadPlan:
+    """Return the plan without tables that have no handle key: a stream that leaves them out would never bring a change
+    of theirs."""
+    state = SchemaState()
+    for ddl in create_statements(plan):
+        state, _ = apply_ddl(state, ddl, 1)
+    keyless = without_key(state.table(one.name) for one in plan.tables)
+    names = {one.table for one in keyless}
+    kept = [at for at, one in enumerate(plan.tables) if str(one.name) not in names]
+    new = {at: number for number, at in enumerate(kept)}
+    chunks = [msgspec.structs.replace(one, table=new[one.table]) for one in plan.chunks if one.table in new]
+    tables = tuple(plan.tables[at] for at in kept)
+    left_out = (*plan.left_out, *keyless)
+    return msgspec.structs.replace(plan, tables=tables, chunks=tuple(chunks), left_out=left_out)

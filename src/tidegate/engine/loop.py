@@ -83,7 +83,7 @@ from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from,
 from tidegate.model.errors import EncodeError, Fenced, Overtaken, SourceBehind, TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.path_counts import PathCounts
-from tidegate.model.tso import physical_ms, to_datetime
+from tidegate.model.tso import physical_ms, shown_ts, to_datetime
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import STORE_ERRORS, first_line, store_error
 from tidegate.schema.state import SchemaState
@@ -201,6 +201,7 @@ class Meter:
         partitions = tuple(PartitionProgress(*fields) for fields in reading.partitions)
         self.send(
             lands=reading.lands,
+            load=reading.load,
             rows_landed=reading.rows,
             messages=reading.messages,
             dead_letters=reading.dead_letters,
@@ -304,11 +305,6 @@ class Meter:
             self.history.popleft()
         begun_s, begun = self.history[0]
         return (rows - begun) / (now_s - begun_s) if now_s > begun_s else 0.0
-
-
-def shown_ts(ts: int | None) -> str:
-    """Return a ts with its time, for people."""
-    return "no ts yet" if ts is None else f"ts {ts} ({to_datetime(ts):%Y-%m-%d %H:%M:%S} UTC)"
 
 
 T = TypeVar("T")
@@ -442,7 +438,7 @@ class Engine:
         begun = self.wait_for_source(at, idle_s)
         if begun is None:
             return False
-        self.sink.epoch = self.source.epoch()
+        self.sink.epoch, self.sink.whole_from = self.source.epoch(), self.source.whole_from()
         self.position = position = self.known(position, begun)
         self.outage.retrying(lambda: self.sink.open(position))
         self.source.release(begun)

@@ -328,6 +328,23 @@ class PartitionReached(NamedTuple):
     resolved_ts: int | None = None
 
 
+class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The progress of a full load at the TSO `ts`: `table` is the one that is read now; `guarded_until_ms` is the time
+    until which garbage collection is kept away from `ts` (Unix milliseconds), 0 where that is not known."""
+
+    ts: int
+    tables: int
+    tables_done: int
+    chunks: int
+    chunks_done: int
+    table: str = ""
+    guarded_until_ms: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.chunks_done == self.chunks
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A source's report; counts are since its start."""
@@ -343,6 +360,8 @@ class Reading:
     """Rows by path, such as `land/template`, `land/rows`, and those that filters removed."""
     left_out: tuple[LeftOut, ...] = ()
     """Tables of the filter that the source does not carry."""
+    load: LoadProgress | None = None
+    """The full load of a feed that began with one."""
 
 
 class Source(Protocol):
@@ -358,6 +377,11 @@ class Source(Protocol):
 
     def epoch(self) -> int:
         """Return the epoch of this run among the runs with one target: the highest goes on. 0: there are no epochs."""
+        return 0
+
+    def whole_from(self) -> int:
+        """Return the TSO from which the tables of the feed are whole; 0: they always are. A sink whose readers look at
+        checkpoints shows none below it."""
         return 0
 
     def failure(self) -> TidegateError | None:
@@ -497,6 +521,8 @@ class Sink(Protocol[R]):
     of the source decides."""
     epoch: int = 0
     """The epoch of the source; the engine sets it."""
+    whole_from: int = 0
+    """The TSO from which the tables are whole (`Source.whole_from`); the engine sets it."""
 
     def held(self) -> AbstractContextManager[None]:
         """Exclude or fence other writers until the block ends. Raises EnvironmentFault and Fenced."""

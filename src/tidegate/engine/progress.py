@@ -24,7 +24,7 @@ import rich.table
 import rich.text
 
 from tidegate.codec.neutral import render
-from tidegate.engine.ports import Parked
+from tidegate.engine.ports import LoadProgress, Parked
 from tidegate.model.errors import TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.name import printable
@@ -177,6 +177,8 @@ class Progress:
     """How old the checkpoint is at this report; None before there is one."""
     waits_for: str = ""
     """What the run is waiting for, such as the start of Spark."""
+    load: LoadProgress | None = None
+    """The full load of a feed that began with one."""
     lands: bool = False
     """True if the source keeps what it reads in a changelog before the sink gets it."""
     rows_landed: int = 0

@@ -41,6 +41,11 @@ def to_datetime(ts: int) -> datetime:
     return datetime.fromtimestamp(physical_ms(ts) / 1000, UTC)
 
 
+def shown_ts(ts: int | None) -> str:
+    """Return a ts with its time, for people."""
+    return "no ts yet" if ts is None else f"ts {ts} ({to_datetime(ts):%Y-%m-%d %H:%M:%S} UTC)"
+
+
 def time_of(ts: int) -> str:
     """Return the physical part of `ts` for people: 2026-01-02 03:04:05.678 UTC."""
     return f"{to_datetime(ts):%Y-%m-%d %H:%M:%S}.{physical_ms(ts) % 1000:03d} UTC"

@@ -22,7 +22,6 @@ import msgspec
 
 from tidegate.model.errors import EnvironmentFault, Retry
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
-from tidegate.objectstore.local_files import PRIVATE_DIRECTORY, PRIVATE_FILE
 from tidegate.objectstore.stores import (
     STORE_ERRORS,
     Changed,
@@ -33,6 +32,7 @@ from tidegate.objectstore.stores import (
     first_line,
     listed,
 )
+from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE
 
 FILE: Final = "server.db"
 VERSION: Final = "version.json"

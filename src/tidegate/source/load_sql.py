@@ -71,14 +71,11 @@ from tidegate.mysql.client import abandon, connect, driver, faults, raw_result
 from tidegate.mysql.rows import ROWS_MAX, ResultBroken, ResultRows
 from tidegate.mysql.server_answer import AnswerKind, answer_kind
 from tidegate.source.large import ABSENT, GONE, LOST, REFUSED, code_of, read_as, table_info, tls_error
-from tidegate.source.upstream_address import Address
+from tidegate.source.upstream_address import SqlLoadOptions
 
 Bound: TypeAlias = tuple[str, ...] | None
 
 OPTION: Final = "load-from"
-CHUNK_ROWS: Final = 300_000
-READ_TIMEOUT_S: Final = 900.0
-"""A scan that skips many deleted versions is silent before its first row."""
 _OLDEST: Final = (5, 3)
 """Earlier versions lose a session's tidb_snapshot with the next SET."""
 _VERSION: Final = re.compile(r"-TiDB-v(\d+)\.(\d+)")
@@ -95,39 +92,6 @@ _LIFE_TIME: Final = "tidb_gc_life_time"
 _GC_MAX_WAIT_S: Final = 86_400
 """TiDB's default of tidb_gc_max_wait_time."""
 _TABLES: Final = frozenset({"BASE TABLE", "SYSTEM VERSIONED"})
-
-
-class SqlLoadOptions(msgspec.Struct, frozen=True):
-    """A database to load, and how. `rows_per_s` (0: no limit) and `scan_concurrency` are those of one connection,
-    `connections` plan side by side; without `snapshot` rows are those of now, which is for benchmarks alone."""
-
-    address: Address
-    time_zone: str = "UTC"
-    connections: int = 4
-    chunk_rows: int = CHUNK_ROWS
-    rows_per_s: int = 0
-    replica_read: str = ""
-    resource_group: str = ""
-    scan_concurrency: int = 5
-    read_timeout_s: float = READ_TIMEOUT_S
-    snapshot: bool = True
-
-    @property
-    def server(self) -> str:
-        """The server, for messages."""
-        return f"{self.address.host}:{self.address.port}"
-
-    def settings(self) -> dict[str, str]:
-        """Return the variables that spare a server work, with their values."""
-        chosen = {"tidb_replica_read": f"'{self.replica_read}'"} if self.replica_read else {}
-        return {
-            "max_execution_time": "0",
-            "tidb_isolation_read_engines": "'tikv'",
-            "tidb_distsql_scan_concurrency": str(self.scan_concurrency),
-            "tidb_enable_paging": "1",
-            "tidb_idle_transaction_timeout": "0",
-            **chosen,
-        }
 
 
 def load_error(error: Exception, where: str, options: SqlLoadOptions) -> TidegateError:
@@ -439,6 +403,8 @@ class SqlReader:
         """Return the rows of a chunk as INSERTs at `ts`. Raises ConfigError, SchemaError, HistoryLost, SourceError."""
         layout = _layout(table.name, table.create, table.key, ts)
         columns = ", ".join(read_as(column, quote_name(column.name)) for column in layout.wire.columns)
+        numbered = table.key == (ROW_ID,) and not layout.info.handle_key
+        columns += f", {ROW_ID}" if numbered else ""
         where = _where(layout.keys, chunk.lower, chunk.upper)
         query = sent.LOADED.format(columns=columns, table=_from(table.name, chunk.partition), where=where)
         limit, begun, rows = self.options.rows_per_s, time.monotonic(), 0
@@ -587,7 +553,9 @@ def _listed(session: _Session) -> tuple[list[str], list[_Listed]]:
 
 def _batch(layout: _Layout, texts: Sequence[Any], ts: int, time_zone: str) -> Batch:
     info, rows = layout.info, len(texts[0])
-    arrays = [_typed(info, column, array, time_zone) for column, array in zip(layout.wire.columns, texts, strict=True)]
+    columns = layout.wire.columns
+    arrays = [_typed(info, column, array, time_zone) for column, array in zip(columns, texts, strict=False)]
+    numbers = texts[len(columns)] if len(texts) > len(columns) else None
     after = pa.RecordBatch.from_arrays(arrays, names=[column.name for column in layout.wire.columns])
     zeros = pa.array(np.zeros(rows, np.int32))
     return Batch(
@@ -602,6 +570,7 @@ def _batch(layout: _Layout, texts: Sequence[Any], ts: int, time_zone: str) -> Ba
         partition_id=pa.nulls(rows, pa.int64()),
         before=after.slice(0, 0),
         after=after,
+        row_ids=None if numbers is None else numbers.cast(pa.string()).cast(pa.int64()),
         definition=info,
     )
 

@@ -176,10 +176,12 @@ class LogLanding(BatchLoop):
         return self._left_out
 
     def _beginning(self) -> int:
-        """The start ts of a new feed. Raises HistoryLost for a lake that would lack the rows from before the log."""
+        """The ts where landing begins. Raises HistoryLost for a lake that would lack the rows from before the log."""
         begin = self._log.begin()
         if self._start_ts is not None and not (self._complete and begin.whole):
             return self._start_ts
+        if not begin.whole and begin.ts <= self.needed_ts:
+            return self.needed_ts  # the target has what lies before
         if not begin.whole:
             raise HistoryLost(
                 f"the change log was trimmed up to {begin.ts}, so a new lake would lack the rows written before. Let "

@@ -14,12 +14,13 @@ and port at most.
 import difflib
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
 from tidegate.model.errors import UriInvalid
+from tidegate.model.option import Option
 from tidegate.mysql.client import ConnectionOptions, ServerTls
 
 _PORT: Final = 4000
@@ -119,3 +120,41 @@ PARAMETERS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
     "timeout": ("timeout_s", _seconds),
     "read-timeout": ("read_timeout_s", _seconds),
 }
+
+
+CHUNK_ROWS: Final = 300_000
+READ_TIMEOUT_S: Final = 900.0
+"""A scan that skips many deleted versions is silent before its first row."""
+
+
+class SqlLoadOptions(msgspec.Struct, frozen=True):
+    """A database to load, and how. `rows_per_s` (0: no limit) and `scan_concurrency` are those of one connection,
+    `connections` plan side by side; without `snapshot` rows are those of now, which is for benchmarks alone."""
+
+    address: Address
+    time_zone: str = "UTC"
+    connections: Annotated[int, Option("connections", "connections that plan a load side by side", low=1, high=64)] = 4
+    chunk_rows: Annotated[int, Option("chunk-rows", "rows of a chunk, about", low=1)] = CHUNK_ROWS
+    rows_per_s: Annotated[int, Option("rows-per-second", "most rows a second of one connection; `0`: no limit")] = 0
+    replica_read: Annotated[str, Option("replica-read", "replicas to read, as `tidb_replica_read` has them")] = ""
+    resource_group: Annotated[str, Option("resource-group", "resource group of the connections")] = ""
+    scan_concurrency: Annotated[int, Option("scan-concurrency", "`tidb_distsql_scan_concurrency`", low=1)] = 5
+    read_timeout_s: float = READ_TIMEOUT_S
+    snapshot: bool = True
+
+    @property
+    def server(self) -> str:
+        """The server, for messages."""
+        return f"{self.address.host}:{self.address.port}"
+
+    def settings(self) -> dict[str, str]:
+        """Return the variables that spare a server work, with their values."""
+        chosen = {"tidb_replica_read": f"'{self.replica_read}'"} if self.replica_read else {}
+        return {
+            "max_execution_time": "0",
+            "tidb_isolation_read_engines": "'tikv'",
+            "tidb_distsql_scan_concurrency": str(self.scan_concurrency),
+            "tidb_enable_paging": "1",
+            "tidb_idle_transaction_timeout": "0",
+            **chosen,
+        }

@@ -36,10 +36,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from tidegate.changelog.files import Encoder, RowColumns, chunks_of
+from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.wire_table import wire_table
 from tidegate.engine.change import Chunk, EventPosition, Layout, SourceDdl
 from tidegate.engine.event_filter import action_of_text
 from tidegate.engine.filter import TableFilter
+from tidegate.engine.load import LoadChunk, LoadPlan, LoadTable, create_statements, defined_ts
 from tidegate.engine.loop import Engine, Feed, Meter
 from tidegate.engine.plan import Drops
 from tidegate.engine.ports import LocalTasks, Reading, RowRange, Sink, Source, TableSpan, Tasks
@@ -427,6 +429,63 @@ def landed(name: TableName, rows: Sequence[RowChange]) -> pa.Table:
     for seq, row in enumerate(rows):
         columns.add(0, encoder.encode(row, seq))
     return columns.table()
+
+
+class ScriptedLoad:
+    """A reader of the tables that a script has at `ts`, and the script that whoever begins with that load is told:
+    `told` has their definitions, their rows chunk by chunk, and the events above `ts`.
+
+    Each table must have the definition of its CREATE TABLE at `ts`."""
+
+    def __init__(self, script: Script, ts: int) -> None:
+        now, creates = ScriptedTables(), dict[str, Ddl]()
+        for event in script.events:
+            if commit_time(event) <= ts:
+                now.apply(event)
+                if isinstance(event, Ddl):
+                    creates[event.table and f"{event.schema}.{event.table}"] = event
+        self._rows = now.rows()
+        names = [TableName(*name.split(".", 1)) for name in self._rows]
+        tables = tuple(LoadTable(name, creates[str(name)].query, tuple(now.of(str(name)).handle_key)) for name in names)
+        starts = [(at, row) for at, rows in enumerate(self._rows.values()) for row in range(0, len(rows), CHUNK_ROWS)]
+        chunks = tuple(LoadChunk(number, at, lower=(str(row),)) for number, (at, row) in enumerate(starts))
+        databases = tuple((name, f"CREATE DATABASE `{name}`") for name in dict.fromkeys(name.schema for name in names))
+        self.made = LoadPlan(ts, "", "", "UTC", databases, tables, (), (), (), chunks)
+        self._state = now
+        self.told = Script()
+        self.told.events = [*create_statements(self.made), *self._inserts()]
+        self.told.events += [event for event in script.events if commit_time(event) > ts]
+        self.told.marks, self.told.ts = [mark for mark in script.marks if mark >= ts], script.ts
+
+    def _inserts(self) -> Iterator[RowChange]:
+        for commit_ts, chunk in enumerate(self.made.chunks, defined_ts(self.made) + 1):
+            yield from self._of(self.made.table_of(chunk), chunk, commit_ts)
+
+    def _of(self, table: LoadTable, chunk: LoadChunk, commit_ts: int) -> Iterator[Insert]:
+        wire = wire_table(self._state.of(str(table.name)))
+        first = int((chunk.lower or "0")[0])
+        for row in self._rows[str(table.name)][first : first + CHUNK_ROWS]:
+            after = tuple(row[field.name] for field in wire.fields)
+            yield Insert(
+                schema=table.name.schema,
+                table=table.name.table,
+                fields=wire.fields,
+                pk_names=wire.pk_names,
+                commit_ts=commit_ts,
+                after=after,
+            )
+
+    def plan(self, selects: Callable[[TableName], bool], ts: int | None = None) -> LoadPlan:  # noqa: ARG002
+        """Return the plan of all tables."""
+        return self.made
+
+    def batches(self, table: LoadTable, chunk: LoadChunk, ts: int) -> Iterator[Batch]:
+        """Return the rows of a chunk."""
+        for some in chunks_of([landed(table.name, list(self._of(table, chunk, ts)))], CHUNK_ROWS):
+            yield from (part.batch for part in some.parts)
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
 
 
 TRIES: Final = 10

@@ -47,8 +47,12 @@ from tidegate.schema.stored.definition import (
 )
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate_upstream.change.request import Request
-from tidegate_upstream.errors import missing_name
 from tidegate_upstream.f1 import Work
+
+
+def missing_table(name: TableName) -> SqlRefused:
+    """Return MySQL's error 1146."""
+    return SqlRefused(1146, f"Table '{name.schema}.{name.table}' doesn't exist", "42S02")
 
 
 class Catalog:
@@ -87,7 +91,7 @@ class Catalog:
             raise SqlRefused(1046, "No database selected", "3D000")
         table = self.find(name)
         if table is None:
-            raise missing_name(*name)
+            raise missing_table(name)
         if table.stored.is_view or table.stored.is_sequence:
             raise SqlRefused(1347, f"'{name.schema}.{name.table}' is not BASE TABLE", "HY000")
         return table
@@ -242,7 +246,7 @@ class Draft:
         """Return the request's own table; SqlRefused 1146 if it no longer exists."""
         table = self.find(request.schema_id, request.table_id)
         if table is None:
-            raise missing_name(request.schema_name, request.table_name)
+            raise SqlRefused(1146, f"Table '{request.schema_name}.{request.table_name}' doesn't exist", "42S02")
         return table
 
     def put(self, schema_id: int, table: StoredTable, *, stamped: bool = False) -> StoredTable:

@@ -421,10 +421,10 @@ def folded(log: pa.Table, key: Sequence[str], upto: int | None = None) -> pa.Tab
     """
     if upto is not None:
         log = log.filter(pc.less_equal(log.column(CHANGE_TS), upto))
-    return log.drop_columns([column.name for column in OWN_COLUMNS["CHANGES"]]).take(pa.array(current_rows(log, key)))
+    return log.drop_columns([column.name for column in OWN_COLUMNS["CHANGES"]]).take(pa.array(standing(log, key)))
 
 
-def current_rows(log: pa.Table, key: Sequence[str]) -> Any:
+def standing(log: pa.Table, key: Sequence[str]) -> Any:
     """Return the ascending indexes of the images that are the current rows; of a log with a key only the key and the
     additional columns are needed."""
     comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
@@ -565,10 +565,14 @@ def _with_old_images(reader: ImageReader, some: Any, columns: Sequence[LakeColum
 
 def _once(readers: Sequence[ImageReader]) -> list[Any]:
     """For the batch of each reader, which changes are the first of their kind in the chunk: commit_ts, operation,
-    layout and images."""
+    layout and images. Numbered rows are no repeats."""
     begins = np.cumsum([0, *(reader.batch.rows for reader in readers)])
     alike: defaultdict[tuple[str, Layout], list[pa.Table]] = defaultdict(list)
+    first = np.zeros(begins[-1], np.bool_)
     for begin, reader in zip(begins, readers, strict=False):
+        if reader.batch.row_ids is not None:
+            first[begin : begin + reader.batch.rows] = True
+            continue
         layout = Layout(reader.batch.fields, reader.batch.pk_names)
         for op, sides in SIDES.items():
             rows = reader.rows(op)
@@ -576,7 +580,6 @@ def _once(readers: Sequence[ImageReader]) -> list[Any]:
             values = [as_texts(image.column(at)) for image in images for at in range(len(layout.fields))]
             columns = [pa.array(begin + np.flatnonzero(rows)), reader.commit_ts(rows), *values]
             alike[op, layout].append(pa.table(columns, names=[str(at) for at in range(len(columns))]))
-    first = np.zeros(begins[-1], np.bool_)
     for tables in alike.values():
         every = pa.concat_tables(tables)
         groups = every.group_by(every.column_names[1:]).aggregate([("0", "min")])

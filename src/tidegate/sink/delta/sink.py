@@ -234,6 +234,10 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
             digest=before.digest if planned.state is before.state else "",
             epoch=self.epoch,
         )
+        if planned.checkpoint.ts < self.whole_from:  # a load has not ended: tables lack rows
+            self.snapshot = replace(published, number=before.number)
+            self._position = SinkPosition(planned.checkpoint, planned.state)
+            return self._position
         self.snapshot, self._refused = replace(published, digest=publish(self.options, published)), []
         self._position = SinkPosition(planned.checkpoint, planned.state)
         self._requests.withdraw()

@@ -22,11 +22,13 @@ from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar, cast
 import pytest
 
 from tidegate.engine.change import Chunk, Layout
+from tidegate.engine.load import KeptPlan, LoadingSource, NoGuard
 from tidegate.engine.plan import Barrier, PlannedDdl, Round
 from tidegate.engine.ports import (
     Changes,
     FlushPolicy,
     LocalTasks,
+    RoundLimit,
     RowRange,
     SegmentSink,
     Sink,
@@ -42,7 +44,7 @@ from tidegate.model.table import ColumnInfo, TableName
 from tidegate.schema.effects import Effect
 from tidegate.testing import validators
 from tidegate.testing.contract import stories
-from tidegate.testing.script import Row, Script, ScriptedSource
+from tidegate.testing.script import Row, Script, ScriptedLoad, ScriptedSource
 from tidegate.testing.validators import ddls, first_sendings, rows
 
 STEPS: Final = (
@@ -114,6 +116,14 @@ class TappedSink:
     @flush_policy.setter
     def flush_policy(self, flush_policy: FlushPolicy) -> None:
         self._sink.flush_policy = flush_policy
+
+    @property
+    def whole_from(self) -> int:
+        return self._sink.whole_from
+
+    @whole_from.setter
+    def whole_from(self, ts: int) -> None:
+        self._sink.whole_from = ts
 
     def run(self, tasks: Tasks, work: Any, changes: Changes) -> Sequence[Any]:
         return self._around("run", lambda: self._sink.run(tasks, work, self._cut(changes)))
@@ -307,6 +317,44 @@ class SinkContract:
         self.live(tmp_path, ScriptedSource(told_story), until=told_story.ts)
 
         self.holds(tmp_path, told_story, told_story.ts, once=True)
+
+    # --- a full load: the rows that are there, then the changes behind them ---
+
+    @pytest.mark.parametrize("ordered", [True, False])
+    def test_begins_with_a_load(self, tmp_path: Path, ordered: bool) -> None:  # noqa: FBT001
+        """A feed begins with every row as of one TSO and goes on behind it; nothing from before comes twice."""
+        story = stories.shop()
+        load = ScriptedLoad(story, story.marks[1])
+        source = self.loading(tmp_path, load, story, ordered=ordered)
+        done = self.live(tmp_path, source, until=story.ts)
+
+        assert (done.state, done.checkpoint_ts) == ("finished", story.ts)
+        self.holds(tmp_path, load.told, story.ts, once=True)
+
+    @pytest.mark.parametrize("place", ["in a task", "before advance"])
+    def test_a_crash_in_a_load(self, tmp_path: Path, place: str) -> None:
+        """A feed that dies in its load, each time one chunk further, goes on where it stood."""
+        story = stories.shop()
+        load = ScriptedLoad(story, story.marks[1])
+        for nth in range(1, LIVES_MAX):
+            source = self.loading(tmp_path, load, story, ordered=True)
+            try:
+                self.live(tmp_path, source, until=story.ts, tap=dies_at(place, nth), rows=3)
+                break
+            except Died:
+                continue
+        else:
+            pytest.fail(f"no end after {LIVES_MAX} lives")
+        self.holds(tmp_path, load.told, story.ts)
+
+    def loading(self, home: Path, load: ScriptedLoad, story: Script, *, ordered: bool) -> Source:
+        """Return the source that begins with a load of the script."""
+        kept, stream = KeptPlan(str(home / "plan")), ScriptedSource(story)
+        source: Any = LoadingSource(
+            load, kept, lambda *_: True, stream, guard=lambda _: NoGuard(), ordered=ordered, keyless=True
+        )
+        source.script = load.told
+        return cast("Source", source)
 
     # --- b: crashes ---
 
@@ -535,10 +583,13 @@ class SinkContract:
         reports: list[RunReport] | None = None,
         cut: Callable[[Changes], Changes] | None = None,
         cut_ddl: Callable[[PlannedDdl], PlannedDdl] | None = None,
+        rows: int | None = None,
     ) -> Any:
-        """Run a new sink; its checkpoint never goes back."""
+        """Run a new sink, with rounds of `rows` at most; its checkpoint never goes back."""
         seen: list[RunReport] = [] if reports is None else reports
         sink: Any = self.sink(home)
+        if rows is not None:
+            sink.flush_policy = replace(sink.flush_policy, limit=RoundLimit(rows, 1 << 20))
         if (tap, cut, cut_ddl) != (None, None, None):
             sink = TappedSink(sink, tap or (lambda _: None), cut, cut_ddl)
         tasks = LocalTasks() if tap is None else TappedTasks(tap)

@@ -1,0 +1,148 @@
+"""How a changefeed begins with the rows that are there: `[source] load` and `load-from`, `run --load`, `--load-from`.
+
+    load       initial    every row as of one TSO, then the stream; a restart never loads again
+               never      the stream alone
+               only       the rows alone: a batch job, without a source of its own
+    load-from  mysql://USER:PASSWORD@HOST:4000/       the database; parameters as for large-message-upstream-uri, and
+               rows-per-second, chunk-rows, ..        those of SqlLoadOptions
+    load-ts    the TSO; without it that of now
+
+Where `load-from` is given, `load` is `initial`.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+
+from tidegate.config.entry import Document, FeedConfig, FullLoad, SinkEntry, SourceEntry
+from tidegate.config.option import by_name, options_of, read_all
+from tidegate.config.uri import RawValue
+from tidegate.model.errors import ConfigError, UriInvalid
+from tidegate.model.option import Option
+from tidegate.source.upstream_address import SqlLoadOptions, parse_address
+
+if TYPE_CHECKING:
+    from tidegate.engine.ports import Source
+
+SCHEME: Final = "mysql"
+MODES: Final = ("initial", "never", "only")
+
+
+class DatabaseRows(msgspec.Struct, frozen=True, kw_only=True):
+    """A database whose rows are all that is read: the source of a load alone."""
+
+    load: FullLoad
+    max_retry: int = 5
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return f"load {self.load.options.address.host}"
+
+    @property
+    def identity(self) -> str:
+        return f"{SCHEME}://{self.load.options.address.host}:{self.load.options.address.port}"
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        return frozenset({self.identity})
+
+
+UPSTREAM_OPTIONS: Final = by_name(
+    Option(name, about, kind, default, field=name)
+    for name, about, kind, default in (
+        ("ssl-ca", "path of the CA certificate", "text", ""),
+        ("ssl-cert", "path of the client's certificate", "text", ""),
+        ("ssl-key", "path of the client's key", "text", ""),
+        ("enable-tls", "use TLS", "bool", "true"),
+        ("insecure-skip-verify", "use TLS with whoever answers", "bool", "false"),
+        ("timeout", "time limit of a connection's begin", "duration", "10s"),
+        ("read-timeout", "time limit of an answer but for rows", "duration", "2m"),
+    )
+)
+OPTIONS: Final = options_of(SqlLoadOptions)
+PARAMETERS: Final = {**UPSTREAM_OPTIONS, **OPTIONS}
+
+
+def parse_load(uri: str) -> SqlLoadOptions:
+    """Return the database behind `uri`, and how it is read. Raises UriInvalid, which does not show it."""
+    own: dict[str, RawValue] = {}
+    others: list[tuple[str, str]] = []
+    head, _, query = uri.partition("?")
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name in OPTIONS:
+            own[name] = RawValue(f'load-from parameter "{name}"', value)
+        else:
+            others.append((name, value))
+    fields, _ = read_all(OPTIONS, own, UriInvalid)
+    return SqlLoadOptions(parse_address(f"{head}?{urlencode(others)}" if others else head, "load-from"), **fields)
+
+
+def full_load(document: Document, mode: str | None, load_from: str | None, ts: int | None) -> FullLoad | None:
+    """Return the load that is asked for, with the given values in place of the file's; None for none. Raises
+    ConfigError, UriInvalid."""
+    in_file = {key: document.flat.get(f"source.{key}") for key in ("load", "load-from", "load-ts")}
+    load_from = load_from or str(in_file["load-from"] or "")
+    mode = mode or str(in_file["load"] or "") or ("initial" if load_from else "never")
+    if mode not in MODES:
+        raise ConfigError(f"load is {mode!r}; it is one of {', '.join(MODES)}")
+    if mode == "never":
+        return None
+    if not load_from:
+        raise ConfigError(f"load = {mode} reads a database: give load-from, such as mysql://root@127.0.0.1:4000/")
+    at = ts or int(str(in_file["load-ts"] or 0)) or None
+    return FullLoad(mode, parse_load(load_from), at, document.flat.get("force-replicate") is True)
+
+
+def parse_rows(uri: str, document: Document) -> DatabaseRows:
+    """Return the database behind `uri`."""
+    load = full_load(document, "only", uri, None)
+    assert load is not None
+    return DatabaseRows(load=load)
+
+
+Stream: TypeAlias = "tuple[SourceEntry, Source | None]"
+"""A source and its entry; None where the load is all."""
+
+
+def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stream: "Stream") -> "Source":
+    """Return the source that begins with `load` and goes on with `stream`."""
+    from tidegate.engine.load import KeptPlan, LoadingSource
+    from tidegate.source.load_sql import GcGuard, SqlReader
+
+    source, opened = stream
+    time_zone = "UTC" if source.moments else config.time_zone
+    options = msgspec.structs.replace(load.options, time_zone=time_zone)
+    keyless = load.force_replicate or (source.ordered and sink.keeps_keyless)
+    return LoadingSource(
+        SqlReader(options),
+        KeptPlan(home),
+        config.table_filter().matches,
+        opened,
+        guard=partial(GcGuard, options),
+        ordered=source.ordered,
+        keyless=keyless,
+        events=config.events,
+        ts=load.ts,
+    )
+
+
+ROWS: Final[SourceEntry] = SourceEntry(
+    scheme=SCHEME,
+    about="the rows of a database as of one TSO, once",
+    example="mysql://root@127.0.0.1:4000/",
+    params=PARAMETERS,
+    acts=frozenset({"force-replicate", "source.load", "source.load-from", "source.load-ts"}),
+    parse=parse_rows,
+    address=DatabaseRows,
+    land=None,
+    open=lambda config, home, sink: loading(config, cast("DatabaseRows", config.source).load, home, sink, (ROWS, None)),
+    ordered=True,
+    once=True,
+    tells_start_ts=False,
+    moments=True,
+    start_ts_refused="load-ts says at which TSO the rows are read",
+    brings_keyless=lambda source: source.load.force_replicate,
+)
