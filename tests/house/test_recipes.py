@@ -108,6 +108,59 @@ cases.test_from_wire_to_lake("LOUDTEXT(9)", Path())
 print(render_type(cases.declared("LOUDTEXT(9)").columns[1].type))
 print(restore_ddl("alter table t add column v loudtext(9)", "s").text)
 """
+BEFORE = {
+    "schema/statement.py": {
+        "@dataclass(frozen=True, slots=True)\nclass RemovePartitioning:": """@dataclass(frozen=True, slots=True)
+class RenamePartition:
+    old: str
+    new: str
+
+
+""",
+        "    | RemovePartitioning\n": "    | RenamePartition\n",
+    },
+    "schema/parse_ddl.py": {
+        '        "RENAME": _rename_to,': """        "RENAME PARTITION": lambda c: sql.RenamePartition(
+            c.name(), _to(c, "a partition name")
+        ),
+"""
+    },
+    "schema/alter.py": {
+        "        case sql.TruncatePartitions(names):\n": """        case sql.RenamePartition(old, new):
+            (found,) = named_partitions(table, (old,), context)
+            parts = [
+                msgspec.structs.replace(part, name=new if part.name == found else part.name)
+                for part in partition.definitions
+            ]
+            return _with_partitions(table, partition, tuple(parts))
+"""
+    },
+    "schema/restore_ddl.py": {
+        "        \"RENAME: 'RENAME AS": """        "RENAME PARTITION name TO name",
+"""
+    },
+    "model/mysql.py": {"    REMOVE_PARTITIONING = 72\n": "    RENAME_PARTITION = 90\n"},
+    "engine/event_filter.py": {
+        "    statement.RemovePartitioning:": "    statement.RenamePartition: _A.RENAME_PARTITION,\n"
+    },
+}
+"""A clause of ALTER TABLE: by file what is new, before which text."""
+FOLLOWED = """
+from tidegate.engine.event_filter import action_of_text
+from tidegate.model.event import Ddl
+from tidegate.schema.restore_ddl import restore_ddl
+from tidegate.schema.state import SchemaState, apply_ddl
+
+create = "create table s.t (id int primary key) partition by range (id) (partition a values less than (5))"
+rename = "alter table s.t rename partition A to b"
+state = SchemaState()
+for ts, query in enumerate((create, rename), 10):
+    state, effects = apply_ddl(state, Ddl(schema="s", table="t", query=query, commit_ts=ts), 1)
+(table,) = state.tables.values()
+print(*(type(effect).__name__ for effect in effects), table.partition.definitions[0].name)
+print(restore_ddl(rename, "s").text)
+print(action_of_text(rename, "s"))
+"""
 
 
 @pytest.fixture
@@ -178,3 +231,12 @@ def test_a_column_type(source: Path) -> None:
     name, text = printed(source, TYPED)
     assert name == "loudtext(9)"
     assert text == "ALTER TABLE `t` ADD COLUMN `v` LOUDTEXT(9)"
+
+
+def test_a_clause_of_alter_table(source: Path) -> None:
+    """A case of a union, its grammar, its rule, its text and its action: it is followed, sent and filtered."""
+    for file, insertions in BEFORE.items():
+        for text, new in insertions.items():
+            changed(source / "tidegate" / file, text, new + text)
+
+    assert printed(source, FOLLOWED) == ["TableAltered b", "ALTER TABLE `s`.`t` RENAME PARTITION `A` TO `b`", "90"]
