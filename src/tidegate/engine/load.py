@@ -41,16 +41,19 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tidegate.codec.columnar.encode.encoder import events_of
+from tidegate.codec.columnar.encode.images import INSERT
 from tidegate.codec.columnar.rows import Batch
 from tidegate.engine.change import Chunk, ChunkPart, EventPosition, Layout, SourceDdl
-from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.event_filter import EventFilter, MessageFilter
 from tidegate.engine.ports import Changes, LoadProgress, Reading, RowRange, Source, TableSpan, Tasks
+from tidegate.engine.split_columns import resized
 from tidegate.model.errors import ConfigError, SourceBehind, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.model.left_out import LeftOut, without_key
 from tidegate.model.mysql import ActionType
-from tidegate.model.path_counts import PathCounts
+from tidegate.model.path_counts import LEFT_OUT, PathCounts
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import shown_ts
 from tidegate.objectstore.failpoint import failpoint
@@ -216,19 +219,23 @@ class LoadChanges:
 
     def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
         """Return the rows of several tables in (after, upto], chunk by chunk. Raises what the reader does."""
-        keys = {name.key for name in names}
+        keys, judge = {name.key for name in names}, self.events.messages()
         for part in self.parts:
             if after < part.commit_ts <= upto and part.table.name.key in keys:
                 for batch in self.reader.batches(part.table, part.chunk, self.ts):
-                    yield _chunk(batch, part.commit_ts)
+                    yield _chunk(batch, part.commit_ts, judge)
 
 
-def _chunk(batch: Batch, commit_ts: int) -> Chunk:
-    """Return the rows as one transaction: its start_ts says that none is a repeat."""
+def _chunk(batch: Batch, commit_ts: int, judge: MessageFilter | None) -> Chunk:
+    """Return the rows that the event filters keep as one transaction: its start_ts says that none is a repeat."""
+    every, counts = batch.rows, PathCounts()
+    if judge is not None and judge.judges(batch.schema, batch.table):
+        kept = pa.array([number for number, row in enumerate(events_of(batch)) if not judge.drops(row)], pa.int64())
+        batch = resized(batch, kept, np.full(len(kept), INSERT), batch.before, batch.after.take(kept))
     at = pa.repeat(pa.scalar(commit_ts, pa.int64()), batch.rows)
     part = ChunkPart(replace(batch, commit_ts=at, start_ts=at), np.arange(batch.rows))
-    counts = PathCounts()
     counts.add("load/columns", batch.rows)
+    counts.add(LEFT_OUT, every - batch.rows)
     return Chunk((part,), np.zeros(batch.rows, np.int64), counts)
 
 
@@ -395,6 +402,8 @@ class LoadingSource(Source):
         if plan is None or after >= plan.ts:
             found = () if self._stream is None else self._stream.ddls(after, upto)
             return [one for one in found if plan is None or (one.ddl.commit_ts or 0) > plan.ts]
+        if after > defined_ts(plan):
+            return ()
         found = [SourceDdl(EventPosition(), ddl) for ddl in create_statements(plan)]
         return [one for one in found if after <= (one.ddl.commit_ts or 0) <= upto]
 
@@ -406,7 +415,7 @@ class LoadingSource(Source):
             )
         first = defined_ts(plan) + 1
         low, high = max(after + 1 - first, 0), min(upto, plan.ts) + 1 - first
-        return LoadChanges(self._reader, plan.ts, after, upto, self._parts[low:high])
+        return LoadChanges(self._reader, plan.ts, after, upto, self._parts[low:high], self._events)
 
     def release(self, checkpoint_ts: int) -> None:
         """Note the checkpoint: at S the load is done."""

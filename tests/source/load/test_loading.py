@@ -1,0 +1,178 @@
+"""The full load as a source: what is written down, what it waits for, what it refuses, and what its rows are."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tidegate.engine.event_expression import event_filter
+from tidegate.engine.load import KeptPlan, LoadingSource, NoGuard, begin_ts, create_statements, defined_ts
+from tidegate.engine.ports import LocalTasks, PartitionReached, Reading
+from tidegate.model.errors import ConfigError, HistoryLost, SourceBehind, StateTooNew
+from tidegate.model.table import TableName
+from tidegate.testing.contract import stories
+from tidegate.testing.script import Script, ScriptedLoad, ScriptedSource
+
+ACCOUNTS = TableName("shop", "accounts")
+
+
+class CountedLoad(ScriptedLoad):
+    """A reader that notes how often it planned."""
+
+    plans = 0
+
+    def plan(self, selects: Any, ts: int | None = None) -> Any:
+        self.plans += 1
+        return super().plan(selects, ts)
+
+
+class Silent(ScriptedSource):
+    """A source of which one partition has not brought a watermark yet."""
+
+    def frontier(self) -> int | None:
+        return None
+
+    def reading(self) -> Reading:
+        return Reading(partitions=(PartitionReached("t", 0, 5, 5, 7), PartitionReached("t", 3, 0, 0, None)))
+
+
+def loading(tmp_path: Path, story: Script, **how: Any) -> tuple[CountedLoad, LoadingSource]:
+    """A load at the story's second mark, and the story behind it."""
+    load = CountedLoad(story, story.marks[1])
+    how = {"ordered": True, "keyless": True, "guard": lambda _: NoGuard(), "stream": ScriptedSource(story), **how}
+    return load, LoadingSource(load, KeptPlan(str(tmp_path)), lambda *_: True, **how)
+
+
+def test_a_plan_is_taken_once(tmp_path: Path) -> None:
+    """S, definitions and chunks are those of the file, whatever the database would say now."""
+    load, source = loading(tmp_path, stories.shop())
+    assert source.start(LocalTasks(), None) == begin_ts(load.made)
+    again, later = loading(tmp_path, stories.shop())
+    assert later.start(LocalTasks(), None) == begin_ts(load.made)
+    assert (load.plans, again.plans) == (1, 0)
+    assert KeptPlan(str(tmp_path)).read() == load.made
+
+
+def test_a_plan_of_a_newer_release_is_refused(tmp_path: Path) -> None:
+    """A plan of a higher version stops the load, and is left as it is."""
+    _, source = loading(tmp_path, stories.shop())
+    source.start(LocalTasks(), None)
+    file = tmp_path / "_tidegate/load.json"
+    newer = file.read_bytes().replace(b'{"state_version":1', b'{"state_version":99', 1)
+    file.write_bytes(newer)
+    with pytest.raises(StateTooNew):
+        source.start(LocalTasks(), None)
+    assert file.read_bytes() == newer
+
+
+def test_ticks_below_s(tmp_path: Path) -> None:
+    """Definitions and chunks have timestamps of their own, S is that of the last chunk, and the stream has none of
+    them."""
+    story = stories.shop()
+    load, source = loading(tmp_path, story)
+    begin = source.start(LocalTasks(), None)
+    plan = load.made
+    ddls = source.ddls(begin, plan.ts)
+    assert [one.ddl.commit_ts for one in ddls] == list(range(begin + 1, defined_ts(plan) + 1))
+    assert [one.ddl for one in ddls] == create_statements(plan)
+    ranges = list(source.changes(begin, plan.ts).row_ranges())
+    assert [part.first_ts for part in ranges] == list(range(defined_ts(plan) + 1, plan.ts + 1))
+    assert source.frontier() == source.whole_from() == plan.ts
+    source.release(plan.ts)
+    behind = source.ddls(plan.ts, story.ts)
+    assert min(one.ddl.commit_ts or 0 for one in behind) > plan.ts
+
+
+def test_waits_for_watermarks(tmp_path: Path) -> None:
+    """S is taken once each partition has brought a watermark; the one that has not is named."""
+    story = stories.shop()
+    load, source = loading(tmp_path, story, stream=Silent(story), ordered=False)
+    with pytest.raises(SourceBehind, match="t partition 3"):
+        source.start(LocalTasks(), None)
+    assert load.plans == 0
+
+
+def test_another_cluster_is_refused(tmp_path: Path) -> None:
+    """A topic that is ahead of the database's clock is not that database's."""
+    story = stories.shop()
+    story.marks[:] = [story.ts]
+    load = CountedLoad(story, story.ts - (1 << 30))
+    stream = ScriptedSource(story)
+    source = LoadingSource(
+        load, KeptPlan(str(tmp_path)), lambda *_: True, stream, guard=lambda _: NoGuard(), ordered=False
+    )
+    with pytest.raises(ConfigError, match="another cluster"):
+        source.start(LocalTasks(), None)
+
+
+def test_keyless_tables_are_named(tmp_path: Path) -> None:
+    """A table whose changes do not follow is not loaded, and told; a restart tells it, too."""
+    for _ in range(2):
+        load, source = loading(tmp_path, stories.shop(), keyless=False)
+        begin = source.start(LocalTasks(), None)
+        names = {one.ddl.table for one in source.ddls(begin, load.made.ts)}
+        assert names == {"", "accounts", "orders"}
+        assert [one.table for one in source.reading().left_out] == ["shop.visits"]
+        assert {str(name) for name in source.changes(begin, load.made.ts).tables()} == {"shop.accounts", "shop.orders"}
+
+
+def test_row_filters_apply(tmp_path: Path) -> None:
+    """An INSERT that an event filter leaves out upstream is left out of the load."""
+    rule = {"matcher": ["shop.accounts"], "ignore-insert-value-expr": "balance < 99"}
+    events = event_filter({"filter": {"event-filters": [rule]}}, case_sensitive=False)
+    load, source = loading(tmp_path, stories.shop(), events=events)
+    begin = source.start(LocalTasks(), None)
+    chunks = list(source.changes(begin, load.made.ts).batches(ACCOUNTS, begin, load.made.ts))
+    balances = [value for chunk in chunks for value in chunk.parts[0].batch.after.column("balance").to_pylist()]
+    assert sorted(balances) == [99, 100, 100]
+    assert sum(chunk.path_counts.left_out for chunk in chunks) == 1
+
+
+def test_a_lost_s_ends_the_load(tmp_path: Path) -> None:
+    """The guard's error is the load's; a load that is done needs no guard."""
+
+    class Lost(NoGuard):
+        def check(self) -> None:
+            raise HistoryLost("S is gone")
+
+    load, source = loading(tmp_path, stories.shop(), guard=lambda _: Lost())
+    source.start(LocalTasks(), None)
+    with pytest.raises(HistoryLost):
+        source.refresh()
+    source.release(load.made.ts)
+    source.refresh()
+
+
+def test_progress(tmp_path: Path) -> None:
+    """The report counts tables and chunks that are done, and names the table that is read."""
+    load, source = loading(tmp_path, stories.shop())
+    source.start(LocalTasks(), None)
+    source.release(defined_ts(load.made) + 2)
+    now = source.reading().load
+    assert now is not None
+    assert (now.tables, now.tables_done, now.chunks, now.chunks_done) == (3, 1, len(load.made.chunks), 2)
+    assert now.table == "shop.visits"
+    source.release(load.made.ts)
+    done = source.reading().load
+    assert done is not None
+    assert (done.is_done, done.tables_done, done.table) == (True, 3, "")
+
+
+def test_a_feed_that_began_without_a_load(tmp_path: Path) -> None:
+    """It goes on as it is; a load alone has nothing to go on with."""
+    story = stories.shop()
+    load, source = loading(tmp_path, story)
+    assert source.start(LocalTasks(), story.marks[0]) == story.marks[0]
+    assert (load.plans, source.whole_from()) == (0, 0)
+    _, alone = loading(tmp_path, story, stream=None)
+    with pytest.raises(ConfigError, match="fresh target"):
+        alone.start(LocalTasks(), story.marks[0])
+
+
+def test_replaced_plan(tmp_path: Path) -> None:
+    """Of two runs that plan at once, both follow the plan that was written first."""
+    load, _ = loading(tmp_path, stories.shop())
+    kept = KeptPlan(str(tmp_path))
+    assert kept.write(load.made) == load.made
+    assert kept.write(msgspec.structs.replace(load.made, ts=5)) == load.made
