@@ -27,6 +27,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.more
 def test_the_notebook(open_topic: Topic, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It runs from the top to the bottom, and what it shows is what the topic has."""
     mpl.use("agg")

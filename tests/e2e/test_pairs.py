@@ -26,7 +26,9 @@ BY_CHANGEFEED = {
     *(("canal", "kafka-open"), ("tidb", "kafka-canal"), ("open", "callback"), ("tidb", "files")),
     *(("open", "replica"), ("canal", "changelog"), ("tidb", "history"), ("files", "mysql")),
 }
-"""Pairs of which `make test` runs the feed of the API: each source, each sink and each protocol on both sides."""
+"""Pairs whose feed of the API is run: each source, each sink and each protocol on both sides."""
+BEHIND = {("canal", "kafka-open"), ("open", "callback"), ("tidb", "files")}
+"""Those of them that `make test-more` runs."""
 BY_COMMAND = {("open", "kafka-canal")}
 """The pair whose command is killed in `make test`; tests/kill and test_delta.py kill those into lakes."""
 MOMENT = some(6, LAST)
@@ -35,9 +37,10 @@ DEEDS = ("round/planned=kill", "round/applied=kill", "")
 
 
 def ways(tested: Collection[tuple[str, str]]) -> list[Any]:
-    """Every pair: these in `make test`, the others in the soak."""
+    """Every pair: these in `make test` or behind it, the others in the soak."""
+    marks = [pytest.mark.slow, pytest.mark.more]
     return [
-        pytest.param(way, marks=pytest.mark.slow if way in tested else pytest.mark.soak, id="-".join(way))
+        pytest.param(way, marks=marks[: 1 + (way in BEHIND)] if way in tested else pytest.mark.soak, id="-".join(way))
         for way in EVERY
     ]
 

@@ -170,6 +170,7 @@ def test_a_killed_owner_is_followed(tmp_path: Path, data: str) -> None:
     complete(place, "one")
 
 
+@pytest.mark.more
 def test_a_paused_owner_writes_nothing(tmp_path: Path) -> None:
     """An owner that is stopped and wakes when another has taken over finds itself out, and answers for that one."""
     place = Place(tmp_path)

@@ -96,6 +96,7 @@ FULL = (
 )
 
 
+@pytest.mark.more
 def test_disk_full_for_a_while(topics: dict[str, Topic], tmp_path: Path) -> None:
     """Writes that fail for want of space or permission are told and tried again; the feed goes on when they can."""
     words = feed(topics["open"].uri(), tmp_path / "lake", moment=MOMENT)

@@ -128,6 +128,7 @@ def test_a_row_above_the_limit(bootstrap: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.more
 def test_a_long_transaction(bootstrap: str, tmp_path: Path) -> None:
     """Half a million rows of one commit_ts, spread over the partitions, appear in one snapshot."""
     topic, lake = Topic.begun(bootstrap, "long", "canal", ["rows"]), tmp_path / "lake"

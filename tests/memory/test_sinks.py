@@ -15,6 +15,7 @@ MORE = 1.1
 
 
 @pytest.mark.slow
+@pytest.mark.more
 def test_twice_the_rows_need_no_more() -> None:
     """Files and a Redis: a process that writes twice as many rows holds about as much as one that writes half of
     them."""

@@ -27,7 +27,7 @@ Past = tuple[Truth, dict[str, TableInfo]]
 """A moment and the definitions that its tables had."""
 
 
-@pytest.fixture(params=["history", pytest.param("changelog", marks=SLOW)])
+@pytest.fixture(params=["history", pytest.param("changelog", marks=[SLOW, pytest.mark.more])])
 def mode(request, monkeypatch) -> str:
     """The mode in which the stages of a test write."""
     monkeypatch.setattr(stages, "DeltaOptions", partial(DeltaOptions, mode=request.param))

@@ -36,7 +36,11 @@ def staged(root: Path, claims: str, given: Topic, seed: int, *, skip: bool) -> S
 
 @pytest.mark.parametrize(
     ("protocol", "compression"),
-    [("open-protocol", "none"), ("canal-json", "none"), pytest.param("canal-json", "lz4", marks=pytest.mark.slow)],
+    [
+        ("open-protocol", "none"),
+        ("canal-json", "none"),
+        pytest.param("canal-json", "lz4", marks=[pytest.mark.slow, pytest.mark.more]),
+    ],
 )
 def test_skip(tmp_path: Path, protocol: str, compression: str) -> None:
     """Under dead-letter=skip every good row arrives, and every bad message is a dead letter with its reason."""

@@ -87,7 +87,7 @@ def numbers(truth: dict[str, Any], rows: Iterable[RowChange]) -> dict[str, Any]:
     return {**found, "amounts": {(): (Decimal(sum(amounts)), *buckets)} if amounts else {}}
 
 
-@pytest.mark.parametrize("protocol", ["open", "canal"])
+@pytest.mark.parametrize("protocol", ["open", pytest.param("canal", marks=pytest.mark.more)])
 def test_each_moment(tmp_path: Path, protocol: str) -> None:
     """From topics of either protocol, over 80 DDLs of every kind."""
     source = landed(tmp_path / "home", protocol)

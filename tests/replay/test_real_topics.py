@@ -91,6 +91,7 @@ def test_mariadb(tmp_path: Path, topic: str) -> None:
         assert replayed(tmp_path, server, topic, REFUSED_BY_MARIADB) == []
 
 
+@pytest.mark.more
 @EVERY_SOURCE
 def test_tidb(tmp_path: Path, topic: str) -> None:
     """An embedded TiDB equals the TiDB at the end."""

@@ -82,7 +82,7 @@ def unlike(rows_of: Callable[[TableInfo], list[Row]], state: SchemaState, truth:
     ("protocol", "mode"),
     [
         ("open", "hash"),
-        ("canal", "json"),
+        pytest.param("canal", "json", marks=pytest.mark.more),
         pytest.param("canal", "hash", marks=pytest.mark.soak),
         pytest.param("open", "json", marks=pytest.mark.soak),
     ],

@@ -43,6 +43,7 @@ def large(root: Path) -> Callable[[int], None]:
 
 
 @pytest.mark.slow
+@pytest.mark.more
 def test_a_large_lake(tmp_path: Path) -> None:
     """Answers of a lake of 2,000 tables and 10,000 snapshots take less than the limits, and so does the server."""
     add = large(tmp_path)

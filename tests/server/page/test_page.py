@@ -235,7 +235,7 @@ def test_a_new_changefeed(browser: Browser, place: Place, serving: tuple[Server,
     assert serving[1].get("/changefeeds/made-here").status == 400
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.more)])
 def test_for_everybody(browser: Browser, serving: tuple[Server, Client], theme: str) -> None:
     """Each view is whole for who hears it and for who sees little of it, in both themes, dialogs too."""
     with visiting(browser, serving[1].address, color_scheme=theme) as visitor:

@@ -41,6 +41,7 @@ def in_document(name: str, text: str) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.more
 def test_all_within_two_minutes() -> None:
     """No anomaly in any state of any scenario, each version published in some state; the document has the numbers."""
     started = time.process_time()
