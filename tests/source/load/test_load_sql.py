@@ -1,13 +1,29 @@
 """A load over SQL: each row once, whatever its key; at S, whatever happens meanwhile; what goes wrong has its error."""
 
+import time
 from random import Random
 
+import pyarrow as pa
+import pymysql
 import pytest
 
-from tests.source.load.kit import Loaded, loaded, of
-from tidegate.model.errors import ConfigError, SchemaError, SourceError, TidegateError
-from tidegate.source.load_sql import GcGuard, SqlLoadOptions, SqlReader, duration_ms, set_gc_life_time
-from tidegate.source.upstream_address import parse_address
+from tests.source.load.kit import Loaded, loaded, of, rows_of
+from tidegate.model.errors import ConfigError, HistoryLost, Retry, SchemaError, SourceError, TidegateError
+from tidegate.model.table import TableName
+from tidegate.mysql import server_sql as sent
+from tidegate.mysql.client import RawResult, raw_result
+from tidegate.mysql.rows import ResultBroken
+from tidegate.source import load_sql
+from tidegate.source.load_sql import (
+    GcGuard,
+    SqlLoadOptions,
+    SqlReader,
+    duration_ms,
+    load_error,
+    set_gc_life_time,
+    undecodable,
+)
+from tidegate.source.upstream_address import Address, parse_address
 
 BIG = (1 << 63) - 3
 SHAPES = {
@@ -154,3 +170,124 @@ def test_no_server_is_waited_for() -> None:
         SqlReader(SqlLoadOptions(address)).plan(of("past"))
     assert "secret" not in str(caught.value)
     assert not isinstance(caught.value, SchemaError)
+
+
+@pytest.fixture
+def numbers(upstream: Loaded) -> Loaded:
+    """A table of 100 rows."""
+    upstream.run("CREATE DATABASE IF NOT EXISTS numbers")
+    if not upstream.run("SHOW TABLES FROM numbers"):
+        upstream.run("CREATE TABLE numbers.t (k INT PRIMARY KEY CLUSTERED, v VARCHAR(9))")
+        upstream.run(f"INSERT INTO numbers.t VALUES {', '.join(f'({at}, {at % 9})' for at in range(100))}")
+    return upstream
+
+
+@pytest.mark.parametrize(
+    ("estimated", "chunk_rows", "chunks"),
+    [(0, 10, 10), (100, 10, 10), (100, 30, 4), (100, 2000, 1), (1000, 20, 10), (2000, 50, 10), (2100, 10, 10)],
+)
+def test_regions_are_joined_and_cut(
+    numbers: Loaded, monkeypatch: pytest.MonkeyPatch, estimated: int, chunk_rows: int, chunks: int
+) -> None:
+    """The first rows of ten regions are borders; small regions are joined, and large ones cut."""
+    monkeypatch.setattr(sent, "SAMPLE", "SELECT {keys} FROM {table} WHERE k % 10 = 0 ORDER BY {order}")
+    listed = sent.ALL_TABLES.replace("`table_rows`", str(estimated))
+    monkeypatch.setattr(sent, "ALL_TABLES", listed)
+    reader = numbers.reader(chunk_rows=chunk_rows)
+
+    plan = reader.plan(of("numbers"))
+
+    assert sorted(loaded(reader, plan)["t"]) == [(at, str(at % 9)) for at in range(100)]
+    assert len(plan.chunks) == chunks
+
+
+def test_lists_that_differ_are_refused(numbers: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that lists the tables of now in one of two ways would lose the others silently."""
+    monkeypatch.setattr(sent, "ALL_TABLES", f"{sent.ALL_TABLES} WHERE table_name <> 't'")
+
+    with pytest.raises(SchemaError, match=r"numbers\.t first"):
+        numbers.reader().plan(of("numbers"))
+
+
+def test_a_session_that_reads_at_another_ts_is_refused(numbers: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a session says of its snapshot is compared before its rows are read."""
+    reader = numbers.reader()
+    plan = reader.plan(of("numbers"))
+    monkeypatch.setattr(sent, "SHOWN_TS", "SELECT '5'")
+
+    with pytest.raises(SourceError, match="reads at '5'"):
+        list(reader.batches(plan.tables[0], plan.chunks[0], plan.ts))
+
+
+def test_a_chunk_is_read_again_after_an_error(numbers: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that ends in the middle, or between chunks, costs nothing but the chunk's time."""
+    reader = numbers.reader(chunk_rows=50)
+    plan = reader.plan(of("numbers"))
+    table, (first, second) = plan.tables[0], plan.chunks
+
+    def cut(connection: object, query: str) -> RawResult:
+        result = raw_result(connection, query)
+        return result._replace(
+            read_into=lambda buffer: result.read_into(buffer[:200]) if len(buffer) > 4_194_000 else 0
+        )
+
+    with monkeypatch.context() as patched:
+        patched.setattr(load_sql, "raw_result", cut)
+        with pytest.raises(SourceError, match=r"numbers\.t, chunk 0, .*2013"):
+            list(reader.batches(table, first, plan.ts))
+    again = [rows_of(batch) for batch in reader.batches(table, first, plan.ts)]
+    for number, *_ in numbers.run("SHOW PROCESSLIST"):
+        if number != numbers.connection.thread_id():
+            numbers.run(f"KILL {number}")
+    rest = [rows_of(batch) for batch in reader.batches(table, second, plan.ts)]
+
+    assert [row[0] for rows in again + rest for row in rows] == list(range(100))
+    for _ in reader.batches(table, first, plan.ts):
+        break  # who stops in the middle leaves no half-read connection behind
+    assert rows_of(next(reader.batches(table, second, plan.ts)))[0][0] == 50
+
+
+def test_rows_come_as_slowly_as_asked(numbers: Loaded) -> None:
+    """A limit spares the upstream."""
+    reader = numbers.reader(rows_per_s=200)
+    plan = reader.plan(of("numbers"))
+    begun = time.monotonic()
+
+    assert len(loaded(reader, plan)["t"]) == 100
+    assert time.monotonic() - begun > 0.45
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind"),
+    [
+        (9006, "GC life time is shorter than transaction duration", HistoryLost),
+        (8055, "snapshot is older than GC safe point", HistoryLost),
+        (1105, "cannot set read timestamp to a future time, readTS: 9", ConfigError),
+        (1146, "Table 'd.t' doesn't exist", SchemaError),
+        (1142, "SELECT command denied", ConfigError),
+        (1193, "Unknown system variable 'tidb_snapshot'", ConfigError),
+        (1064, "You have an error in your SQL syntax", SchemaError),
+        *((code, "busy", SourceError) for code in (9001, 9002, 9005, 2013, 8175, 8176, 1317, 3024)),
+    ],
+)
+def test_what_an_error_means(code: int, text: str, kind: type[TidegateError]) -> None:
+    """What is gone, wrong or forbidden is not tried again; all else is."""
+    options = SqlLoadOptions(Address("h"))
+    for error in (pymysql.OperationalError(code, text), ResultBroken(code, text)):
+        found = load_error(error, "d.t of the load at ts 7", options)
+
+        assert type(found) is kind
+        assert (found.retry is Retry.LATER) == (kind is SourceError)
+        for word in ("d.t of the load at ts 7", "h:4000", str(code)):
+            assert word in str(found)
+
+
+def test_texts_that_are_no_utf8_are_kept_and_counted() -> None:
+    """The one thing that a load has and a message cannot carry."""
+    layout = load_sql._layout(TableName("d", "t"), "CREATE TABLE `t` (a VARCHAR(9), b BLOB)", (), 7)
+    texts = [pa.array([b"\xff", None, "ä".encode()]), pa.array([b"\xff", b"", None])]
+
+    batch = load_sql._batch(layout, texts, 7, "UTC")
+
+    assert batch.after.column("a").to_pylist() == [b"\xff", None, "ä".encode()]
+    assert undecodable(batch) == 1
