@@ -281,8 +281,10 @@ ZONE: Final = "SET SESSION time_zone = %s"
 
 # Tables that are loaded.
 
-POSITION: Final = ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS")
-"""The statement whose column Position is a TiDB's newest TSO, and its newer name."""
+POSITION: Final = "SHOW MASTER STATUS"
+"""Its column Position is a TiDB's newest TSO."""
+POSITION_NEWER: Final = "SHOW BINARY LOG STATUS"
+"""Its name where the old one is gone."""
 DATABASES: Final = "SHOW DATABASES"
 TABLES: Final = "SHOW FULL TABLES FROM {schema}"
 ALL_TABLES: Final = (
@@ -292,6 +294,7 @@ DATABASE_DEFINITION: Final = "SHOW CREATE DATABASE {schema}"
 SEQUENCE_DEFINITION: Final = "SHOW CREATE SEQUENCE {table}"
 CLUSTER: Final = "SELECT `variable_value` FROM `mysql`.`tidb` WHERE `variable_name` = 'cluster_id'"
 SHOWN_TS: Final = "SELECT @@tidb_snapshot"
+REPLICA_READ: Final = "SET SESSION tidb_replica_read = %s"
 RESOURCE_GROUP: Final = "SET RESOURCE GROUP {name}"
 OF_PARTITION: Final = "{table} PARTITION ({partition})"
 SAMPLE: Final = "SELECT {keys} FROM {table} TABLESAMPLE REGIONS() ORDER BY {order}"

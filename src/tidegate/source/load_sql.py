@@ -46,9 +46,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
-from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
@@ -74,6 +73,8 @@ from tidegate.source.large import ABSENT, GONE, LOST, REFUSED, code_of, read_as,
 from tidegate.source.upstream_address import SqlLoadOptions
 
 Bound: TypeAlias = tuple[str, ...] | None
+Part: TypeAlias = tuple[str, Bound, Bound]
+Ask: TypeAlias = Callable[..., Sequence[Sequence[Any]]]
 
 OPTION: Final = "load-from"
 _OLDEST: Final = (5, 3)
@@ -82,7 +83,17 @@ _VERSION: Final = re.compile(r"-TiDB-v(\d+)\.(\d+)")
 _SYNTAX, _REFUSED_SAMPLE = 1064, 8128
 _NO_SAMPLE: Final = frozenset({_SYNTAX, 1235, _REFUSED_SAMPLE})
 _TEMPORARY: Final = re.compile(r"CREATE (GLOBAL )?TEMPORARY ", re.IGNORECASE)
+_SPARING: Final = {
+    "max_execution_time": "0",
+    "tidb_isolation_read_engines": "'tikv'",
+    "tidb_distsql_scan_concurrency": "{scan_concurrency}",
+    "tidb_enable_paging": "1",
+    "tidb_idle_transaction_timeout": "0",
+}
+"""Variables that spare a server work, or keep it from ending a session."""
 _UNKNOWN_VARIABLE: Final = 1193
+_UNSETTABLE: Final = frozenset({_UNKNOWN_VARIABLE, 1227, 1231, 1238})
+"""A variable that a server does not have, or lets nobody set."""
 _FUTURE: Final = "future time"
 _NUMBER: Final = re.compile(rb"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _NUMBERS: Final = INTEGERS | UNSIGNED_TYPES | {MysqlType.YEAR, MysqlType.DECIMAL}
@@ -120,16 +131,17 @@ def load_error(error: Exception, where: str, options: SqlLoadOptions) -> Tidegat
 
 
 class _Session:
-    """A connection whose SELECTs are at `ts` (None: of now); `unknown` are variables that its server does not have."""
+    """A connection whose SELECTs are at `ts` (None: of now); `unknown` are variables that its server does not take."""
 
     def __init__(self, options: SqlLoadOptions, ts: int | None, unknown: set[str]) -> None:
         self.options, self.ts = options, ts if options.snapshot else None
         self.where = "the load" if ts is None else f"the load at ts {ts}"
         raw = dict(driver().converters.encoders)
-        address = msgspec.structs.replace(options.address, read_timeout_s=options.read_timeout_s)
+        longest_s = max(options.address.read_timeout_s, options.read_timeout_s)
+        address = msgspec.structs.replace(options.address, read_timeout_s=longest_s).connection_options
         with self.errors():
             while True:
-                self._connection = connect(address.connection_options, use_unicode=False, conv=raw, sql_mode="")
+                self._connection = connect(address, use_unicode=False, conv=raw, sql_mode="")
                 try:
                     refused = self._prepare(unknown)
                 except BaseException:
@@ -189,19 +201,22 @@ class _Session:
         abandon(self._connection)
 
     def _prepare(self, unknown: set[str]) -> str:
-        """Set the variables; return the name of one that the server does not know, after which the session is odd."""
+        """Set the variables; return the name of one that the server does not take, after which the session is odd."""
+        options = self.options
         self.ask(sent.ZONE, ("+00:00",))
-        for name, value in self.options.settings().items():
+        for name, value in _SPARING.items():
             if name in unknown:
                 continue
             try:
-                self.ask(sent.SETTING.format(name=name, value=value))
+                self.ask(sent.SETTING.format(name=name, value=value.format(scan_concurrency=options.scan_concurrency)))
             except faults() as error:
-                if code_of(error) != _UNKNOWN_VARIABLE:
+                if code_of(error) not in _UNSETTABLE:
                     raise
                 return name
-        if self.options.resource_group:
-            self.ask(sent.RESOURCE_GROUP.format(name=quote_name(self.options.resource_group)))
+        if options.replica_read:
+            self.ask(sent.REPLICA_READ, (options.replica_read,))
+        if options.resource_group:
+            self.ask(sent.RESOURCE_GROUP.format(name=quote_name(options.resource_group)))
         if self.ts is not None:
             self.ask(sent.AT_TS, (str(self.ts),))
         self.verify()
@@ -238,118 +253,99 @@ class _Layout(NamedTuple):
     wire: WireTable
     keys: tuple[_KeyColumn, ...]
 
+    def where(self, lower: Bound, upper: Bound, sign: str = ">=") -> str:
+        """Return the condition of a chunk's rows."""
+        bounds = ((sign, lower), ("<", upper))
+        parts = [self._compared(one, bound) for one, bound in bounds if bound is not None]
+        return f" WHERE {' AND '.join(parts)}" if parts else ""
+
+    def _compared(self, sign: str, bound: Sequence[str]) -> str:
+        text = f"{self.keys[-1].compared} {sign} {bound[-1]}"
+        for key, value in [*zip(self.keys, bound, strict=True)][-2::-1]:
+            text = f"({key.compared} {sign[0]} {value} OR ({key.compared} = {value} AND {text}))"
+        return text
+
+    def bound(self, row: Sequence[Any]) -> Bound:
+        """Return the literals of a row's key; None if one cannot be written."""
+        literals = [key.literal(value) for key, value in zip(self.keys, row, strict=True)]
+        return None if None in literals else tuple(literal for literal in literals if literal is not None)
+
+    def from_(self, partition: str) -> str:
+        """Return the table, or one partition of it, as a statement names them."""
+        table = quote_names(*self.info.name)
+        return sent.OF_PARTITION.format(table=table, partition=quote_name(partition)) if partition else table
+
 
 @lru_cache(maxsize=64)
 def _layout(name: TableName, create: str, key: tuple[str, ...], ts: int) -> _Layout:
     info = table_info(name, create, ts)
-    return _Layout(info, wire_table(info), tuple(_key_column(info, column) for column in key))
-
-
-def _key_column(info: TableInfo, name: str) -> _KeyColumn:
-    quoted = quote_name(name)
-    column = info.column(name)
-    if column is None:
-        return _KeyColumn(quoted, quoted, ColumnType(MysqlType.LONGLONG))
-    compared = f"({quoted} + 0)" if column.type.code in UNSIGNED_TYPES else quoted
-    return _KeyColumn(read_as(WireColumn(name, column.type, 0), quoted), compared, column.type)
-
-
-def _compare(keys: Sequence[_KeyColumn], sign: str, bound: Sequence[str]) -> str:
-    """The comparison of a key with a bound, column by column."""
-    text = f"{keys[-1].compared} {sign} {bound[-1]}"
-    for key, value in [*zip(keys, bound, strict=True)][-2::-1]:
-        text = f"({key.compared} {sign[0]} {value} OR ({key.compared} = {value} AND {text}))"
-    return text
-
-
-def _where(keys: Sequence[_KeyColumn], lower: Bound, upper: Bound, sign: str = ">=") -> str:
-    parts = [_compare(keys, one, bound) for one, bound in ((sign, lower), ("<", upper)) if bound is not None]
-    return f" WHERE {' AND '.join(parts)}" if parts else ""
-
-
-def _from(name: TableName, partition: str) -> str:
-    table = quote_names(*name)
-    return sent.OF_PARTITION.format(table=table, partition=quote_name(partition)) if partition else table
+    keys = []
+    for column in key:
+        quoted, known = quote_name(column), info.column(column)
+        kind = known.type if known else ColumnType(MysqlType.LONGLONG)
+        compared = f"({quoted} + 0)" if kind.code in UNSIGNED_TYPES else quoted
+        keys.append(_KeyColumn(read_as(WireColumn(column, kind, 0), quoted), compared, kind))
+    return _Layout(info, wire_table(info), tuple(keys))
 
 
 class _Splitter:
-    """Finds the borders of a table's chunks."""
+    """Finds borders in tables, so that chunks have about `rows`; servers without TABLESAMPLE are remembered."""
 
-    def __init__(self, session: _Session, table: LoadTable, layout: _Layout, rows: int, no_sample: set[str]) -> None:
-        self._session, self._table, self._keys, self._rows = session, table, layout.keys, rows
-        self._no_sample = no_sample
-        self._words = {
-            "keys": ", ".join(key.read for key in layout.keys),
-            "order": ", ".join(key.compared for key in layout.keys),
-        }
+    def __init__(self, rows: int) -> None:
+        self._rows, self._samples = rows, True
 
-    def bounds(self, partition: str) -> Iterator[tuple[Bound, Bound]]:
-        """Return the bounds of the chunks of a partition ("" of the table)."""
-        borders: list[Bound] = [None]
-        if self._keys:
-            borders += self._borders(_from(self._table.name, partition))
-        yield from pairwise([*borders, None])
-
-    def _borders(self, table: str) -> Iterator[tuple[str, ...]]:
-        regions = self._regions(table)
+    def borders(self, session: _Session, layout: _Layout, table: str, estimated_rows: int) -> Iterator[tuple[str, ...]]:
+        """Return the borders in a table, or a partition of it, in their order."""
+        ask = partial(
+            self._ask,
+            session,
+            table=table,
+            keys=", ".join(key.read for key in layout.keys),
+            order=", ".join(key.compared for key in layout.keys),
+        )
+        regions = self._regions(ask, layout)
         if regions is None:
-            yield from self._hops(table, None, None)
+            yield from self._hops(ask, layout, None, None)
             return
-        rows = self._table.estimated_rows // max(len(self._table.partitions), 1) // (len(regions) + 1)
+        rows = estimated_rows // (len(regions) + 1)
         if rows > 2 * self._rows:
             for lower, upper in pairwise([None, *regions, None]):
                 if lower is not None:
                     yield lower
-                yield from self._hops(table, lower, upper)
+                yield from self._hops(ask, layout, lower, upper)
             return
         joined = max(self._rows // rows, 1) if rows else 1
         yield from regions[joined - 1 :: joined]
 
-    def _regions(self, table: str) -> list[tuple[str, ...]] | None:
+    @staticmethod
+    def _ask(session: _Session, statement: str, **words: object) -> Sequence[Sequence[Any]]:
+        return session.ask(statement.format(**words))
+
+    def _regions(self, ask: Ask, layout: _Layout) -> list[tuple[str, ...]] | None:
         """The first keys of all regions but the first, in order; None if the server does not tell them."""
-        if self._no_sample:
+        if not self._samples:
             return None
         try:
-            found = self._session.ask(sent.SAMPLE.format(table=table, **self._words))
+            found = ask(sent.SAMPLE)
         except faults() as error:
             if code_of(error) not in _NO_SAMPLE:
                 raise
-            if code_of(error) != _REFUSED_SAMPLE:
-                self._no_sample.add(self._session.options.server)
+            self._samples = code_of(error) == _REFUSED_SAMPLE
             return None
-        literals = (self._literals(row) for row in found[1:])
-        return list(dict.fromkeys(literal for literal in literals if literal is not None))
+        return [*dict.fromkeys(bound for row in found[1:] if (bound := layout.bound(row)) is not None)]
 
-    def _hops(self, table: str, lower: Bound, upper: Bound) -> Iterator[tuple[str, ...]]:
+    def _hops(self, ask: Ask, layout: _Layout, lower: Bound, upper: Bound) -> Iterator[tuple[str, ...]]:
         """Borders between two bounds, each looked up from the one before."""
         ahead = self._rows
-        while True:
-            where = _where(self._keys, lower, upper, ">")
-            passed = ahead - (lower is not None)
-            found = self._session.ask(sent.BORDER.format(table=table, where=where, rows=passed, **self._words))
-            if not found:
-                return
-            literals = self._literals(found[0])
-            if literals is None:
+        while found := ask(sent.BORDER, where=layout.where(lower, upper, ">"), rows=ahead - (lower is not None)):
+            bound = layout.bound(found[0])
+            if bound is None:
                 ahead += self._rows
                 continue
-            if literals == lower:
+            if bound == lower:
                 return  # a server that finds a key above itself: what is left is one chunk
-            yield literals
-            lower, ahead = literals, self._rows
-
-    def _literals(self, row: Sequence[Any]) -> tuple[str, ...] | None:
-        literals = [key.literal(value) for key, value in zip(self._keys, row, strict=True)]
-        return None if None in literals else tuple(literal for literal in literals if literal is not None)
-
-
-class _Listed(NamedTuple):
-    """An entry of the list of tables."""
-
-    name: TableName
-    kind: str
-    rows: int
-    size_bytes: int
+            yield bound
+            lower, ahead = bound, self._rows
 
 
 class SqlReader:
@@ -358,33 +354,51 @@ class SqlReader:
     def __init__(self, options: SqlLoadOptions) -> None:
         self.options = options
         self._unknown: set[str] = set()
-        self._no_sample: set[str] = set()
         self._session: _Session | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SqlReader, (self.options,)
 
+    def newest_ts(self) -> int:
+        """Return the newest TSO that the server tells. Raises ConfigError for one that is no TiDB, SourceError."""
+        with closing(self._made(None)) as session, session.errors():
+            if not self.options.snapshot:
+                return int(time.time() * 1000) << LOGICAL_BITS
+            version = _text(session.ask(sent.VERSION)[0][0])
+            found = _VERSION.search(version)
+            if found is None or (int(found[1]), int(found[2])) < _OLDEST:
+                raise ConfigError(
+                    f"{OPTION}: {self.options.server} is {version}; a load reads a TiDB of {_OLDEST[0]}.{_OLDEST[1]} "
+                    "or newer"
+                )
+            try:
+                rows = session.ask(sent.POSITION)
+            except faults() as error:
+                if code_of(error) != _SYNTAX:
+                    raise
+                rows = session.ask(sent.POSITION_NEWER)
+            return int(rows[0][1])
+
     def plan(self, selects: Callable[[TableName], bool], ts: int | None = None) -> LoadPlan:
         """Return the plan of the tables that are selected, at `ts`, or at the newest TSO.
 
         Raises ConfigError, SchemaError, HistoryLost, SourceError."""
-        with closing(self._made(None)) as session, session.errors():
-            version = _text(session.ask(sent.VERSION)[0][0])
-            self._check(version)
-            ts = _position(session) if ts is None else ts
+        newest = self.newest_ts()
+        ts = newest if ts is None else ts
         with closing(self._made(ts)) as session, session.errors():
+            version = _text(session.ask(sent.VERSION)[0][0])
             schemas, listed = _listed(session)
-            filled = {one.name.schema for one in listed}
-            chosen = [one for one in listed if selects(one.name)]
-            databases = {one.name.schema for one in chosen}
+            filled = {one.name.schema for _, one in listed}
+            chosen = [(kind, one) for kind, one in listed if selects(one.name)]
+            databases = {one.name.schema for _, one in chosen}
             databases |= {name for name in schemas if name not in filled and selects(TableName(name, ""))}
-            made = {
+            others = {
                 kind: tuple(
-                    (one.name, _create(session, text.format(table=quote_names(*one.name))))
-                    for one in chosen
-                    if one.kind == kind
+                    (one.name, _create(session, statement.format(table=quote_names(*one.name))))
+                    for of_kind, one in chosen
+                    if of_kind == kind
                 )
-                for kind, text in (("VIEW", sent.DEFINITION), ("SEQUENCE", sent.SEQUENCE_DEFINITION))
+                for kind, statement in (("VIEW", sent.DEFINITION), ("SEQUENCE", sent.SEQUENCE_DEFINITION))
             }
             described = tuple(
                 (name, _create(session, sent.DATABASE_DEFINITION.format(schema=quote_name(name))))
@@ -392,11 +406,20 @@ class SqlReader:
                 if name in databases
             )
             cluster = _cluster(session)
-        listed = [one for one in chosen if one.kind in _TABLES]
-        tables, chunks, temporary = self._tables(listed, ts, tidb=_VERSION.search(version) is not None)
-        zone = self.options.time_zone
+        found = self._tables([one for kind, one in chosen if kind in _TABLES], ts, tidb=bool(_VERSION.search(version)))
+        tables = [(table, parts) for table, parts in found if parts]
+        bounds = [(at, *bounds) for at, (_, parts) in enumerate(tables) for bounds in parts]
         return LoadPlan(
-            ts, cluster, version, zone, described, tables, made["VIEW"], made["SEQUENCE"], temporary, chunks
+            ts=ts,
+            cluster=cluster,
+            version=version,
+            time_zone=self.options.time_zone,
+            databases=described,
+            tables=tuple(table for table, _ in tables),
+            views=others["VIEW"],
+            sequences=others["SEQUENCE"],
+            temporary=tuple(table.name for table, parts in found if not parts),
+            chunks=tuple(LoadChunk(number, *part) for number, part in enumerate(bounds)),
         )
 
     def batches(self, table: LoadTable, chunk: LoadChunk, ts: int) -> Iterator[Batch]:
@@ -405,8 +428,8 @@ class SqlReader:
         columns = ", ".join(read_as(column, quote_name(column.name)) for column in layout.wire.columns)
         numbered = table.key == (ROW_ID,) and not layout.info.handle_key
         columns += f", {ROW_ID}" if numbered else ""
-        where = _where(layout.keys, chunk.lower, chunk.upper)
-        query = sent.LOADED.format(columns=columns, table=_from(table.name, chunk.partition), where=where)
+        where = layout.where(chunk.lower, chunk.upper)
+        query = sent.LOADED.format(columns=columns, table=layout.from_(chunk.partition), where=where)
         limit, begun, rows = self.options.rows_per_s, time.monotonic(), 0
         session = self._taken(ts)
         try:
@@ -441,60 +464,47 @@ class SqlReader:
             session.kill()
         return self._made(ts)
 
-    def _check(self, version: str) -> None:
-        if not self.options.snapshot:
-            return
-        found = _VERSION.search(version)
-        if found is None or (int(found[1]), int(found[2])) < _OLDEST:
-            oldest = ".".join(map(str, _OLDEST))
-            raise ConfigError(f"{OPTION}: {self.options.server} is {version}; a load reads a TiDB of {oldest} or newer")
+    def _tables(self, listed: Sequence[LoadTable], ts: int, *, tidb: bool) -> list[tuple[LoadTable, list[Part]]]:
+        """The tables with the partition and bounds of each chunk, of which temporary ones have none."""
+        splitter, count = _Splitter(self.options.chunk_rows), min(self.options.connections, len(listed))
 
-    def _tables(
-        self, listed: Sequence[_Listed], ts: int, *, tidb: bool
-    ) -> tuple[tuple[LoadTable, ...], tuple[LoadChunk, ...], tuple[TableName, ...]]:
-        """The tables with their chunks, and those that are temporary, by several connections."""
-        free: SimpleQueue[_Session] = SimpleQueue()
-        made: list[_Session] = []
+        def some(first: int) -> list[tuple[LoadTable, list[Part]]]:
+            with closing(self._made(ts)) as session:
+                found = []
+                for table in listed[first::count]:
+                    with session.errors(str(table.name)):
+                        found.append(_described(session, splitter, table, ts, tidb=tidb))
+                return found
 
-        def described(one: _Listed) -> tuple[LoadTable, list[tuple[str, Bound, Bound]]] | None:
-            try:
-                session = free.get_nowait()
-            except Empty:
-                session = self._made(ts)
-                made.append(session)
-            with session.errors(str(one.name)):
-                found = self._described(session, one, tidb=tidb)
-            free.put(session)
-            return found
+        found: list[Any] = [None] * len(listed)
+        with ThreadPoolExecutor(max(count, 1), "tidegate-load-plan") as pool:
+            for first, part in enumerate(pool.map(some, range(count))):
+                found[first::count] = part
+        return found
 
-        pool = ThreadPoolExecutor(self.options.connections, "tidegate-load-plan")
-        try:
-            all_found = list(pool.map(described, listed))
-        finally:
-            pool.shutdown(cancel_futures=True)
-            for session in made:
-                session.close()
-        found = [one for one in all_found if one is not None]
-        parts = [(at, *part) for at, (_, bounds) in enumerate(found) for part in bounds]
-        chunks = tuple(LoadChunk(number, *part) for number, part in enumerate(parts))
-        gone = tuple(one.name for one, table in zip(listed, all_found, strict=True) if table is None)
-        return tuple(table for table, _ in found), chunks, gone
 
-    def _described(
-        self, session: _Session, one: _Listed, *, tidb: bool
-    ) -> tuple[LoadTable, list[tuple[str, Bound, Bound]]] | None:
-        create = _create(session, sent.DEFINITION.format(table=quote_names(*one.name)))
-        if _TEMPORARY.match(create):
-            return None
-        info = table_info(one.name, create, session.ts or 0)
-        partitions = tuple(part.name for part in info.partition.definitions) if info.partition else ()
-        primary = next((index for index in info.indexes if index.primary), None)
-        hidden = (ROW_ID,) if tidb else ()
-        key = hidden if primary is None or primary.clustered is False else primary.columns
-        table = LoadTable(one.name, create, key, partitions, one.rows, one.size_bytes)
-        layout = _layout(table.name, create, table.key, session.ts or 0)
-        splitter = _Splitter(session, table, layout, self.options.chunk_rows, self._no_sample)
-        return table, [(part, *bounds) for part in partitions or ("",) for bounds in splitter.bounds(part)]
+def _described(
+    session: _Session, splitter: _Splitter, table: LoadTable, ts: int, *, tidb: bool
+) -> tuple[LoadTable, list[Part]]:
+    """A table with its definition, and its chunks."""
+    create = _create(session, sent.DEFINITION.format(table=quote_names(*table.name)))
+    if _TEMPORARY.match(create):
+        return table, []
+    info = table_info(table.name, create, ts)
+    partitions = tuple(part.name for part in info.partition.definitions) if info.partition else ()
+    primary = next((index for index in info.indexes if index.primary), None)
+    hidden = (ROW_ID,) if tidb else ()
+    key = hidden if primary is None or primary.clustered is False else primary.columns
+    layout, parts = _layout(table.name, create, key, ts), partitions or ("",)
+    rows = table.estimated_rows // len(parts)
+    bounds = [
+        (part, lower, upper)
+        for part in parts
+        for lower, upper in pairwise(
+            [None, *(splitter.borders(session, layout, layout.from_(part), rows) if key else ()), None]
+        )
+    ]
+    return msgspec.structs.replace(table, create=create, key=key, partitions=partitions), bounds
 
 
 def _text(value: bytes) -> str:
@@ -503,20 +513,6 @@ def _text(value: bytes) -> str:
 
 def _create(session: _Session, statement: str) -> str:
     return _text(session.ask(statement)[0][1])
-
-
-def _position(session: _Session) -> int:
-    """The newest TSO that the server tells."""
-    if not session.options.snapshot:
-        return int(time.time() * 1000) << LOGICAL_BITS
-    for statement in sent.POSITION:
-        try:
-            ((_, position, *_),) = session.ask(statement)
-            return int(position)
-        except faults() as error:
-            if code_of(error) != _SYNTAX or statement == sent.POSITION[-1]:
-                raise
-    raise AssertionError
 
 
 def _cluster(session: _Session) -> str:
@@ -529,8 +525,8 @@ def _cluster(session: _Session) -> str:
     return _text(found[0][0]) if found else ""
 
 
-def _listed(session: _Session) -> tuple[list[str], list[_Listed]]:
-    """The databases but a server's own, and their tables, views and sequences. SchemaError if two lists differ."""
+def _listed(session: _Session) -> tuple[list[str], list[tuple[str, LoadTable]]]:
+    """The databases but a server's own; their tables, views and sequences, by kind. SchemaError if two lists differ."""
     schemas = [name for (raw,) in session.ask(sent.DATABASES) if not is_system(name := _text(raw))]
     shown = {
         (TableName(schema, _text(name)), _text(kind))
@@ -538,11 +534,11 @@ def _listed(session: _Session) -> tuple[list[str], list[_Listed]]:
         for name, kind in session.ask(sent.TABLES.format(schema=quote_name(schema)))
     }
     found = [
-        _Listed(TableName(schema, _text(name)), _text(kind), int(rows or 0), int(size or 0))
+        (_text(kind), LoadTable(TableName(schema, _text(name)), "", (), (), int(rows or 0), int(size or 0)))
         for raw, name, kind, rows, size in session.ask(sent.ALL_TABLES)
         if not is_system(schema := _text(raw))
     ]
-    if odd := sorted(str(name) for name, _ in {(one.name, one.kind) for one in found} ^ shown):
+    if odd := sorted(str(name) for name, _ in {(one.name, kind) for kind, one in found} ^ shown):
         raise SchemaError(
             f"{session.where}: upstream {session.options.server} lists other tables in information_schema.tables than "
             f"in SHOW TABLES ({len(odd)} differ, {odd[0]} first): one of the lists is not of this ts, as in some "
@@ -622,7 +618,7 @@ class GcGuard:
     def __exit__(self, *_error: object) -> None:
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(self._options.read_timeout_s)
+            self._thread.join(self._every_s)
         if self._session is not None:
             self._session.close()
 
@@ -633,21 +629,18 @@ class GcGuard:
 
     def _hold(self) -> None:
         while not self._stop.wait(self._every_s):
+            session, self._session = self._session, None
             try:
-                self._ask()
+                if session is not None:
+                    with suppress(TidegateError), session.errors():
+                        session.verify()
+                        self._session = session
+                        continue
+                    session.kill()
+                self._session = _Session(self._options, self._ts, set())
                 self._error = None
             except TidegateError as error:
                 self._error = error
-
-    def _ask(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            with suppress(TidegateError), session.errors():
-                session.verify()
-                self._session = session
-                return
-            session.kill()
-        self._session = _Session(self._options, self._ts, set())
 
 
 def set_gc_life_time(options: SqlLoadOptions, life_time: str) -> str:
