@@ -30,8 +30,8 @@ from rig import arguments
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tidegate.engine.load import LoadChunk, LoadPlan
-from tidegate.source.load_sql import SqlLoadOptions, SqlReader
-from tidegate.source.upstream_address import Address
+from tidegate.source.load_sql import SqlReader
+from tidegate.source.upstream_address import Address, SqlLoadOptions
 from tidegate_upstream.demo.replica import running_mariadb
 
 TIMES: Final = 3

@@ -146,15 +146,3 @@ class SqlLoadOptions(msgspec.Struct, frozen=True):
     def server(self) -> str:
         """The server, for messages."""
         return f"{self.address.host}:{self.address.port}"
-
-    def settings(self) -> dict[str, str]:
-        """Return the variables that spare a server work, with their values."""
-        chosen = {"tidb_replica_read": f"'{self.replica_read}'"} if self.replica_read else {}
-        return {
-            "max_execution_time": "0",
-            "tidb_isolation_read_engines": "'tikv'",
-            "tidb_distsql_scan_concurrency": str(self.scan_concurrency),
-            "tidb_enable_paging": "1",
-            "tidb_idle_transaction_timeout": "0",
-            **chosen,
-        }

@@ -11,8 +11,8 @@ from tidegate.codec.columnar.rows import Batch
 from tidegate.engine.load import LoadPlan
 from tidegate.model.event import Values
 from tidegate.model.table import TableName
-from tidegate.source.load_sql import SqlLoadOptions, SqlReader
-from tidegate.source.upstream_address import Address
+from tidegate.source.load_sql import SqlReader
+from tidegate.source.upstream_address import Address, SqlLoadOptions
 
 
 class Loaded:

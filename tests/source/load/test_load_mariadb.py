@@ -13,8 +13,8 @@ from tidegate.model.errors import SourceError, TidegateError
 from tidegate.model.table import TableName
 from tidegate.mysql.client import raw_result
 from tidegate.mysql.rows import ResultBroken, ResultRows
-from tidegate.source.load_sql import SqlLoadOptions, SqlReader
-from tidegate.source.upstream_address import parse_address
+from tidegate.source.load_sql import SqlReader
+from tidegate.source.upstream_address import SqlLoadOptions, parse_address
 
 pytestmark = pytest.mark.slow
 

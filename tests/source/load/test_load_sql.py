@@ -16,14 +16,13 @@ from tidegate.mysql.rows import ResultBroken
 from tidegate.source import load_sql
 from tidegate.source.load_sql import (
     GcGuard,
-    SqlLoadOptions,
     SqlReader,
     duration_ms,
     load_error,
     set_gc_life_time,
     undecodable,
 )
-from tidegate.source.upstream_address import Address, parse_address
+from tidegate.source.upstream_address import Address, SqlLoadOptions, parse_address
 
 BIG = (1 << 63) - 3
 SHAPES = {
