@@ -133,8 +133,8 @@ CASES = [
     Case(StateKind.DATABASE, "database", in_database, "changefeed database in `tidegate`.`progress`", "mariadb"),
     Case(StateKind.REDIS, "redis", in_redis, "key _tidegate:progress:{redis}", "redis"),
 ]
-ELSEWHERE = {StateKind.UPSTREAM}
-"""What no changefeed reads."""
+ELSEWHERE = {StateKind.UPSTREAM, StateKind.LOAD}
+"""What no changefeed reads, and the plan of a load (tests/source/load/test_loading.py)."""
 
 
 def test_all_kinds() -> None:

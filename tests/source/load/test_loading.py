@@ -14,6 +14,7 @@ from tidegate.model.table import TableName
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, ScriptedLoad, ScriptedSource
 
+KEPT = Path(__file__).parents[2] / "data" / "state_kept" / "load"
 ACCOUNTS = TableName("shop", "accounts")
 
 
@@ -52,6 +53,17 @@ def test_a_plan_is_taken_once(tmp_path: Path) -> None:
     assert later.start(LocalTasks(), None) == begin_ts(load.made)
     assert (load.plans, again.plans) == (1, 0)
     assert KeptPlan(str(tmp_path)).read() == load.made
+
+
+def test_a_kept_plan_goes_on() -> None:
+    """A plan that an earlier release wrote is the plan of this one: tables, keys, partitions and chunks."""
+    plan = KeptPlan(str(KEPT)).read()
+    assert plan is not None
+    assert (plan.ts, begin_ts(plan)) == (470753579480383490, 470753579480383490 - 6 - 7)
+    keys = {str(table.name): (table.key, table.partitions) for table in plan.tables}
+    assert keys["shop.p"] == (("id",), ("p0", "p1"))
+    assert keys["shop.nokey"] == (("_tidb_rowid",), ())
+    assert [chunk.partition for chunk in plan.chunks if plan.table_of(chunk).name.table == "p"] == ["p0", "p1"]
 
 
 def test_a_plan_of_a_newer_release_is_refused(tmp_path: Path) -> None:
