@@ -135,6 +135,7 @@ def test_missing_packages_are_named(monkeypatch):
     assert "pip install 'tidegate[spark]'" in call("doctor").stderr
 
 
+@pytest.mark.slow
 def test_each_imported_package_is_of_an_extra():
     """What the product imports beyond its base is known by the extra that brings it, itself or by what it requires."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

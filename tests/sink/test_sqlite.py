@@ -69,6 +69,7 @@ def test_a_table_that_comes_back(tmp_path: Path) -> None:
     assert done.checkpoint_ts == story.ts
 
 
+@pytest.mark.slow
 def test_an_address(tmp_path: Path) -> None:
     """A changefeed from a recorded log into sqlite:// holds its rows, and has nothing to do the second time."""
     recorded_log(tmp_path / "log", "partition")

@@ -20,6 +20,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stays", [False, True])
 def test_a_killed_program_takes_its_processes_with_it(*, stays: bool) -> None:
     """What was started beside a program ends with it, killed or not, unless it was started to stay."""

@@ -273,6 +273,7 @@ def times(nth: int) -> Callable[[], None]:
     return act
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "protocol", [pytest.param(CSV, id="csv"), pytest.param(CANAL, id="canal-json", marks=pytest.mark.slow)]
 )

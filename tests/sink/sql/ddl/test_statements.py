@@ -144,6 +144,7 @@ def test_every_rule_has_an_example() -> None:
     assert lacking <= {"a columnar replica", "INVISIBLE", "VISIBLE"}
 
 
+@pytest.mark.slow
 def test_what_a_real_tidb_took_is_sent() -> None:
     """Of the DDLs that a real TiDB took none is refused for a TiDB."""
     refused = {DdlVerdict.REFUSED, DdlVerdict.FORBIDDEN}
