@@ -236,6 +236,7 @@ def held(lake: Path, ts: int) -> dict[str, list[dict[str, object]]]:
         return {name: sorted(view.arrow(name).to_pylist(), key=lambda row: row["id"]) for name in view.tables()}
 
 
+@pytest.mark.more
 def test_an_upstream_that_comes_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The feed follows while there is something to follow, waits through a stop and a SIGKILL, goes on by itself, and
     the lake is the upstream at every timestamp that was taken; no money comes or goes in any published snapshot."""

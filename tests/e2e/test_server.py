@@ -192,6 +192,7 @@ def test_a_paused_owner_writes_nothing(tmp_path: Path) -> None:
     assert Lake(str(tmp_path / "lake")).checkpoint_ts >= end
 
 
+@pytest.mark.more
 def test_another_jvm_is_started(tmp_path: Path) -> None:
     """When Spark's JVM is killed another is started, and all changefeeds go on; their user pauses one."""
     place = Place(tmp_path)

@@ -18,6 +18,7 @@ EXECUTORS = ("landing/before-file", "landing/after-file", "apply/rows-written", 
 WORKERS = ("apply/rows-read", "apply/rows-committed")
 
 
+@pytest.mark.more
 def test_executors_die(bootstrap: str, tmp_path: Path) -> None:
     """SIGKILL to executors and Python workers while they land and apply: one life, and every snapshot equals TiDB's."""
     kind = chance("cluster").choice(("open", "canal"))

@@ -58,6 +58,7 @@ class Outage:
         stop_broker(self.broker)
 
 
+@pytest.mark.more
 def test_broker_killed_in_a_batch(tmp_path: Path) -> None:
     """SIGKILL to the broker between reading and committing a batch, and between rounds: the feed ends equal."""
     outage = Outage(tmp_path / "broker")

@@ -14,5 +14,5 @@ MOMENT = 4
 
 
 def test_every_place_around_a_round(bootstrap: str, tmp_path: Path) -> None:
-    """Somebody dies at each place of the start, of landing, of logs and of upkeep."""
+    """Somebody dies at places of the start, of landing, of logs and of upkeep, in the soak at each."""
     each_once(bootstrap, tmp_path, chance("every place around a round"), AROUND_IT, MOMENT)

@@ -1,5 +1,5 @@
-"""A real feed on a real broker, whose driver, JVM, workers or whole group get SIGKILL at every named place: those of a
-round here, those around it in test_landing_processes.py, so that two processes of tests share them.
+"""A real feed on a real broker, whose driver, JVM, workers or whole group get SIGKILL at named places: those of a round
+here, those around it in test_landing_processes.py, so that two processes of tests share them.
 
 One lake, many lives (lives.py): all places are armed, each once; whichever is reached first pauses, somebody dies, and
 the next life begins at once, beside what the signal left over.  Who dies where and at which time follows from the seed.
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_every_place_of_a_round(bootstrap: str, tmp_path: Path) -> None:
-    """Somebody dies at each place of planning, applying and publishing."""
+    """Somebody dies at places of planning, applying and publishing, in the soak at each."""
     each_once(bootstrap, tmp_path, chance("every place of a round"), OF_A_ROUND, MOMENT)
 
 

@@ -60,6 +60,7 @@ def test_a_watermark_held_back(bootstrap: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.more
 def test_many_tables(bootstrap: str, tmp_path: Path) -> None:
     """200 tables, each changed in every transaction of a partition's share, cost the driver no more than one."""
     tables, turns = [f"t{number}" for number in range(200)], some(5, 20)
@@ -102,6 +103,7 @@ def test_rows_of_ten_megabytes(bootstrap: str, tmp_path: Path, kind: str) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.more
 def test_a_row_above_the_limit(bootstrap: str, tmp_path: Path) -> None:
     """A message above what is read into memory ends the feed with its place and the ways out; skipped, it is kept."""
     topic, lake = Topic.begun(bootstrap, "beyond", "open", ["rows"]), tmp_path / "lake"

@@ -125,7 +125,7 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.soak if name != "none" else ()) for name in TROUBLES]
+    "name", [pytest.param(name, marks=pytest.mark.soak if name != "none" else pytest.mark.more) for name in TROUBLES]
 )
 @pytest.mark.usefixtures("s3")
 def test_a_standalone_cluster(bootstrap: str, tmp_path: Path, name: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 
 @pytest.mark.slow
+@pytest.mark.more
 def test_a_connect_server_alone(tmp_path: Path) -> None:
     """In a process of its own, where no classic session was ever begun."""
     done = subprocess.run(

@@ -311,6 +311,7 @@ def test_two_processes_fetch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
+@pytest.mark.more
 @pytest.mark.parametrize("choice", [pytest.param("system", marks=pytest.mark.soak), "wheel"])
 def test_spark_runs_delta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choice: str) -> None:
     """With either Java a session writes, alters and reads a Delta table, maps Arrow batches, asks whoever connects to

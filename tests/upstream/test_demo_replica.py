@@ -11,7 +11,7 @@ from tidegate_upstream.demo.live import LiveOptions, MomentReport, Teller, momen
 from tidegate_upstream.demo.replica import ReplicaDemo
 from tidegate_upstream.demo.upstream import TOTAL, WorkPace
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.more]
 
 Played = tuple[ReplicaDemo, list[MomentReport]]
 
