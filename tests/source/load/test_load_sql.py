@@ -23,6 +23,8 @@ from tidegate.source.load_sql import (
     undecodable,
 )
 from tidegate.source.upstream_address import Address, SqlLoadOptions, parse_address
+from tidegate_upstream.tidb.cluster import Cluster
+from tidegate_upstream.tidb.listener import Upstream
 
 BIG = (1 << 63) - 3
 SHAPES = {
@@ -290,3 +292,23 @@ def test_texts_that_are_no_utf8_are_kept_and_counted() -> None:
 
     assert batch.after.column("a").to_pylist() == [b"\xff", None, "ä".encode()]
     assert undecodable(batch) == 1
+
+
+def test_a_lost_snapshot_stops_the_load() -> None:
+    """Where S is collected nothing is read at another ts: the load ends, and names S."""
+    with Upstream(Cluster.open(None, nodes=("n1",))) as made:
+        client = Loaded(made.ports["n1"])
+        client.run("CREATE DATABASE d")
+        client.run("CREATE TABLE d.t (k INT PRIMARY KEY)")
+        reader = client.reader()
+        plan = reader.plan(of("d"))
+        client.run("INSERT INTO d.t VALUES (1)")
+        made.cluster.collect_garbage(0)
+
+        with pytest.raises(HistoryLost, match=str(plan.ts)) as lost:
+            list(reader.batches(plan.tables[0], plan.chunks[0], plan.ts))
+        with pytest.raises(HistoryLost), GcGuard(reader.options, plan.ts):
+            pass
+        client.connection.close()
+
+    assert lost.value.retry is Retry.NEVER
