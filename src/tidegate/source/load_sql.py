@@ -95,6 +95,7 @@ _UNKNOWN_VARIABLE: Final = 1193
 _UNSETTABLE: Final = frozenset({_UNKNOWN_VARIABLE, 1227, 1231, 1238})
 """A variable that a server does not have, or lets nobody set."""
 _FUTURE: Final = "future time"
+_NO_ANSWER: Final = 2013
 _NUMBER: Final = re.compile(rb"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _NUMBERS: Final = INTEGERS | UNSIGNED_TYPES | {MysqlType.YEAR, MysqlType.DECIMAL}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
@@ -108,14 +109,16 @@ _TABLES: Final = frozenset({"BASE TABLE", "SYSTEM VERSIONED"})
 def load_error(error: Exception, where: str, options: SqlLoadOptions) -> TidegateError:
     """Return the error for one of the driver, or of a result; `where` names what was read, and S."""
     code, text = code_of(error), str(error.args[1] if len(error.args) > 1 else error)
+    if isinstance(error, OSError):
+        code = _NO_ANSWER
     said = f"{where}: upstream {options.server}"
+    if _FUTURE in text:
+        return ConfigError(f"{said} has not come to this ts ({code} {text}): it is that of another cluster")
     if code in GONE:
         return HistoryLost(
             f"{said} has collected the snapshot ({code} {text}). No load can go on at this ts, only a new one at a "
             "later ts, and tidb_gc_life_time must be longer than it takes"
         )
-    if _FUTURE in text:
-        return ConfigError(f"{said} has not come to this ts ({code} {text}): it is that of another cluster")
     if code in ABSENT:
         return SchemaError(f"{said} has no such table at this ts ({code} {text})")
     if untrusted := tls_error(error, options.server, OPTION):

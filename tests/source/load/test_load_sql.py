@@ -264,6 +264,7 @@ def test_rows_come_as_slowly_as_asked(numbers: Loaded) -> None:
         (9006, "GC life time is shorter than transaction duration", HistoryLost),
         (8055, "snapshot is older than GC safe point", HistoryLost),
         (1105, "cannot set read timestamp to a future time, readTS: 9", ConfigError),
+        (9006, "cannot set read timestamp to a future time", ConfigError),
         (1146, "Table 'd.t' doesn't exist", SchemaError),
         (1142, "SELECT command denied", ConfigError),
         (1193, "Unknown system variable 'tidb_snapshot'", ConfigError),
@@ -274,6 +275,7 @@ def test_rows_come_as_slowly_as_asked(numbers: Loaded) -> None:
 def test_what_an_error_means(code: int, text: str, kind: type[TidegateError]) -> None:
     """What is gone, wrong or forbidden is not tried again; all else is."""
     options = SqlLoadOptions(Address("h"))
+    assert type(load_error(ConnectionResetError(104, "reset"), "d.t", options)) is SourceError
     for error in (pymysql.OperationalError(code, text), ResultBroken(code, text)):
         found = load_error(error, "d.t of the load at ts 7", options)
 
