@@ -46,6 +46,7 @@ from tidegate.codec.columnar.encode.images import INSERT
 from tidegate.codec.columnar.rows import Batch
 from tidegate.engine.change import Chunk, ChunkPart, EventPosition, Layout, SourceDdl
 from tidegate.engine.event_filter import EventFilter, MessageFilter
+from tidegate.engine.plan import Rows, Unit
 from tidegate.engine.ports import Changes, LoadProgress, Reading, RowRange, Source, TableSpan, Tasks
 from tidegate.engine.split_columns import resized
 from tidegate.model.errors import ConfigError, SourceBehind, TidegateError
@@ -208,6 +209,18 @@ class LoadChanges:
             spans[part.table.name] = span.joined(part.rows, part.commit_ts, part.commit_ts)
         return spans
 
+    def split(self, step: Rows) -> Iterator[Unit]:
+        """Return the step's rows in steps of their own, a chunk each, or a few small ones of about CHUNK_ROWS: none
+        has a key that another one has."""
+        after, rows, begun = step.after, 0, False
+        for part in self._inside({step.table.name.key}, step.after, step.upto):
+            if begun and rows + part.rows > CHUNK_ROWS:
+                yield Unit((Rows(step.table, after, part.commit_ts - 1),), rows)
+                after, rows = part.commit_ts - 1, 0
+            rows, begun = rows + part.rows, True
+        if begun:
+            yield Unit((Rows(step.table, after, step.upto),), rows)
+
     def row_ranges(self) -> Iterator[RowRange]:
         return (RowRange(part.commit_ts, part.commit_ts, part.rows, part.size_bytes) for part in self.parts)
 
@@ -220,10 +233,12 @@ class LoadChanges:
     def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
         """Return the rows of several tables in (after, upto], chunk by chunk. Raises what the reader does."""
         keys, judge = {name.key for name in names}, self.events.messages()
-        for part in self.parts:
-            if after < part.commit_ts <= upto and part.table.name.key in keys:
-                for batch in self.reader.batches(part.table, part.chunk, self.ts):
-                    yield _chunk(batch, part.commit_ts, judge)
+        for part in self._inside(keys, after, upto):
+            for batch in self.reader.batches(part.table, part.chunk, self.ts):
+                yield _chunk(batch, part.commit_ts, judge)
+
+    def _inside(self, keys: Collection[tuple[str, str]], after: int, upto: int) -> Iterator[Part]:
+        return (part for part in self.parts if after < part.commit_ts <= upto and part.table.name.key in keys)
 
 
 def _chunk(batch: Batch, commit_ts: int, judge: MessageFilter | None) -> Chunk:
@@ -408,7 +423,7 @@ class LoadingSource(Source):
         return [one for one in found if after <= (one.ddl.commit_ts or 0) <= upto]
 
     def changes(self, after: int, upto: int) -> Changes:
-        plan = self._plan
+        plan, self._at = self._plan, max(self._at, after)
         if plan is None or after >= plan.ts:
             return (
                 self._stream.changes(after, upto) if self._stream else LoadChanges(self._reader, after, after, upto, ())
@@ -418,9 +433,9 @@ class LoadingSource(Source):
         return LoadChanges(self._reader, plan.ts, after, upto, self._parts[low:high], self._events)
 
     def release(self, checkpoint_ts: int) -> None:
-        """Note the checkpoint: at S the load is done."""
+        """Note the checkpoint: at S the load is done, and with all tables there its upstream may forget S."""
         self._at = max(self._at, checkpoint_ts)
-        if self._loads():
+        if self._plan is not None and checkpoint_ts < self._plan.ts:
             return
         self._release_guard()
         if self._stream is not None:

@@ -60,6 +60,7 @@ from tidegate.engine.ports import (
     Parked,
     Reading,
     Result,
+    RoundLimit,
     RowRange,
     SegmentSink,
     Sink,
@@ -553,8 +554,7 @@ class Engine:
             waiting = self.outage.retrying(lambda: list(whole.row_ranges()))
         if self.resting(waiting):
             return False
-        limit = self.sink.flush_policy.limit
-        end = end_of_round(at.ts, goal, waiting, until=until, floor=self.floor, limit=limit)
+        end = end_of_round(at.ts, goal, waiting, until=until, floor=self.floor, limit=self.limit(at.ts))
         with self.meter.timed("read"):
             planned, changes = self.outage.retrying(partial(self.plan, self.position, whole, end))  # 5 cut
         if not planned.is_idle:
@@ -662,9 +662,16 @@ class Engine:
 
     def next_part(self, position: SinkPosition, goal: int) -> tuple[Round, Changes]:
         """Return the next part, at most one round, of the changes from `position` to `goal`."""
-        whole = self.source.changes(position.checkpoint.ts, goal)
-        end = end_of_round(position.checkpoint.ts, goal, list(whole.row_ranges()), limit=self.sink.flush_policy.limit)
+        at, whole_from = position.checkpoint.ts, self.source.whole_from()
+        goal = min(goal, whole_from) if at < whole_from else goal  # a source brings a load's rows, or those behind it
+        whole = self.source.changes(at, goal)
+        end = end_of_round(at, goal, list(whole.row_ranges()), limit=self.limit(at))
         return self.plan(position, whole, end)
+
+    def limit(self, at: int) -> RoundLimit:
+        """Return the limit of a round that begins at `at`."""
+        policy = self.sink.flush_policy
+        return (policy.load_limit if at < self.source.whole_from() else None) or policy.limit
 
     def resting(self, waiting: Sequence[RowRange]) -> bool:
         """Return True while merging rests and the backlog is small."""

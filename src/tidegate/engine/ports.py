@@ -435,11 +435,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FlushPolicy:
-    """When a sink wants rounds. `limit` bounds one round, `idle_s` is the interval for publishing a checkpoint that
-    moved without rows (seconds), `flush_s` the shortest time between the starts of rounds with a small backlog. `rests`
-    delays small rounds (`rest_s`), for sinks where one row costs nearly as much as thousands."""
+    """When a sink wants rounds. `limit` bounds one round, `load_limit` one of a full load (None: `limit`); `idle_s` is
+    the interval for publishing a checkpoint that moved without rows (seconds), `flush_s` the shortest time between the
+    starts of rounds with a small backlog. `rests` delays small rounds (`rest_s`), for sinks where one row costs nearly
+    as much as thousands."""
 
     limit: RoundLimit = ROUND
+    load_limit: RoundLimit | None = None
     idle_s: float = 0.0
     flush_s: float = 0.2
     rests: bool = False

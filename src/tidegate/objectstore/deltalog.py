@@ -30,8 +30,8 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, Self, cast
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -103,6 +103,10 @@ class TableSnapshot:
         newest = {transaction["appId"]: transaction["version"] for transaction in committed}
         return [newest[name] if name in newest else self.table.transaction_version(name) for name in app_ids]
 
+    def emptied(self) -> Self:
+        """Return the table as if it had no data files, for rows that concern none of them."""
+        return replace(self, table=cast("DeltaTable", _NO_FILES))
+
     def files(self) -> tuple[DataFile, ...]:
         """Return the active data files, in the log's order."""
         batch = pa.table(self.table.get_add_actions(flatten=True)).to_pylist()
@@ -117,6 +121,14 @@ class TableSnapshot:
             )
             for row in batch
         )
+
+
+class _NoFiles:
+    def get_add_actions(self, *, flatten: bool) -> pa.Table:  # noqa: ARG002  as a DeltaTable has it
+        return pa.table({})
+
+
+_NO_FILES: Final = _NoFiles()
 
 
 def _under(prefix: str, row: Mapping[str, Any]) -> dict[str, Any]:

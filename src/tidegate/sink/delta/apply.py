@@ -46,6 +46,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.engine.change import Chunk
+from tidegate.engine.load import LoadChanges
 from tidegate.engine.plan import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
 from tidegate.engine.ports import Changes
 from tidegate.expr.change import converter
@@ -80,7 +81,7 @@ from tidegate.sink.delta.columns import (
     stored_schema,
     to_neutral,
 )
-from tidegate.sink.delta.files import distinct, logical_schema, read, write
+from tidegate.sink.delta.files import FILE_BYTES, distinct, logical_schema, read, write
 from tidegate.sink.delta.iceberg_projection import project, read_ahead
 from tidegate.sink.delta.merge import (
     News,
@@ -682,11 +683,14 @@ class _Tally:
     corrupt: int = 0
     path_counts: PathCounts = field(default_factory=PathCounts)
 
+    def add(self, rows: int, corrupt: int, path_counts: PathCounts) -> None:
+        self.rows += rows
+        self.corrupt += corrupt
+        self.path_counts.update(path_counts)
+
     def passing(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:
-            self.rows += len(chunk)
-            self.corrupt += chunk.corrupt
-            self.path_counts.update(chunk.path_counts)
+            self.add(len(chunk), chunk.corrupt, chunk.path_counts)
             yield chunk
 
 
@@ -772,14 +776,84 @@ def _rows(
     changes: Changes,
     options: DeltaOptions,
 ) -> _Done:
-    chunks = if_any(changes.batches(step.table.name, max(step.after, at[0]), step.upto))
-    if chunks is None:
-        return _Done(snapshot.version, snapshot.version)
-    failpoint("apply/rows-read")
     columns, tally = stored_columns(snapshot), _Tally()
     how = ROW_STEPS[form_of(step.table, options.mode)]
-    actions = how.write(snapshot, columns, how.read(tally.passing(chunks), step.table, columns, options))
-    failpoint("apply/rows-written")
+    if isinstance(changes, WrittenLoad):
+        parts = changes.files_of(step.table, at, columns)
+        actions = [action for part in parts for action in part.actions]
+        for part in parts:
+            tally.add(part.tally.rows, part.tally.corrupt, part.tally.path_counts)
+        if not actions:
+            return _Done(snapshot.version, snapshot.version, tally)
+    else:
+        chunks = if_any(changes.batches(step.table.name, max(step.after, at[0]), step.upto))
+        if chunks is None:
+            return _Done(snapshot.version, snapshot.version)
+        failpoint("apply/rows-read")
+        actions = how.write(snapshot, columns, how.read(tally.passing(chunks), step.table, columns, options))
+        failpoint("apply/rows-written")
     _commit(snapshot, actions, step, options, how.operation)
     failpoint("apply/rows-committed")
     return _Done(snapshot.version, snapshot.version + 1, tally)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPart:
+    """Files with rows of a load that no commit names yet, of a table that stood at `at` and had those columns."""
+
+    table: TableInfo
+    after: int
+    at: Position
+    columns: Columns
+    actions: list[Action] = field(default_factory=list)
+    tally: _Tally = field(default_factory=_Tally)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenLoad(LoadChanges):
+    """A load whose rows are written: by incarnation, in order, the files of each table, or what stopped them."""
+
+    written: Mapping[str, Sequence[WrittenPart | TidegateError]] = field(default_factory=dict)
+
+    def files_of(self, table: TableInfo, at: Position, columns: Columns) -> list[WrittenPart]:
+        """Return the files of a table. Raises the error that stopped one, CommitConflict if the table has changed."""
+        found = []
+        for part in self.written.get(table.incarnation, ()):
+            if isinstance(part, TidegateError):
+                raise part
+            if (part.at, part.columns) != (at, columns):
+                raise CommitConflict(f"table {table.name} changed while rows for it were written")
+            found.append(part)
+        return found
+
+
+def write_part(unit: Unit, changes: Changes, options: DeltaOptions) -> list[WrittenPart]:
+    """Write the rows of a step of a load as files, without a commit: no stored row has one of their keys."""
+    (step,) = unit.row_steps
+    uri = options.table_uri(step.table.incarnation)
+    snapshot = deltalog.load(uri)
+    if snapshot is None:
+        raise no_rows(step.table, uri)
+    at, how = position(snapshot, options.feed), ROW_STEPS[form_of(step.table, options.mode)]
+    part = WrittenPart(step.table, step.after, at, stored_columns(snapshot))
+    for chunks in _filling(changes.batches(step.table.name, max(step.after, at[0]), step.upto)):
+        failpoint("apply/rows-read")
+        rows = how.read(part.tally.passing(chunks), step.table, part.columns, options)
+        part.actions.extend(how.write(snapshot.emptied(), part.columns, rows))
+    failpoint("apply/rows-written")
+    return [part]
+
+
+def _filling(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
+    """The chunks in groups that fill a file."""
+    group: list[Chunk] = []
+    size_bytes = 0
+    for chunk in chunks:
+        more = sum(part.batch.after.nbytes for part in chunk.parts)
+        if group and size_bytes + more > FILE_BYTES:
+            yield group
+            group, size_bytes = [], 0
+        group.append(chunk)
+        size_bytes += more
+    if group:
+        yield group

@@ -4,6 +4,9 @@ What comes in.  The engine plans a batch of changes up to one checkpoint and han
 depend on each other, each with its steps in order.  A step creates a table, applies the rows of a range of commit
 timestamps, or applies one DDL.  Rows are not part of the plan; the task that runs a unit reads them from the changelog.
 
+A full load brings chunks that share no key.  Tasks write them as files side by side, several tasks a table and nothing
+merged; the step of the table is then one commit that names these files.
+
 What is kept.  Each table is a Delta table of its own, in a directory named by the table's incarnation, never by its
 name.  A step is one commit to that table's log: the data files it adds and removes, the new columns if a DDL changes
 them, and the table's position, all or nothing.  Only files that hold a changed key are rewritten (merge.py), so the
@@ -24,20 +27,23 @@ A unit that is refused for good ends the feed, or with `table-error=park` stops 
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias, TypeVar
 
-from tidegate.engine.plan import Round, Unit
+from tidegate.engine.load import LoadChanges
+from tidegate.engine.plan import Round, Rows, Unit
 from tidegate.engine.ports import (
     DEFECTS,
     Changes,
     FlushPolicy,
     Parked,
     Refused,
+    RoundLimit,
     SinkPosition,
     Tasks,
     UnitSink,
@@ -57,7 +63,7 @@ from tidegate.model.errors import SinkError, SinkRefused, TidegateError
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import STORE_ERRORS, check_store, first_line
 from tidegate.schema.state import SchemaState
-from tidegate.sink.delta.apply import TableResult, run_unit
+from tidegate.sink.delta.apply import TableResult, WrittenLoad, WrittenPart, run_unit, write_part
 from tidegate.sink.delta.iceberg_projection import begin_projection
 from tidegate.sink.delta.options import DeltaOptions, check_mode
 from tidegate.sink.delta.snapshots import (
@@ -95,6 +101,11 @@ class UnitFailure:
     incarnations: frozenset[str]
 
 
+T = TypeVar("T")
+UnitWork: TypeAlias = Callable[[Unit, Changes, DeltaOptions], list[T]]
+
+LOAD_ROUND: Final = RoundLimit(rows=20_000_000, size_bytes=4 << 30)
+"""The limit of a round of a full load, whose chunks become files one by one: a task holds one file's rows."""
 ALONE_ROWS: Final = 20_000
 DECKS_A_CORE: Final = 4
 UNITS_AT_ONCE: Final = 4
@@ -126,7 +137,9 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
         catalogs: Sequence[NameCatalog] = (),
     ) -> None:
         self.options = options
-        self.flush_policy = FlushPolicy(idle_s=IDLE_PUBLISH_S, flush_s=options.flush_s, rests=True)
+        self.flush_policy = FlushPolicy(
+            load_limit=LOAD_ROUND, idle_s=IDLE_PUBLISH_S, flush_s=options.flush_s, rests=True
+        )
         self.snapshot = Snapshot()
         self._upkeep = upkeep
         self._begun = False
@@ -185,10 +198,37 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
         workers = self.options.worker_count
         if self.flush_policy.rests:
             workers = tasks_at_once(sum(unit.rows for unit in units), tasks.slots, workers)
+        if isinstance(changes, LoadChanges):
+            changes = self._written(tasks, units, changes, workers)
         at_once = UNITS_AT_ONCE if "://" in self.options.root and self.options.worker_count is None else 1
         dealt = bins(units, workers if at_once == 1 else workers or tasks.slots, tasks.slots)
-        work = partial(_run_bin, changes=changes, options=self.options, at_once=at_once)
-        outcomes = [outcome for one_bin in tasks.run(work, dealt) for outcome in one_bin]
+        return self._each(tasks, run_unit, dealt, changes, at_once)
+
+    def _written(self, tasks: Tasks, units: Sequence[Unit], load: LoadChanges, workers: int | None) -> WrittenLoad:
+        """Make the tables that the units make, and write the rows of a load as files, several tasks a table: the units
+        are then left with one commit each."""
+        creates = [Unit(tuple(step for step in unit.steps if not isinstance(step, Rows))) for unit in units]
+        self._each(tasks, run_unit, bins([unit for unit in creates if unit.steps], workers, tasks.slots), load)
+        parts = [part for unit in units for step in unit.row_steps for part in load.split(step)]
+        results, failures = self._each(tasks, write_part, bins(parts, workers, tasks.slots), load)
+        written: defaultdict[str, list[WrittenPart | TidegateError]] = defaultdict(list)
+        for part in sorted(results, key=lambda part: part.after):
+            written[part.table.incarnation].append(part)
+        for failure in failures:
+            for incarnation in failure.incarnations:
+                written[incarnation].append(failure.error)
+        return WrittenLoad(load.reader, load.ts, load.after, load.upto, (), written=dict(written))
+
+    def _each(
+        self,
+        tasks: Tasks,
+        work: UnitWork[T],
+        dealt: Sequence[Sequence[Unit]],
+        changes: Changes,
+        at_once: int = 1,
+    ) -> tuple[list[T], list[UnitFailure]]:
+        run = partial(_run_bin, work=work, changes=changes, options=self.options, at_once=at_once)
+        outcomes = [outcome for one_bin in tasks.run(run, dealt) for outcome in one_bin] if dealt else []
         failures = [outcome for outcome in outcomes if isinstance(outcome, UnitFailure)]
         return [result for outcome in outcomes if isinstance(outcome, list) for result in outcome], failures
 
@@ -306,16 +346,16 @@ def _now_ms() -> int:
 
 
 def _run_bin(
-    dealt: Sequence[Unit], *, changes: Changes, options: DeltaOptions, at_once: int
-) -> list[list[TableResult] | UnitFailure]:
+    dealt: Sequence[Unit], *, work: UnitWork[T], changes: Changes, options: DeltaOptions, at_once: int
+) -> list[list[T] | UnitFailure]:
     with ThreadPoolExecutor(min(at_once, len(dealt))) as pool:
-        return list(pool.map(lambda unit: _run(unit, changes, options), dealt))
+        return list(pool.map(lambda unit: _run(unit, work, changes, options), dealt))
 
 
-def _run(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableResult] | UnitFailure:
+def _run(unit: Unit, work: UnitWork[T], changes: Changes, options: DeltaOptions) -> list[T] | UnitFailure:
     tables = ", ".join(sorted({str(table.name) for table in unit.tables}))
     try:
-        return run_unit(unit, changes, options)
+        return work(unit, changes, options)
     except TidegateError as error:
         return UnitFailure(blamed(error.at(table=tables), unit.row_steps, changes), unit.incarnations)
     except STORE_ERRORS as error:

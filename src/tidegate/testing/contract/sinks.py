@@ -589,7 +589,7 @@ class SinkContract:
         seen: list[RunReport] = [] if reports is None else reports
         sink: Any = self.sink(home)
         if rows is not None:
-            sink.flush_policy = replace(sink.flush_policy, limit=RoundLimit(rows, 1 << 20))
+            sink.flush_policy = replace(sink.flush_policy, limit=RoundLimit(rows, 1 << 20), load_limit=None)
         if (tap, cut, cut_ddl) != (None, None, None):
             sink = TappedSink(sink, tap or (lambda _: None), cut, cut_ddl)
         tasks = LocalTasks() if tap is None else TappedTasks(tap)

@@ -1,0 +1,225 @@
+"""A full load into a lake: the chunks of a table become files side by side, and one commit."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.failpoint import armed
+from tidegate.engine.load import CHUNK_ROWS, KeptPlan, LoadChanges, LoadingSource, NoGuard, Part
+from tidegate.engine.plan import Rows
+from tidegate.engine.ports import Changes, LocalTasks
+from tidegate.lakes.lake import Lake
+from tidegate.model.errors import SchemaError, SourceError
+from tidegate.objectstore import deltalog
+from tidegate.sink.delta import snapshots
+from tidegate.sink.delta.apply import WrittenLoad, WrittenPart
+from tidegate.sink.delta.options import DeltaOptions, Mode
+from tidegate.sink.delta.sink import DeltaSink
+from tidegate.testing.contract.sinks import CutChanges
+from tidegate.testing.script import Script, ScriptedLoad, ScriptedSource, put, run_here
+
+ROWS = 10
+MODES: Sequence[Mode] = ("replica", "changelog", "history")
+
+
+def story() -> Script:
+    """Two tables of several chunks, one of them without a key, one of one row, one empty."""
+    script = Script()
+    script.ddl("shop", "CREATE DATABASE shop")
+    script.ddl("shop.t", "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(20), price DECIMAL(8, 2))")
+    script.ddl("shop.bare", "CREATE TABLE shop.bare (id INT, v VARCHAR(20))")
+    script.ddl("shop.one", "CREATE TABLE shop.one (id INT PRIMARY KEY)")
+    script.ddl("shop.none", "CREATE TABLE shop.none (id INT PRIMARY KEY)")
+    for at in range(ROWS):
+        script.commit(put("shop.t", id=at, v=f"v {at}", price="1.50"), put("shop.bare", id=at, v=None))
+    script.commit(put("shop.one", id=1))
+    script.resolve()
+    script.commit(put("shop.t", id=3, v="later"), put("shop.bare", id=100, v="later"))
+    script.resolve()
+    return script
+
+
+class Slow(DeltaSink):
+    """A lake that takes a load for a stream."""
+
+    def run(self, tasks: Any, units: Any, changes: Changes) -> Any:
+        return super().run(tasks, units, CutChanges(changes, chunks=1 << 30))
+
+
+def run(
+    home: Path,
+    mode: Mode = "replica",
+    *,
+    kind: type[DeltaSink] = DeltaSink,
+    load: Any = None,
+    tasks: Any = None,
+    **options: Any,
+) -> tuple[Path, Any, ScriptedLoad]:
+    """Load the story and follow it to its end, in a lake below `home`."""
+    script, tasks = story(), tasks or LocalTasks(pickles=load is None)
+    load = load or ScriptedLoad(script, script.marks[0])
+    sink = kind(DeltaOptions(root=str(home / "lake"), feed="feed", mode=mode, **options))
+    source = LoadingSource(
+        load,
+        KeptPlan(str(home / "plan")),
+        lambda *_: True,
+        ScriptedSource(script),
+        guard=lambda _: NoGuard(),
+        ordered=True,
+        keyless=True,
+    )
+    run_here(source, sink, tasks=tasks)
+    return home / "lake", tasks, load
+
+
+def tables(lake: Path) -> dict[str, list[Any]]:
+    """The rows of every table as they are stored, in an order of their own."""
+    opened = Lake(str(lake))
+    found = {name: opened.arrow(name) for name in opened.tables()}
+    return {name: sorted(map(str, rows.to_pylist())) for name, rows in found.items()}
+
+
+def stored(lake: Path, name: str) -> deltalog.TableSnapshot:
+    """A table's log."""
+    opened = Lake(str(lake))
+    incarnation = next(key for key, one in opened.snapshot.tables.items() if str(one.name) == name)
+    found = deltalog.load(opened.options.table_uri(incarnation))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_files_as_the_stream_would_have_them(tmp_path: Path, mode: Mode) -> None:
+    """Rows, changes and versions are those of the path that merges."""
+    fast, _, _ = run(tmp_path / "fast", mode)
+    slow, _, _ = run(tmp_path / "slow", mode, kind=Slow)
+    assert tables(fast) == tables(slow)
+    assert len(tables(fast)["shop.t"]) == ROWS + (0 if mode == "replica" else 1 if mode == "history" else 2)
+
+
+class Noting(LocalTasks):
+    """Tasks that note the jobs of each run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: list[tuple[str, int]] = []
+
+    def run(self, work: Any, jobs: Sequence[Any]) -> list[Any]:
+        self.runs.append((work.keywords["work"].__name__, len(jobs)))
+        return super().run(work, jobs)
+
+
+def test_a_task_each_chunk_and_a_commit_each_table(tmp_path: Path) -> None:
+    """Chunks are written side by side, and a table of several has one commit, with the position of the round."""
+    lake, tasks, load = run(tmp_path, tasks=Noting())
+    chunks = len(load.made.chunks)
+    assert tasks.runs[:3] == [("run_unit", 4), ("write_part", chunks), ("run_unit", 4)]
+    table = stored(lake, "shop.t")
+    added = [action["add"] for action in deltalog.actions(table.uri, 1) if "add" in action]
+    assert len(added) == -(-ROWS // 3)
+    assert max(deltalog.load(table.uri, 1).txns("feed")) == load.made.ts
+    bounds = [(file.lows["id"], file.highs["id"]) for file in deltalog.load(table.uri, 1).files()]
+    assert bounds == sorted(bounds) == [(0, 2), (3, 5), (6, 8), (9, 9)]
+
+
+class Died(BaseException):
+    """The end of a process."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["apply/rows-read", "apply/rows-written", "apply/rows-committed", "round/applied"])
+def test_dies_anywhere(tmp_path: Path, place: str) -> None:
+    """Killed at its first, second, .. arrival at a place, a load goes on: nothing is lost and nothing twice."""
+    whole, _, _ = run(tmp_path / "whole", "changelog")
+    lives = 0
+
+    def die() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise Died
+
+    for lives in range(1, 40):
+        left = lives
+        try:
+            with armed({place: die}):
+                run(tmp_path, "changelog")
+            break
+        except Died:
+            continue
+    assert lives > 1
+    assert tables(tmp_path / "lake") == tables(whole)
+
+
+def test_a_chunk_is_tried_again(tmp_path: Path) -> None:
+    """An error that may pass is one of the round: tables without it are committed and stay, and nothing is twice."""
+    whole, _, _ = run(tmp_path / "whole")
+    left = [2]
+
+    def fail() -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise SourceError("the server went away")
+
+    with armed({"apply/rows-read": fail}):
+        lake, _, _ = run(tmp_path)
+    assert tables(lake) == tables(whole)
+    assert left[0] < 0
+
+
+def test_a_refused_chunk_parks_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table one of whose chunks is refused parks with none of its rows, and comes later with all; others go on."""
+
+    class Refusing(ScriptedLoad):
+        refuses = True
+
+        def batches(self, table: Any, chunk: Any, ts: int) -> Any:
+            if self.refuses and table.name.table == "t" and chunk.lower == ("3",):
+                raise SchemaError("t is odd").at(table="shop.t")
+            yield from super().batches(table, chunk, ts)
+
+    script = story()
+    load = Refusing(script, script.marks[0])
+    lake, _, _ = run(tmp_path, load=load, table_error="park")
+    snapshot = Lake(str(lake)).snapshot
+    assert [group.names for group in snapshot.parked] == [("shop.t",)]
+    assert "t is odd" in snapshot.parked[0].message
+    found = tables(lake)
+    assert {name: len(rows) for name, rows in found.items()} == {"shop.bare": ROWS + 1, "shop.none": 0, "shop.one": 1}
+
+    load.refuses = False
+    monkeypatch.setattr(snapshots, "LOOK_S", 0.0)
+    snapshots.ask(DeltaOptions(root=str(lake), feed="feed"), snapshot, ())
+    run(tmp_path, load=load, table_error="park")
+    whole, _, _ = run(tmp_path / "whole")
+    assert tables(lake) == tables(whole)
+
+
+def test_files_for_another_position(tmp_path: Path) -> None:
+    """Files are for the table as it stood when they were written: behind another commit of rows they are not used."""
+    script = story()
+    load = ScriptedLoad(script, script.marks[0])
+    table = load._state.of("shop.t")
+    part = WrittenPart(table, 10, (10, 0), ())
+    written = WrittenLoad(load, 20, 10, 20, (), written={table.incarnation: [part]})
+    assert written.files_of(table, (10, 0), ()) == [part]
+    with pytest.raises(deltalog.CommitConflict, match=r"shop\.t"):
+        written.files_of(table, (15, 0), ())
+
+
+def test_small_chunks_are_read_together(tmp_path: Path) -> None:
+    """Chunks follow each other in one file up to the rows of a chunk; the steps cover the range without a gap."""
+    script = story()
+    load = ScriptedLoad(script, script.marks[0])
+    table = next(one for one in load.made.tables if one.name.table == "t")
+    rows = [CHUNK_ROWS // 3, CHUNK_ROWS // 3, CHUNK_ROWS // 2, CHUNK_ROWS * 2, 0, 1]
+    parts = tuple(Part(11 + at, table, load.made.chunks[0], count, 1) for at, count in enumerate(rows))
+    changes = LoadChanges(load, 20, 10, 20, parts)
+    definition = load._state.of("shop.t")
+    found = list(changes.split(Rows(definition, 10, 20)))
+    steps = [step for unit in found for step in unit.row_steps]
+    assert [(step.after, step.upto) for step in steps] == [(10, 12), (12, 13), (13, 14), (14, 20)]
+    assert [unit.rows for unit in found] == [2 * (CHUNK_ROWS // 3), CHUNK_ROWS // 2, CHUNK_ROWS * 2, 1]
+    assert list(changes.split(Rows(definition, 20, 30))) == []
