@@ -13,6 +13,7 @@ now, by a switch that is there for benchmarks alone.
 """
 
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -72,12 +73,14 @@ def options_of(port: int) -> SqlLoadOptions:
     return SqlLoadOptions(address, snapshot=False, chunk_rows=200_000)
 
 
-def read(work: tuple[SqlReader, LoadPlan, tuple[LoadChunk, ...]]) -> int:
-    """The rows of some chunks, counted in a process of its own."""
+def read(work: tuple[SqlReader, LoadPlan, tuple[LoadChunk, ...]]) -> tuple[int, float, int]:
+    """The rows of some chunks in a process of its own, the seconds of CPU that they take, and its MiB at most."""
     reader, plan, chunks = work
+    begun = time.process_time()
     count = sum(batch.rows for chunk in chunks for batch in reader.batches(plan.table_of(chunk), chunk, plan.ts))
+    spent_s = time.process_time() - begun
     reader.close()
-    return count
+    return count, spent_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
 def quick(port: int) -> None:
@@ -107,11 +110,14 @@ def measured(case: str, rows: int, processes: int) -> dict[str, float]:
         def parts(count: int) -> list[tuple[SqlReader, LoadPlan, tuple[LoadChunk, ...]]]:
             return [(reader, plan, plan.chunks[at::count]) for at in range(count)]
 
-        assert sum(pool.map(read, parts(processes))) == rows
+        assert sum(count for count, *_ in pool.map(read, parts(processes))) == rows
         alone_s = best(lambda: list(pool.map(read, parts(1))))
         ours_s = best(lambda: list(pool.map(read, parts(processes))))
         peer_s = best(lambda: quick(port))
+        spent = list(pool.map(read, parts(processes)))
     return {
+        "cpu_us": round(1e6 * sum(cpu_s for _, cpu_s, _ in spent) / rows, 3),
+        "mib": max(mib for *_, mib in spent),
         "plan_s": round(planned_s, 2),
         "one_process": round(rows / alone_s),
         "ours": round(rows / ours_s),
@@ -132,7 +138,8 @@ def main() -> None:
     for case, rates in found.items():
         print(
             f"{case:8} {rates['ours']:>10,} rows/s by {given.processes} processes  {rates['one_process']:>10,} by one  "
-            f"{rates['peer']:>10,} mariadb --quick   ratio {rates['ratio']:.2f}   plan {rates['plan_s']:.2f} s"
+            f"{rates['peer']:>10,} mariadb --quick   ratio {rates['ratio']:.2f}   plan {rates['plan_s']:.2f} s   "
+            f"{rates['cpu_us']:.3f} µs of CPU a row, {rates['mib']:,} MiB a process"
         )
 
 
