@@ -59,8 +59,9 @@ test: setup $(S3)/.ready $(READERS)/.ready ## Run all tests but the long ones
 	@$(BIN)/python -m tests.jvms
 	@$(BIN)/python -m pytest -m 'not soak and not more' $(call parallel,$(JOBS))
 
-test-more: setup $(S3)/.ready ## Run further pairs of what `make test` runs once; CI does so behind it
-	@$(BIN)/python -m pytest -m 'more and not soak' -n $(JOBS) --dist worksteal
+test-more: setup $(S3)/.ready $(READERS)/.ready ## Run further variants of what `make test` runs once; CI does so behind it
+	@$(BIN)/python -m tests.jvms
+	@$(BIN)/python -m pytest -m 'more and not soak' $(call parallel,$(JOBS))
 
 check: setup audit ## Lint, format, types, known vulnerabilities, fast tests: what must hold before each commit
 	@$(BIN)/ruff check .

@@ -86,6 +86,7 @@ def rows_here(servers: RedisServers, table: TableInfo) -> list[Row]:
     return list({row.key: dict(row.values) for rows in rows_of(servers, table) for row in rows}.values())
 
 
+@pytest.mark.soak
 class TestJson(TestHash):
     """A document for each row."""
 
@@ -144,6 +145,7 @@ class TestStreams(TestStream):
         self.hosts = cluster
 
 
+@pytest.mark.more
 class TestCluster(TestHash):
     """Hashes on three servers."""
 

@@ -66,6 +66,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[SearchServer]:
         yield found
 
 
+@pytest.mark.more
 class TestServer(TestEmbedded):
     """Indexes of a server."""
 

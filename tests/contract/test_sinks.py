@@ -60,6 +60,7 @@ class TestChangelog(TestReplica):
     mode = "changelog"
 
 
+@pytest.mark.more
 @pytest.mark.slow
 class TestHistory(TestReplica):
     """A lake of all versions of rows."""

@@ -123,6 +123,7 @@ class TestNone(TestGlobal):
     atomicity = "none"
 
 
+@pytest.mark.soak
 class TestTable(TestGlobal):
     """Transactions of tables."""
 

@@ -74,6 +74,7 @@ class InStore(TestCsv):
         return checkpoints_in(f"{self.place}/{home.name}-state", "feed")
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.usefixtures("s3_server")
 class TestS3(InStore):

@@ -18,6 +18,7 @@ COMMANDS = re.findall(r"^\$ tidegate (.+)$", (ROOT / "docs" / "object-stores.md"
 SINK = "def write(batch):\n    with open('written', 'a') as file:\n        print(batch.table, file=file)\n"
 
 
+@pytest.mark.more
 def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each ends well; a lake and a state directory lie in the store, and both are told of."""
     upstream = Upstream(1, tmp_path / "log")

@@ -33,6 +33,7 @@ def sent(bootstrap: str, name: str, given: Topic, claims: str, **more: str) -> s
     return f"kafka://{bootstrap}/{name}?protocol={given.protocol}{EXTENSION[kind]}{words}"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("protocol", "compression"), [("open-protocol", "lz4"), pytest.param("canal-json", "none", marks=pytest.mark.soak)]
 )

@@ -68,6 +68,7 @@ def test_kill_half_way(bootstrap: str, tmp_path: Path, kind: str, kill: Callable
     assert differences(lake) == {}
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("spark")
 def test_stop_signals(bootstrap: str, tmp_path: Path) -> None:
     """SIGTERM and Ctrl-C end a feed cleanly with status 0 and a published checkpoint, where the next run goes on."""

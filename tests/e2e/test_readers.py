@@ -80,6 +80,7 @@ def moments(kind: str, last: int) -> Iterator[tuple[int, list[list[Frame]]]]:
         before = [len(some) for some in partitions]
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("kind", "last"),
     [("open", 3), *(pytest.param(kind, LAST, marks=pytest.mark.soak) for kind in ("open", "canal"))],

@@ -40,6 +40,7 @@ class Killed(BaseException):
     """Ends a run as SIGKILL would: nothing in the code is there to catch it."""
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("engine", [pytest.param("search+tantivy", marks=pytest.mark.soak), "opensearch"])
 def test_by_tasks(spark: "SparkSession", server: SearchServer, source: str, tmp_path: Path, engine: str) -> None:
     """A feed that dies between a round and its checkpoint, and one that goes on, end with the rows that TiDB had."""

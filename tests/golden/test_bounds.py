@@ -159,6 +159,7 @@ def test_memory_of_some(name: str) -> None:
     check_memory(name, 1 << 15)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_memory(name: str) -> None:

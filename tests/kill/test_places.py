@@ -146,6 +146,7 @@ def test_each_alone(tmp_path: Path, recording: str, place: str, times: int) -> N
     lives_until_the_end(tmp_path, recording, times, {place: times})
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "protocol",
     [pytest.param("open-protocol", marks=pytest.mark.slow), pytest.param("canal-json", marks=pytest.mark.soak)],

@@ -30,6 +30,7 @@ def held_rows(partition: int) -> Iterator[tuple[int, list[Row]]]:
         yield ts_at(10 + number), [Row(first + at, at, f"{first:064d}" * 5) for at in range(50)]
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_watermark_held_back(bootstrap: str, tmp_path: Path) -> None:
     """While one partition is silent a million rows of the others wait on disk; then they come in several rounds."""

@@ -59,6 +59,7 @@ def test_the_shop(tmp_path: Path, readers: Readers, caplog: pytest.LogCaptureFix
     assert set(without).isdisjoint(there.calls)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))])
 def test_killed_again_and_again(tmp_path: Path, readers: Readers, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Killed at random places, requests to the catalog among them, with upkeep that has no mercy, the feed ends with

@@ -100,6 +100,7 @@ def test_other_readers(recorded: Path, readers: Readers, reader: str) -> None:
             assert rows_of(shown(readers.table("duckdb-delta", lake.location(name)[0]))) == told, name
 
 
+@pytest.mark.more
 def test_what_is_kept_stays_readable(tmp_path: Path, readers: Readers) -> None:
     """Upkeep that keeps some snapshots keeps their Iceberg metadata, and those of no others."""
     limits = Limits(snapshot_ms=10**12, recover_ms=0, changelog_ms=0, reader_grace_ms=0, orphan_grace_ms=0)

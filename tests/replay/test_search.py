@@ -43,6 +43,7 @@ def test_half_way(tmp_path: Path, protocol: str) -> None:
     assert not brought(EmbeddedStore(str(tmp_path / "search"), "f"), source, truths()[HALF])
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("protocol", [pytest.param("open", marks=SOAK), "canal"])
 def test_the_end_on_a_server(tmp_path: Path, server: SearchServer, protocol: str) -> None:
     """Those of a real OpenSearch end with the rows that TiDB had."""

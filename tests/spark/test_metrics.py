@@ -85,6 +85,7 @@ class Heard(StreamingQueryListener):
         """Nothing to keep."""
 
 
+@pytest.mark.more
 def test_a_stream(spark: "SparkSession", log: Path, tmp_path: Path) -> None:
     """A listener hears how many changes came, how fast, and up to which ts."""
     tidegate.register(spark)

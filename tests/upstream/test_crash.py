@@ -84,6 +84,7 @@ def test_killed_within_a_batch(tmp_path: Path, kill_at: int) -> None:
     assert not kill_and_look(tmp_path, ROUNDS, kill_at=kill_at)
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_killed_at_every_statement(tmp_path: Path) -> None:
     """The same at each statement of four rounds, one after the other."""

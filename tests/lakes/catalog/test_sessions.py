@@ -92,6 +92,7 @@ def going_on(feed: Small) -> Iterator[list[int]]:
         thread.join(60)
 
 
+@pytest.mark.more
 @pytest.mark.limit(3600)
 @pytest.mark.parametrize("reader", ["pyiceberg", "duckdb", pytest.param("spark", marks=pytest.mark.soak)])
 def test_no_torn_reads(
