@@ -2,11 +2,13 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from types import SimpleNamespace
 from typing import ClassVar
 
+import msgspec
 import pytest
 import rich.console
 
@@ -14,7 +16,7 @@ from tidegate.cli.status import words as status_words
 from tidegate.config.status import StatusFile, statuses
 from tidegate.engine import loop
 from tidegate.engine.loop import Meter
-from tidegate.engine.ports import Reading
+from tidegate.engine.ports import LoadProgress, Reading
 from tidegate.engine.progress import (
     FeedError,
     PartitionProgress,
@@ -30,7 +32,7 @@ from tidegate.engine.progress import (
     table,
 )
 from tidegate.model.path_counts import PathCounts, Reason, SlowReason, SlowRows
-from tidegate.model.tso import compose
+from tidegate.model.tso import compose, physical_ms
 
 TS = compose(1_767_323_045_000)
 BUSY = Progress(
@@ -344,3 +346,40 @@ def test_nothing_told_at_the_same_time_is_lost() -> None:
     for one in threads:
         one.join()
     assert (meter.now.rows, meter.now.messages, meter.now.ddls) == (turns,) * 3
+
+
+LOADING = LoadProgress(TS, 9, 3, 40, 12, "shop.t", physical_ms(TS) + 86_400_000)
+
+
+def test_a_load_is_shown_while_it_runs():
+    """The line, the live view, JSON and the status say how far it is; its end is said once."""
+    words = (
+        "loading shop.t, 12 of 40 chunks, 3 of 9 tables, 30%, S 2026-01-02 03:04:05, GC deadline 2026-01-03 03:04:05"
+    )
+    done = msgspec.structs.replace(LOADING, chunks_done=40, tables_done=9, table="", guarded_until_ms=0)
+    running = Progress("running", state="normal", load=LOADING)
+
+    assert words in line(running)
+    assert "loading shop.t, 12 of 40" in render(running, 80, 24)
+    assert "load" not in line(replace(running, load=done))
+    told, reports = io.StringIO(), io.StringIO()
+    with lines(told, every_s=0.0) as show, json_lines(reports) as show_json:
+        for load in (None, LOADING, LOADING, done, done):
+            show(replace(running, load=load))
+            show_json(replace(running, load=load))
+    assert told.getvalue().count("loaded 9 tables in 40 chunks, S 2026-01-02 03:04:05: complete\n") == 1
+    assert [json.loads(text)["load"] for text in reports.getvalue().splitlines()][1]["chunks_done"] == 12
+    again = io.StringIO()
+    with lines(again, every_s=0.0) as show:
+        show(replace(running, load=done))
+    assert "loaded" not in again.getvalue()
+
+
+def test_the_status_has_the_load(tmp_path):
+    """Whoever asks for the status sees it, with what is left out of it."""
+    kept = StatusFile(str(tmp_path / "_tidegate"), "feed", "shop", source="tidb:///log", sink="delta:///lake")
+    kept.save(Progress("running", state="normal", load=LOADING))
+    (status,) = statuses(str(tmp_path))
+
+    assert status.load == LOADING
+    assert "; loading shop.t, 12 of 40 chunks" in status_words(status)

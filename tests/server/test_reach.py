@@ -27,7 +27,7 @@ NO_FILES: Final = {
     *("delimiter", "quote", "null", "terminator", "file-cleanup-cron-spec", "index-prefix", "refresh-interval"),
     *("access-key", "secret-access-key", "session-token", "region", "endpoint", "sse", "sse-kms-key-id"),
     *("account-name", "account-key", "sas-token", "otlp-endpoint", "alert-url"),
-    *("key-template", "publish", "invalidate-keys", "stream-template"),
+    *("key-template", "publish", "invalidate-keys", "stream-template", "replica-read", "resource-group"),
 }
 """Parameters with a text that names no file; files in the address of large-message-upstream-uri are named by
 themselves."""
@@ -35,6 +35,7 @@ LOG: Final = "tidb://./log"
 KAFKA: Final = "kafka://h:9092/t?protocol=open-protocol"
 PAIRS: Final[Mapping[str, tuple[str, str]]] = {
     "source kafka": (KAFKA, "delta://./lake"),
+    "source mysql": ("mysql://h/", "delta://./lake"),
     "source file": ("file://./in?protocol=csv", "delta://./lake"),
     "sink delta": (KAFKA, "delta://./lake?mode=replica"),
     "sink kafka": (LOG, KAFKA),

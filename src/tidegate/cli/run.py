@@ -147,7 +147,7 @@ def run(
             stop=stop,
             until=config.target_ts,
             idle_s=idle_s,
-            stop_when_ended=config.load_alone or (config.target_ts is not None and config.target_ts <= compose(now_ms)),
+            stop_when_ended=config.target_ts is not None and config.target_ts <= compose(now_ms),
         )
 
 

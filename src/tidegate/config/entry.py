@@ -115,11 +115,6 @@ class FeedConfig:
     load: FullLoad | None = None
     """The rows that a new changefeed begins with; None: those that the source brings."""
 
-    @property
-    def load_alone(self) -> bool:
-        """True for a load that nothing follows: it ends once all rows are there."""
-        return getattr(self.source, "load", None) is not None
-
     def table_filter(self) -> TableFilter:
         """Return the filter of the tables that the changefeed carries."""
         return TableFilter.parse(self.rules, case_sensitive=self.case_sensitive)
@@ -312,6 +307,8 @@ class SourceEntry(Entry[SourceAddress]):
     """False where messages may lack old values, so that an UPDATE may come as an INSERT does."""
     lacks_old_values: Callable[[Any], str] = lambda _: ""
     """The setting by which messages lack old values for sure; empty where they may have them."""
+    lacks_commit_ts: Callable[[Any], str] = lambda _: ""
+    """The setting by which messages come without their commit_ts; empty where they have it."""
     has_types: Callable[[Any], bool] = lambda _: True
     """False where a column's type comes without its parameters, such as the 50 of varchar(50)."""
     verifies: Callable[[Any], bool] = lambda _: False

@@ -18,9 +18,9 @@ import msgspec
 
 from tidegate.config.entry import Document, FeedConfig, FullLoad, SinkEntry, SourceEntry
 from tidegate.config.option import by_name, options_of, read_all
-from tidegate.config.uri import RawValue
+from tidegate.config.uri import RawValue, name_file
 from tidegate.model.errors import ConfigError, UriInvalid
-from tidegate.model.option import Option
+from tidegate.model.option import Local, Option
 from tidegate.source.upstream_address import SqlLoadOptions, parse_address
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class DatabaseRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 UPSTREAM_OPTIONS: Final = by_name(
-    Option(name, about, kind, default, field=name)
+    Option(name, about, kind, default, field=name, local=Local.FILE if kind == "text" else Local.NOTHING)
     for name, about, kind, default in (
         ("ssl-ca", "path of the CA certificate", "text", ""),
         ("ssl-cert", "path of the client's certificate", "text", ""),
@@ -77,7 +77,10 @@ def parse_load(uri: str) -> SqlLoadOptions:
         else:
             others.append((name, value))
     fields, _ = read_all(OPTIONS, own, UriInvalid)
-    return SqlLoadOptions(parse_address(f"{head}?{urlencode(others)}" if others else head, "load-from"), **fields)
+    address = parse_address(f"{head}?{urlencode(others)}" if others else head, "load-from")
+    for name, path in (("ssl-ca", address.ssl_ca), ("ssl-cert", address.ssl_cert), ("ssl-key", address.ssl_key)):
+        name_file(f"load-from: {name}", path)
+    return SqlLoadOptions(address, **fields)
 
 
 def full_load(document: Document, mode: str | None, load_from: str | None, ts: int | None) -> FullLoad | None:
@@ -94,6 +97,21 @@ def full_load(document: Document, mode: str | None, load_from: str | None, ts: i
         raise ConfigError(f"load = {mode} reads a database: give load-from, such as mysql://root@127.0.0.1:4000/")
     at = ts or int(str(in_file["load-ts"] or 0)) or None
     return FullLoad(mode, parse_load(load_from), at, document.flat.get("force-replicate") is True)
+
+
+def check_stream(config: FeedConfig, source: SourceEntry) -> None:
+    """Raise ConfigError for a load whose source does not go on at its TSO."""
+    if config.load is None:
+        return
+    if lacking := source.lacks_commit_ts(config.source):
+        raise ConfigError(
+            f"load-from: with {lacking} changes have no commit_ts, so nobody can tell which of them a load has; "
+            "let the changefeed that writes send it (enable-tidb-extension=true for canal-json)"
+        )
+    if config.start_ts is not None:
+        raise ConfigError("start-ts does not go with load-from: the changes follow behind the load, see load-ts")
+    if source.once:
+        raise ConfigError("source-uri: a database has no changes to follow a load; load = only loads and ends")
 
 
 def parse_rows(uri: str, document: Document) -> DatabaseRows:

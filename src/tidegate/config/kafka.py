@@ -471,6 +471,7 @@ SOURCE: Final = SourceEntry(
     land=_land,
     check=_check_topics,
     ordered=False,
+    lacks_commit_ts=lambda source: "order=offset" if source.order == "offset" else "",
     tells_start_ts=False,
     moments=False,
     zone_of=lambda source: source.time_zone,

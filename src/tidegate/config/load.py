@@ -53,7 +53,7 @@ from tidegate.config.entry import (
     refuse,
     refused_keys,
 )
-from tidegate.config.full_load import full_load
+from tidegate.config.full_load import check_stream, full_load
 from tidegate.config.option import options_of, read_all
 from tidegate.config.registry import SINKS, SOURCES
 from tidegate.config.uri import RawValue, mask_uri, nearest, resolve_uri, scheme_of, state_directory, wrong_scheme
@@ -392,6 +392,7 @@ class Pairing:
                 f"source-uri: {self.source_entry.scheme}:// has landed already; into {self.sink_entry.scheme}:// read "
                 "what it came from"
             )
+        check_stream(config, self.source_entry)
         both = sorted(self.source.addresses & self.sink.addresses)
         if both:
             raise UriInvalid(f"sink-uri: {both[0]} is what is read; a changefeed does not write what it reads")

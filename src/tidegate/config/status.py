@@ -30,6 +30,7 @@ import obstore
 
 from tidegate.codec.neutral import render
 from tidegate.engine.checkpoints import StateFiles, checkpoints_in
+from tidegate.engine.ports import LoadProgress
 from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.left_out import LeftOut
@@ -76,6 +77,7 @@ class FeedStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     since: str = ""
     updated: str = ""
     frontier_ts: int = 0
+    load: LoadProgress | None = None
     rows: int = 0
     ddls: int = 0
     left_out: tuple[LeftOut, ...] = ()
@@ -177,6 +179,7 @@ def _status(kept: _Kept | None, checkpoints: StateFiles | None) -> FeedStatus | 
         since="" if ended else str(progress.get("since", "")),
         updated=report.updated,
         frontier_ts=_number(progress, "frontier_ts"),
+        load=msgspec.convert(progress.get("load"), LoadProgress | None),
         rows=_number(progress, "rows"),
         ddls=_number(progress, "ddls"),
         left_out=msgspec.convert(progress.get("left_out") or (), tuple[LeftOut, ...]),

@@ -49,7 +49,7 @@ from tidegate.engine.event_filter import EventFilter, MessageFilter
 from tidegate.engine.plan import Rows, Unit
 from tidegate.engine.ports import Changes, LoadProgress, Reading, RowRange, Source, TableSpan, Tasks
 from tidegate.engine.split_columns import resized
-from tidegate.model.errors import ConfigError, SourceBehind, TidegateError
+from tidegate.model.errors import ConfigError, MadeAnew, SourceBehind, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.model.left_out import LeftOut, without_key
@@ -143,6 +143,12 @@ class LoadGuard(Protocol):
 
     def check(self) -> None:
         """Raise HistoryLost if S is gone, or the last error if the upstream is not reached."""
+
+
+NO_LOAD: Final = (
+    "the feed has a checkpoint and began without a load, so it goes on from there and load-from has no effect: a load "
+    "needs a fresh target"
+)
 
 
 def defined_ts(plan: LoadPlan) -> int:
@@ -351,10 +357,15 @@ class LoadingSource(Source):
         if self._stream is None or self._ordered:
             return
         if not self._landing:
-            self._stream.start(tasks, None)
+            self._stream.start(tasks, self._ts)
             self._landing = True
         if (failure := self._stream.failure()) is not None:
             self._landing = False
+            if isinstance(failure, MadeAnew) and self._ts is not None:
+                raise ConfigError(
+                    f"load-ts is {shown_ts(self._ts)}, and the source begins later, so changes between would be lost: "
+                    f"leave load-ts out, or take one behind its first watermark ({failure})"
+                ) from failure
             raise failure
         self._stream.refresh()
         if self._stream.frontier() is None:
@@ -376,6 +387,9 @@ class LoadingSource(Source):
 
     def whole_from(self) -> int:
         return 0 if self._plan is None else self._plan.ts
+
+    def ends_at(self) -> int | None:
+        return self._plan.ts if self._plan is not None and self._stream is None else None
 
     def failure(self) -> TidegateError | None:
         return None if self._stream is None else self._stream.failure()
@@ -445,7 +459,7 @@ class LoadingSource(Source):
         reading = Reading() if self._stream is None else self._stream.reading()
         plan = self._plan
         if plan is None:
-            return reading
+            return replace(reading, warnings=(*reading.warnings, NO_LOAD)) if self._at else reading
         done = min(max(self._at - defined_ts(plan), 0), len(plan.chunks))
         table = plan.chunks[done].table if done < len(plan.chunks) else len(plan.tables)
         progress = LoadProgress(

@@ -246,9 +246,11 @@ class Meter:
         for result in results:
             self.written.update(result.path_counts)
             self.corrupt += result.corrupt
-        rows = self.now.rows + sum(result.rows for result in results)
+        written, load = sum(result.rows for result in results), self.now.load
+        rows = self.now.rows + written
         self.send(
             rows=rows,
+            rows_loaded=self.now.rows_loaded + (written if load is not None and ts <= load.ts else 0),
             rows_per_s=self.rate(rows),
             messages_written=self.now.messages_written + sum(result.messages for result in results),
             checkpoint_ts=ts,
@@ -409,8 +411,9 @@ class Engine:
         """The time at which merging may go on."""
 
     def run(self, *, until: int | None = None, idle_s: float | None = None, stop_when_ended: bool = False) -> Progress:
-        """Run until the stop is set, the checkpoint reaches `until`, nothing has come for `idle_s` seconds, or, with
-        `stop_when_ended`, the source's writer has ended and everything that it wrote is there.
+        """Run until the stop is set, the checkpoint reaches `until` or the end of the source, nothing has come for
+        `idle_s` seconds, or, with `stop_when_ended`, the source's writer has ended and everything that it wrote is
+        there.
 
         Raises the error that ends the feed. Retryable errors are waited out; at the start, where the address may be
         wrong, for some seconds only. Work that was done before the error is published."""
@@ -419,6 +422,7 @@ class Engine:
             with self.sink.held():
                 try:
                     if self.begin(idle_s):
+                        until = self.source.ends_at() or (until and max(until, self.source.whole_from()))
                         self.loop(until, idle_s, stop_when_ended=stop_when_ended)
                 finally:
                     self.meter.send(phase="stopping")
@@ -693,6 +697,8 @@ class Engine:
         self.meter.read(reading, frontier)
         unwritten = self.sink.left_out() if isinstance(self.sink, WithOmissions) else ()
         self.meter.leave_out((*reading.left_out, *unwritten))
+        for text in reading.warnings:
+            self.meter.warn(text)
         if reading.messages > self.messages_seen:
             self.messages_seen = reading.messages
             self.outage.recovered()

@@ -362,6 +362,8 @@ class Reading:
     """Tables of the filter that the source does not carry."""
     load: LoadProgress | None = None
     """The full load of a feed that began with one."""
+    warnings: tuple[str, ...] = ()
+    """What whoever runs the feed is told once."""
 
 
 class Source(Protocol):
@@ -383,6 +385,10 @@ class Source(Protocol):
         """Return the TSO from which the tables of the feed are whole; 0: they always are. A sink whose readers look at
         checkpoints shows none below it."""
         return 0
+
+    def ends_at(self) -> int | None:
+        """Return the ts at which the feed has all that there is to read; None where more may come."""
+        return None
 
     def failure(self) -> TidegateError | None:
         """Return the error that ended reading, if any; `start` restarts it."""

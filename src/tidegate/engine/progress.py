@@ -179,6 +179,8 @@ class Progress:
     """What the run is waiting for, such as the start of Spark."""
     load: LoadProgress | None = None
     """The full load of a feed that began with one."""
+    rows_loaded: int = 0
+    """Rows of the load that the sink has written in this run."""
     lands: bool = False
     """True if the source keeps what it reads in a changelog before the sink gets it."""
     rows_landed: int = 0
@@ -272,11 +274,31 @@ def _lag(ms: int | None) -> str:
     return f"{ms / 3.6e6:.0f} h" if ms < 1.728e8 else f"{ms / 8.64e7:.0f} d"
 
 
+def load_words(load: LoadProgress | None) -> str:
+    """Return how far a full load is; "" without one.
+
+    loading shop.t, 12 of 40 chunks, 3 of 9 tables, 30%, S 2026-11-27 12:57:38, GC deadline 2026-11-28 12:57:38"""
+    if load is None:
+        return ""
+    if load.is_done:
+        return f"loaded {_count(load.tables)} tables in {_count(load.chunks)} chunks, S {_when(load.ts)}"
+    words = (
+        f"loading {load.table}, {_count(load.chunks_done)} of {_count(load.chunks)} chunks, {_count(load.tables_done)} "
+        f"of {_count(load.tables)} tables, {load.chunks_done / load.chunks:.0%}, S {_when(load.ts)}"
+    )
+    return words + (f", GC deadline {_when(compose(load.guarded_until_ms))}" if load.guarded_until_ms else "")
+
+
+def _loading(progress: Progress) -> str:
+    return "" if progress.load is None or progress.load.is_done else load_words(progress.load)
+
+
 def line(progress: Progress, before: PathsSeen = NO_PATHS) -> str:
     """Return one line for a log; `before` are the decode paths of the line before it."""
     parts = [
         _state(progress),
         f"{progress.elapsed_s:.0f} s",
+        *filter(None, [_loading(progress)]),
         _rows(progress),
         f"{_count(progress.rows_per_s)} rows/s",
         f"DDLs {progress.ddls}",
@@ -342,6 +364,8 @@ def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
     )
     grid.add_row(rich.text.Text(_one_line(headline, width), style="bold"))
     grid.add_row(rich.text.Text(_one_line(counts, width)))
+    if loading := _loading(progress):
+        grid.add_row(rich.text.Text(_one_line(loading, width), style="cyan"))
     if progress.ddl:
         grid.add_row(rich.text.Text(_one_line(f"DDL in flight: {progress.ddl}", width), style="yellow"))
     if progress.error:
@@ -417,9 +441,13 @@ def lines(stream: IO[str], *, every_s: float = LINE_EVERY_S) -> Iterator[Show]:
     last = time.monotonic()
     printed: set[str] = set()
     paths = NO_PATHS
+    loads = False
 
     def show(progress: Progress) -> None:
-        nonlocal phase, last, paths
+        nonlocal phase, last, paths, loads
+        if loads and progress.load is not None and progress.load.is_done:
+            stream.write(f"{load_words(progress.load)}: complete\n")
+        loads = bool(_loading(progress))
         for warning in progress.warnings:
             if warning not in printed and not (progress.error and progress.error.message in warning):
                 printed.add(warning)

@@ -29,6 +29,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from tidegate.config.uri import mask_text, scheme_of
+from tidegate.engine.ports import LoadProgress
 from tidegate.engine.progress import Progress
 from tidegate.model.tso import physical_ms
 from tidegate.server.record import FeedId, FeedView, wall_ms
@@ -81,6 +82,11 @@ def _of_run(value: Callable[[Progress], float]) -> Value:
     return lambda view, _: float(value(view.progress)) if view.progress else None
 
 
+def _of_load(value: Callable[[LoadProgress], float]) -> Value:
+    """Return a value of the full load; changefeeds that began without one have none."""
+    return lambda view, _: float(value(view.progress.load)) if view.progress and view.progress.load else None
+
+
 def _when(ts: Callable[[FeedView], int]) -> Value:
     """Return a timestamp in ms, while the changefeed should advance."""
     return _lagging(lambda view, _: physical_ms(ts(view)))
@@ -110,6 +116,26 @@ GAUGES: Final = (
         "tidegate_changefeed_left_out_tables", "Tables that are not replicated", _of_run(lambda run: len(run.left_out))
     ),
     Gauge("tidegate_changefeed_ddl_running", "1 while a DDL is applied", _of_run(lambda run: run.ddl is not None)),
+    Gauge("tidegate_snapshot_running", "1 while the full load runs", _of_load(lambda load: not load.is_done)),
+    Gauge("tidegate_snapshot_completed", "1 once the full load is done", _of_load(lambda load: load.is_done)),
+    Gauge("tidegate_snapshot_ts", "S of the full load, ms", _of_load(lambda load: physical_ms(load.ts))),
+    Gauge("tidegate_snapshot_total_table_count", "Tables of the full load", _of_load(lambda load: load.tables)),
+    Gauge(
+        "tidegate_snapshot_remaining_table_count",
+        "Tables of it that are not whole",
+        _of_load(lambda load: load.tables - load.tables_done),
+    ),
+    Gauge("tidegate_snapshot_total_chunk_count", "Chunks of the full load", _of_load(lambda load: load.chunks)),
+    Gauge(
+        "tidegate_snapshot_remaining_chunk_count",
+        "Chunks of it to come",
+        _of_load(lambda load: load.chunks - load.chunks_done),
+    ),
+    Gauge(
+        "tidegate_snapshot_gc_deadline",
+        "The time until which its snapshot is kept from garbage collection, ms",
+        _of_load(lambda load: load.guarded_until_ms),
+    ),
 )
 UNTYPED: Final = (
     Gauge("ticdc_sink_dml_event_count", "Row changes written to the sink", _of_run(lambda run: run.rows)),
@@ -124,6 +150,7 @@ COUNTERS: Final = (
     Gauge("tidegate_changefeed_rows_left_out", "Rows left out by filters", _of_run(lambda run: run.rows_left_out)),
     Gauge("tidegate_changefeed_ddls_left_out", "DDLs left out by filters", _of_run(lambda run: run.ddls_left_out)),
     Gauge("tidegate_changefeed_corrupt_rows", "Rows whose checksum contradicts them", _of_run(lambda run: run.corrupt)),
+    Gauge("tidegate_snapshot_rows_scanned", "Rows of the full load, written", _of_run(lambda run: run.rows_loaded)),
     Gauge("tidegate_changefeed_rounds", "Rounds published", _of_run(lambda run: run.watermarks)),
 )
 

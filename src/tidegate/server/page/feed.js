@@ -41,6 +41,7 @@ const FACTS = [
   ["Rows a second", (d) => (d.running ? rate(d.rows_per_s) : null)],
   ["Messages behind", (d) => (d.running && d.progress.partitions?.length ? count(d.behind) : null)],
   ["Caught up in", (d) => (catchUp(d) === null ? null : `about ${span(catchUp(d))}`)],
+  ["Full load", (d) => d.loading || null],
   ["Rows, this run", (d) => count(d.progress.rows ?? 0)],
   ["DDLs, this run", (d) => count(d.progress.ddls ?? 0)],
   ["Slow decode paths", (d) => d.slow || null],

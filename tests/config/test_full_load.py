@@ -1,0 +1,84 @@
+"""A changefeed file says how a feed begins with the rows that are there; what does not go together is refused."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tidegate.config.full_load import parse_load
+from tidegate.config.load import load
+from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
+from tidegate.server.replica_config import masked
+
+TOPIC = "kafka://h:9092/t?protocol=open-protocol"
+FROM = "mysql://u:zebra@db:4000/"
+LAKE = "delta:///srv/lake"
+LOG = Path(__file__).parent
+
+
+def written(tmp_path: Path, source: Mapping[str, object]) -> Path:
+    """A changefeed file with this [source]."""
+    path = tmp_path / "feed.toml"
+    rows = "\n".join(f"{name} = {json.dumps(value)}" for name, value in source.items())
+    path.write_text(f'sink-uri = "{LAKE}"\n[source]\n{rows}\n')
+    return path
+
+
+def test_a_file_says_what_options_say(tmp_path: Path) -> None:
+    """load, load-from and load-ts under [source]; options override them."""
+    path = written(tmp_path, {"uri": TOPIC, "load-from": f"{FROM}?chunk-rows=5", "load-ts": 7})
+    in_file, given = load(path).load, load(path, load_from=f"{FROM}?chunk-rows=6", load_ts=8).load
+
+    assert in_file is not None
+    assert given is not None
+    assert (in_file.mode, in_file.ts, in_file.options.chunk_rows) == ("initial", 7, 5)
+    assert (given.mode, given.ts, given.options.chunk_rows) == ("initial", 8, 6)
+    assert load(path, load_mode="never").load is None
+    assert load(source_uri=TOPIC, sink_uri=LAKE).load is None
+
+
+def test_rows_alone_need_no_source(tmp_path: Path) -> None:
+    """`only` reads the database, whatever says it."""
+    by_file = load(written(tmp_path, {"load": "only", "load-from": FROM}))
+    by_options = load(load_mode="only", load_from=FROM, sink_uri=LAKE)
+
+    assert by_file.source == by_options.source
+    assert by_file.source_uri == "mysql://u:xxxxx@db:4000/"
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "words"),
+    [
+        ({"source_uri": TOPIC, "load_mode": "all"}, ConfigError, "initial, never, only"),
+        ({"source_uri": TOPIC, "load_mode": "initial"}, ConfigError, "give load-from"),
+        ({"load_mode": "only"}, ConfigError, "give load-from"),
+        ({"source_uri": TOPIC, "load_mode": "only", "load_from": FROM}, ConfigError, "takes no source"),
+        ({"source_uri": f"{TOPIC}&order=offset", "load_from": FROM}, ConfigError, "order=offset changes have no"),
+        ({"source_uri": f"tidb://{LOG}", "load_from": FROM, "start_ts": 5}, ConfigError, "start-ts does not go"),
+        ({"source_uri": FROM, "load_from": FROM}, ConfigError, "no changes to follow"),
+        ({"source_uri": TOPIC, "load_from": "http://u:zebra@db/"}, UriInvalid, "mysql://USER"),
+        ({"source_uri": TOPIC, "load_from": "mysql://u:zebra@/"}, UriInvalid, "mysql://USER"),
+        ({"source_uri": TOPIC, "load_from": "mysql://u:zeb#ra@db/"}, UriInvalid, "load-from"),
+        ({"source_uri": TOPIC, "load_from": f"{FROM}?chunk-row=5"}, UriInvalid, "chunk-row"),
+        ({"source_uri": TOPIC, "load_from": f"{FROM}?chunk-rows=many"}, UriInvalid, "chunk-rows"),
+        ({"source_uri": TOPIC, "load_from": f"{FROM}?enable-tls=no"}, UriInvalid, "enable-tls"),
+        ({"source_uri": TOPIC, "load_from": f"{FROM}?ssl-ca=/x&enable-tls=false"}, UriInvalid, "would do nothing"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_is_refused(given: dict[str, str], kind: type[TidegateError], words: str) -> None:
+    """Each by a word for what to change, and no word of the password."""
+    with pytest.raises(kind, match=words) as caught:
+        load(sink_uri=LAKE, **given)  # type: ignore[arg-type]
+    assert "zeb" not in str(caught.value)
+
+
+def test_the_password_is_not_shown(tmp_path: Path) -> None:
+    """Neither the configuration nor what a server answers has it."""
+    path = written(tmp_path, {"uri": TOPIC, "load-from": FROM})
+    config = load(path)
+
+    assert config.load is not None
+    assert config.load.options.address.password == "zebra"
+    assert "zebra" not in repr(config) + str(config.load) + repr(parse_load(FROM))
+    assert masked({"source": {"load-from": FROM}}) == {"source": {"load-from": "mysql://u:xxxxx@db:4000/"}}

@@ -1,0 +1,103 @@
+"""How a feed begins with a load, goes on with it, ends with it, or does not begin: without Spark, in this process."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.engine.load import NO_LOAD, KeptPlan, LoadingSource, NoGuard
+from tidegate.engine.ports import Source
+from tidegate.engine.progress import Progress
+from tidegate.model.errors import ConfigError, MadeAnew, SourceBehind, TidegateError
+from tidegate.sink.sqlite import SqliteSink
+from tidegate.testing.contract import stories
+from tidegate.testing.script import LocalTasks, ScriptedLoad, ScriptedSource, run_here
+
+STORY = stories.shop()
+LOAD = ScriptedLoad(STORY, STORY.marks[1])
+S = LOAD.made.ts
+
+
+def loading(home: Path, stream: Source | None, **more: Any) -> LoadingSource:
+    """A source that begins with the load, and goes on with `stream`."""
+    fixed: dict[str, Any] = {"guard": lambda _: NoGuard(), "ordered": True, "keyless": True}
+    return LoadingSource(LOAD, KeptPlan(str(home / "plan")), lambda *_: True, stream, **(fixed | more))
+
+
+def sink(home: Path) -> SqliteSink:
+    """A file of this test."""
+    return SqliteSink(str(home / "shop.db"), "one")
+
+
+def test_a_load_alone_is_finished(tmp_path: Path) -> None:
+    """It ends at S by itself, without a warning; run again, it is finished at once."""
+    reports: list[Progress] = []
+    done = run_here(loading(tmp_path, None), sink(tmp_path), report=reports.append)
+    again = run_here(loading(tmp_path, None), sink(tmp_path))
+
+    assert (done.state, done.checkpoint_ts) == ("finished", S)
+    assert {text.partition(":")[0] for text in done.warnings} == {"left out"}
+    assert done.load is not None
+    assert done.load.is_done
+    assert done.rows_loaded == done.rows > 0
+    assert any(one.load and 0 < one.load.chunks_done < one.load.chunks for one in reports)
+    assert (again.state, again.checkpoint_ts, again.rows) == ("finished", S, 0)
+
+
+def test_an_end_below_s_lets_the_load_end(tmp_path: Path) -> None:
+    """`--until now` is a moment before S is taken: the feed ends at S, and not amid its rows."""
+    done = run_here(loading(tmp_path, ScriptedSource(STORY)), sink(tmp_path), until=STORY.marks[0])
+
+    assert (done.state, done.checkpoint_ts) == ("finished", S)
+    assert done.load is not None
+    assert done.load.is_done
+
+
+def test_a_feed_with_progress_goes_on_without_a_load(tmp_path: Path) -> None:
+    """One that began without a load says once that load-from does nothing; alone a load is refused."""
+    run_here(ScriptedSource(STORY), sink(tmp_path), until=STORY.marks[0])
+    done = run_here(loading(tmp_path, ScriptedSource(STORY)), sink(tmp_path), until=STORY.ts)
+
+    assert (done.checkpoint_ts, done.load, done.rows_loaded) == (STORY.ts, None, 0)
+    assert [text for text in done.warnings if "load-from" in text] == [NO_LOAD]
+    with pytest.raises(ConfigError, match="fresh target"):
+        run_here(loading(tmp_path, None), sink(tmp_path))
+
+
+class Landing(ScriptedSource):
+    """A topic that has a failure, or watermarks up to `mark`, once it has begun."""
+
+    def __init__(self, mark: int | None, error: TidegateError | None = None) -> None:
+        super().__init__(STORY)
+        self.mark, self.error, self.began = mark, error, list[int | None]()
+
+    def start(self, tasks: Any, checkpoint_ts: int | None) -> int:
+        self.began.append(checkpoint_ts)
+        return super().start(tasks, checkpoint_ts)
+
+    def failure(self) -> TidegateError | None:
+        return self.error
+
+    def frontier(self) -> int | None:
+        return self.mark
+
+
+def test_a_topic_is_waited_for_and_must_reach_back(tmp_path: Path) -> None:
+    """Without a watermark S is not taken; a topic of another cluster, or one that begins above load-ts, is refused by
+    name, and nothing is written down."""
+    for stream, ts, kind, words in (
+        (Landing(None), None, SourceBehind, "first watermark"),
+        (Landing(S + 1), None, ConfigError, "another cluster"),
+        (
+            Landing(S, MadeAnew("topic t partition 3 was read from offset 9")),
+            S,
+            ConfigError,
+            "load-ts is .*partition 3",
+        ),
+        (Landing(S, MadeAnew("gone")), None, MadeAnew, "gone"),
+    ):
+        source = loading(tmp_path, stream, ordered=False, ts=ts)
+        with pytest.raises(kind, match=words):
+            source.start(LocalTasks(), None)
+        assert stream.began == [ts]
+    assert KeptPlan(str(tmp_path / "plan")).read() is None
