@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.config.delta import DELTA_SINK, parse_delta
-from tidegate.config.kafka import KAFKA_SOURCE, KafkaSource, parse_source
+from tidegate.config.kafka import KAFKA_SOURCE, parse_source
 from tidegate.config.load import load
 from tidegate.config.uri import RawValue, mask_uri, resolve_uri, state_directory
 from tidegate.model.errors import ConfigError, KafkaConfigInvalid, ProtocolUnknown, UnsupportedError, UriInvalid
 from tidegate.sink.delta.options import DeltaOptions
+from tidegate.source.kafka_options import KafkaTopics
 
 OPEN = "kafka://h:9092/t?protocol=open-protocol"
 
@@ -49,7 +50,7 @@ def test_every_field_has_its_parameter():
     of_changefeed = {"feed", "time_zone", "rules", "case_sensitive", "event_rules", "events_since", "selectors"}
     of_changefeed |= {"exact_keys"}
     for params, struct, address in (
-        (KAFKA_SOURCE, KafkaSource, {"bootstrap", "topics", "ignored"}),
+        (KAFKA_SOURCE, KafkaTopics, {"bootstrap", "topics", "ignored", "decoder", "max_bytes_per_flush"}),
         (DELTA_SINK, DeltaOptions, {"root", "ignored", *of_changefeed}),
     ):
         assert {param.field for param in params.values() if param.field} == set(struct.__struct_fields__) - address

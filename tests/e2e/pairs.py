@@ -22,6 +22,7 @@ from tests.replay.stage import Stage
 from tests.sink.sql import seeded
 from tests.source.storage.kit import Polled
 from tests.source.tidb.kit import write_log
+from tests.topics_to_read import topics_to_read
 from tests.workloads.lake import moment_differences
 from tests.workloads.real import real_setting
 from tests.workloads.story import Story
@@ -33,7 +34,6 @@ from tidegate.engine.ports import LocalTasks
 from tidegate.lakes.lake import Lake
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
-from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_fetch import messages
 from tidegate.source.kafka_messages import TopicMessage
 from tidegate.source.storage_land import FilesToRead
@@ -187,7 +187,9 @@ class Pair:
     def _written(self) -> dict[int, list[TopicMessage]]:
         protocol = PROTOCOLS[self.sink.partition("-")[2]]
         found: dict[int, list[TopicMessage]] = {0: [], 1: [], 2: []}
-        for key, value, place in messages(KafkaTopics(self.bootstrap, (self.topic,), DecodeOptions(protocol=protocol))):
+        for key, value, place in messages(
+            topics_to_read(self.bootstrap, (self.topic,), DecodeOptions(protocol=protocol))
+        ):
             _, partition, offset = place.split("/")
             found[int(partition)].append(TopicMessage(int(offset), key, value))
         return found

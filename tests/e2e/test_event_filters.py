@@ -11,9 +11,9 @@ import tidegate
 from tests.e2e.rig import Topic, cli
 from tests.engine.test_chain import Upstream
 from tests.source.tidb.kit import Broker, feed, target
+from tests.topics_to_read import topics_to_read
 from tidegate.codec import decode, from_config
 from tidegate.model.event import Ddl, Resolved, RowChange, images
-from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_fetch import messages
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def test_rows_that_cannot_be_judged(  # noqa: PLR0917
 def shown(topic: Topic, name: str, kind: str) -> list[RowChange | Ddl]:
     """The rows and DDLs of a topic."""
     options, found = from_config({"protocol": PROTOCOLS[kind]}), list[RowChange | Ddl]()
-    for key, value, _ in messages(KafkaTopics(topic.bootstrap, (name,), options)):
+    for key, value, _ in messages(topics_to_read(topic.bootstrap, (name,), options)):
         found += [event for event in decode(key, value, options) if not isinstance(event, Resolved)]
     return found
 

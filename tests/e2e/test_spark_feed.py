@@ -8,11 +8,11 @@ import pytest
 from tests.e2e.rig import cli, running
 from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, feed, recorded_log, target
+from tests.topics_to_read import topics_to_read
 from tidegate.codec import decode, from_config
 from tidegate.config.kafka import parse_target
 from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Event, Resolved
-from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_fetch import messages
 from tidegate.testing.validators import event_text
 from tidegate_upstream.broker import MESSAGE_MAX_BYTES
@@ -54,7 +54,7 @@ def test_many_messages_at_once(bootstrap: str) -> None:
     writer.flush()
 
     options = from_config({"protocol": "canal-json"})
-    read = [(key or None, value) for key, value, _ in messages(KafkaTopics(bootstrap, ("many",), options))]
+    read = [(key or None, value) for key, value, _ in messages(topics_to_read(bootstrap, ("many",), options))]
     assert read == sent
     assert writer.messages == len(sent)
     with pytest.raises(SinkRefused, match="topic many partition 0"):
@@ -65,7 +65,7 @@ def held(bootstrap: str, topic: str, protocol: str) -> dict[int, list[Event]]:
     """The events of every partition of a topic."""
     options = from_config({"protocol": protocol})
     found: dict[int, list[Event]] = {number: [] for number in range(3)}
-    for key, value, place in messages(KafkaTopics(bootstrap, (topic,), options)):
+    for key, value, place in messages(topics_to_read(bootstrap, (topic,), options)):
         found[int(place.split("/")[1])] += decode(key, value, options)
     return found
 

@@ -15,10 +15,10 @@ from pyspark.errors import StreamingQueryException
 import tidegate
 from tests.e2e.rig import LAST, PROTOCOLS, Topic, moment_ts, moved, recorded, running
 from tests.kill.seeds import chance
+from tests.topics_to_read import topics_to_read
 from tidegate.codec import decode, from_config
 from tidegate.model.event import Delete, Insert, Update, images
 from tidegate.sink.delta.rows import folded
-from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_fetch import messages
 from tidegate.spark.session import session
 
@@ -38,7 +38,7 @@ SIDES = {"Insert": ("", "insert"), "Delete": ("delete", ""), "Update": ("update_
 def decoded(topic: Topic) -> set[tuple[int, str, int]]:
     """(commit_ts, what the image is, id) of all images of the table, as `tidegate decode` has them."""
     options, found = from_config({"protocol": PROTOCOLS[topic.kind]}), set()
-    for key, value, _ in messages(KafkaTopics(topic.bootstrap, (topic.name,), options)):
+    for key, value, _ in messages(topics_to_read(topic.bootstrap, (topic.name,), options)):
         for event in decode(key, value, options):
             if not isinstance(event, Insert | Update | Delete) or f"{event.schema}.{event.table}" != NAME:
                 continue

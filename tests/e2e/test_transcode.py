@@ -9,10 +9,10 @@ from zlib import crc32
 import pytest
 
 from tests.e2e.rig import PROTOCOLS, Topic, cli, moment_ts, recorded
+from tests.topics_to_read import topics_to_read
 from tidegate.codec import decode, from_config
 from tidegate.codec.neutral import event_object
 from tidegate.model.event import Ddl, Event, Resolved, RowChange
-from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_fetch import messages
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def held(bootstrap: str, topic: str, kind: str) -> dict[int, list[Event]]:
     """The events of every partition of a topic."""
     options = from_config({"protocol": PROTOCOLS[kind]})
     found: dict[int, list[Event]] = {}
-    for key, value, place in messages(KafkaTopics(bootstrap, (topic,), options)):
+    for key, value, place in messages(topics_to_read(bootstrap, (topic,), options)):
         found.setdefault(int(place.split("/")[1]), []).extend(decode(key, value, options))
     return found
 

@@ -6,15 +6,16 @@ import pytest
 
 from tests.memory.messages import Row, Writer, ts_at
 from tests.source.kit import begin, land_batch
+from tests.topics_to_read import topics_to_read
 from tidegate.changelog.changelog import Changelog, portions
 from tidegate.changelog.files import Footers, RowGroup
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.plan import Unit
 from tidegate.model.table import TableName
 from tidegate.sink.delta.sink import bins
-from tidegate.source.kafka_client import RESPONSE_BYTES, KafkaTopics
 from tidegate.source.kafka_fetch import CHUNK_BYTES
 from tidegate.source.kafka_messages import TOO_LARGE, LandPlan, TopicMessage, TopicMessages, land_messages
+from tidegate.source.kafka_options import RESPONSE_BYTES
 
 OPEN = DecodeOptions(protocol="open-protocol")
 
@@ -63,8 +64,8 @@ def test_a_message_above_the_limit_is_not_decoded() -> None:
 
 def test_the_client_takes_what_the_reader_takes() -> None:
     """The client library refuses answers above a limit of its own; it is raised with the reader's."""
-    topics = KafkaTopics("broker:9092", ("shop",), OPEN)
-    large = KafkaTopics("broker:9092", ("shop",), OPEN, max_message_bytes=200 << 20)
+    topics = topics_to_read("broker:9092", ("shop",), OPEN)
+    large = topics_to_read("broker:9092", ("shop",), OPEN, max_message_bytes=200 << 20)
 
     assert dict(topics.connection)["receive.message.max.bytes"] == str(RESPONSE_BYTES)
     assert int(dict(large.connection)["receive.message.max.bytes"]) > 200 << 20

@@ -12,7 +12,7 @@ from tests.memory.limits import FLAT, TABLE, beyond
 from tests.memory.messages import LONGEST, Row, ts_at
 from tests.memory.rig import PARTITIONS, Topic, stored, tally, watched
 from tidegate.lakes.lake import Lake
-from tidegate.source.kafka_client import MESSAGE_BYTES
+from tidegate.source.kafka_options import MESSAGE_BYTES
 
 
 def test_limits_stand_in_the_docs() -> None:

@@ -21,6 +21,7 @@ from tests.failpoint import armed
 from tests.server.kit import HereHost
 from tests.source.kafka.broker import Broker
 from tests.source.kit import OPEN
+from tests.topics_to_read import topics_to_read
 from tidegate.changelog import changelog
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
@@ -38,7 +39,6 @@ from tidegate.sink.callback import Callback, CallbackSink
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.snapshots import latest
-from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_land import Landing
 
 PLACES = [
@@ -177,7 +177,7 @@ class Takeover(Pair):
 
 
 def lake_feed(root: Path) -> Feed:
-    topics = KafkaTopics("b:1", ("shop",), OPEN)
+    topics = topics_to_read("b:1", ("shop",), OPEN)
     source = Inline(lambda: Landing(topics, str(root), "f"), changelog_uri(str(root)))
     sink = DeltaSink(DeltaOptions(root=str(root), feed="f", flush_s=0.01))
     return Feed("f", source, sink, accept=lambda *_: True, patience=RetryPolicy(5, 30.0))
@@ -218,7 +218,7 @@ class SharedCheckpoints(Checkpoints):
 
 
 def callback_feed(root: Path, got: set[int]) -> Feed:
-    topics = KafkaTopics("b:1", ("shop",), OPEN)
+    topics = topics_to_read("b:1", ("shop",), OPEN)
     source = Inline(lambda: Landing(topics, str(root), "f"), changelog_uri(str(root)))
     write = Callback(lambda batch: got.update(batch.after.column("id").to_pylist()))
     return Feed(

@@ -12,13 +12,13 @@ from unittest.mock import patch
 
 from tests.engine import test_chain
 from tests.engine.test_chain import Replica, Upstream, in_order
+from tests.topics_to_read import topics_to_read
 from tidegate.codec import decode, from_config
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.load import load
 from tidegate.engine.ports import LocalTasks
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Ddl, Event, RowChange
-from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_fetch import messages
 from tidegate.testing.script import commit_time
 from tidegate.testing.validators import unlike
@@ -86,7 +86,7 @@ class Shop:
     def _events(self) -> dict[int, list[Event]]:
         options = from_config({"protocol": PROTOCOL})
         found: dict[int, list[Event]] = {number: [] for number in range(PARTITIONS)}
-        for key, value, place in messages(KafkaTopics(self.bootstrap, (self.topic,), options)):
+        for key, value, place in messages(topics_to_read(self.bootstrap, (self.topic,), options)):
             found[int(place.split("/")[1])] += decode(key, value or b"", options)
         return found
 

@@ -20,6 +20,7 @@ from random import Random
 import pytest
 
 from tests.e2e.rig import cli, running, started_again
+from tests.topics_to_read import topics_to_read
 from tests.workloads.faces import Facts
 from tests.workloads.feed import Disturbance
 from tests.workloads.lake import moment_differences
@@ -30,7 +31,6 @@ from tests.workloads.validators import complaints
 from tidegate.codec import decode, from_config
 from tidegate.lakes.lake import Lake
 from tidegate.model.event import Event
-from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_fetch import messages
 from tidegate.testing.validators import Partition
 from tidegate_upstream.broker import Broker
@@ -148,7 +148,7 @@ class Real:
             for topic in self._topics()
             for number in range(self.setting.partitions)
         }
-        for key, value, where in messages(KafkaTopics(self.broker.bootstrap, tuple(self._topics()), options)):
+        for key, value, where in messages(topics_to_read(self.broker.bootstrap, tuple(self._topics()), options)):
             topic, number, _ = where.split("/")
             found[topic.removeprefix(f"{self.name}-"), int(number)] += decode(key, value or b"", options)
         return found

@@ -16,6 +16,7 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from tests.codec.there_and_back import there_and_back
+from tests.topics_to_read import topics_to_read
 from tests.workloads.faces import Facts
 from tests.workloads.feed import BENCHES, Bench
 from tests.workloads.lake import Landing
@@ -27,7 +28,6 @@ from tests.workloads.validators import complaints
 from tidegate.codec import DecodeOptions, from_config
 from tidegate.codec.stream import pack_frame
 from tidegate.model.event import Event
-from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_fetch import messages
 from tidegate.source.kafka_messages import _reader
 from tidegate.testing.validators import Partition
@@ -145,7 +145,7 @@ class Workload:
         found: dict[Partition, list[tuple[bytes | None, bytes]]] = {
             (topic.removeprefix(prefix), number): [] for topic, count in topics.items() for number in range(count)
         }
-        source = KafkaTopics(self.bootstrap, tuple(topics), from_config({"protocol": setting.protocol}))
+        source = topics_to_read(self.bootstrap, tuple(topics), from_config({"protocol": setting.protocol}))
         for key, value, where in messages(source):
             topic, number, _ = where.split("/")
             found[topic.removeprefix(prefix), int(number)].append((key, value or b""))

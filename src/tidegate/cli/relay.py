@@ -34,10 +34,8 @@ from tidegate.config.kafka import (
     KAFKA_CLIENT,
     KAFKA_SOURCE,
     LOOKING,
-    KafkaSource,
     encoder_keys,
     parse_source,
-    topics_of,
 )
 from tidegate.config.load import check_dispatchers, check_old_values, idle_keys, read_document
 from tidegate.config.registry import SINKS, SOURCES
@@ -64,6 +62,7 @@ from tidegate.schema.statement import AlterTable, DropDatabase, DropTables, Drop
 from tidegate.sink.kafka_topics import ClaimFiles, KnownTopics, random_names
 from tidegate.sink.kafka_writer import NewTopics, TopicWriter
 from tidegate.source.kafka_fetch import Gathered, Partition
+from tidegate.source.kafka_options import KafkaTopics
 
 
 class RelayTarget(NamedTuple):
@@ -342,7 +341,7 @@ def transcode_topic(
     run = _Run(source, read, as_json=as_json)
     claims = ClaimFiles(target.options.claim_check_storage_uri, random_names())
     relay = Relay(target, writer, topics, now_ms=clock(now_ms), claims=claims, refused=run.refused)
-    run.play(Gathered(topics_of(source, read), idle_s=idle_s), relay, writer, chosen)
+    run.play(Gathered(msgspec.structs.replace(source, decoder=read), idle_s=idle_s), relay, writer, chosen)
     if run.report.refused:
         click.get_current_context().exit(1)
 
@@ -350,7 +349,7 @@ def transcode_topic(
 class _Run:
     """A transcoding: what it refused, and its progress."""
 
-    def __init__(self, source: KafkaSource, read: DecodeOptions, *, as_json: bool) -> None:
+    def __init__(self, source: KafkaTopics, read: DecodeOptions, *, as_json: bool) -> None:
         self._source, self._read, self._as_json = source, read, as_json
         self.report = Report()
 
@@ -416,7 +415,7 @@ class _Run:
         click.echo(line, err=True)
 
 
-def _read_options(source: KafkaSource, overrides: Settings) -> DecodeOptions:
+def _read_options(source: KafkaTopics, overrides: Settings) -> DecodeOptions:
     """Return the options of the decoder: those of the address, overridden by --from-set."""
     if not overrides:
         return source.decode_options()
@@ -426,7 +425,7 @@ def _read_options(source: KafkaSource, overrides: Settings) -> DecodeOptions:
     return msgspec.structs.replace(source.decode_options(), **changes)
 
 
-def _target(sink: KafkaSource, uri: str, overrides: Settings, read: DecodeOptions, file: Document) -> RelayTarget:
+def _target(sink: KafkaTopics, uri: str, overrides: Settings, read: DecodeOptions, file: Document) -> RelayTarget:
     if len(sink.topics) != 1:
         raise UriInvalid("--to: expected one topic, the default one; dispatchers name others")
     query = {f"uri.{name}": value for name, value in parse_qsl(urlsplit(uri).query) if value}

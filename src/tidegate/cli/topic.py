@@ -28,9 +28,10 @@ from tidegate.model.errors import DecodeError
 from tidegate.model.event import Ddl, Resolved
 from tidegate.model.name import qualified
 from tidegate.model.tso import physical_ms
-from tidegate.source.kafka_client import KafkaTopics, share, watermarks
+from tidegate.source.kafka_client import share, watermarks
 from tidegate.source.kafka_fetch import fetch_range
 from tidegate.source.kafka_messages import TopicMessage
+from tidegate.source.kafka_options import KafkaTopics
 
 
 @dataclass(slots=True)
@@ -100,7 +101,7 @@ def inspect(source: KafkaTopics, limit: int) -> TopicReport:
 def _note(report: PartitionReport, message: TopicMessage, source: KafkaTopics) -> None:
     report.messages += 1
     try:
-        events = decode(message.key, message.value, source.decode)
+        events = decode(message.key, message.value, source.decode_options())
     except DecodeError as broken:
         report.undecodable += 1
         report.first_error = report.first_error or f"offset {message.offset}: {broken}"

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 
 from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry
-from tidegate.config.option import MAX_RETRY, SOURCE_ZONE, options_of, read_all
+from tidegate.config.option import options_of, read_all
 from tidegate.config.uri import STORES, lake_path, parameters, split
 from tidegate.model.errors import ConfigError
+from tidegate.model.option import MAX_RETRY, SOURCE_ZONE
 
 if TYPE_CHECKING:
     from tidegate.engine.ports import Source

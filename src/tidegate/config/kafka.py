@@ -2,7 +2,7 @@ r"""kafka:// addresses: topics that are read, topics that are written, and how t
 
     kafka://h1,h2:9093/orders,stock?protocol=open-protocol&dead-letter=skip
             \________/ \__________/ \_____________________________________/
-             brokers      topics      options of KafkaSource, or of TopicTarget and the encoder (codec/encoding.py)
+             brokers      topics      options of KafkaTopics, or of TopicTarget and the encoder (codec/encoding.py)
 
 Parameters of TiCDC's Kafka sink that say nothing to a reader of the topic are accepted without effect, so that a
 changefeed's own sink-uri can be pasted here.  What is written has its parameters in a changefeed file under [sink] and
@@ -13,7 +13,7 @@ Source: TiCDC documentation, "Sink URI for Kafka" and "CLI and Configuration Par
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import msgspec
@@ -21,7 +21,7 @@ import msgspec
 from tidegate.codec.encoding import EncodeOptions, encode_options
 from tidegate.codec.options import DecodeOptions
 from tidegate.config.entry import Document, FeedConfig, RefusedKey, SinkEntry, SourceEntry, checkpoints_of
-from tidegate.config.option import DEAD_LETTER, MAX_RETRY, SOURCE_ZONE, by_name, options_of, read_all
+from tidegate.config.option import by_name, options_of, read_all
 from tidegate.config.uri import (
     HOST,
     Parts,
@@ -39,12 +39,12 @@ from tidegate.model.errors import KafkaConfigInvalid, PartitionNumInvalid, Proto
 from tidegate.model.name import all_digits
 from tidegate.model.option import Local, Option, Secret, idle
 from tidegate.sink.kafka_target import TopicTarget
+from tidegate.source.kafka_options import KafkaTopics
 from tidegate.source.upstream_address import parse_address
 
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
     from tidegate.engine.ports import Sink
-    from tidegate.source.kafka_client import KafkaTopics
 
 SCHEME: Final = "kafka"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -60,151 +60,14 @@ _OTHERS: Final = (
 LOOKING: Final[Mapping[str, RawValue]] = {"order": RawValue("looking", "offset")}
 """Commands that only look take topics as they are; the address's own order wins."""
 
-Compression = Literal["none", "snappy", "lz4"]
-Protocol = Annotated[
-    Literal["open-protocol", "canal-json"],
-    Option(
-        "protocol",
-        "`open-protocol` or `canal-json`",
-        default="required",
-        known=("avro", "canal", "craft", "csv", "debezium", "maxwell", "simple"),
-        key="sink.protocol",
-    ),
-]
 PROTOCOLS: Final = ("open-protocol", "canal-json")
-TidbExtension = Annotated[
-    bool, Option("enable-tidb-extension", "canal-json: messages carry `_tidb` with commit ts and watermarks")
-]
 
 
 KAFKA_CLIENT: Final = options_of(KafkaClient)
 
 
-class KafkaSource(KafkaClient, frozen=True, kw_only=True):
-    """Topics to read and how their messages are written."""
-
-    topics: tuple[str, ...]
-    protocol: Protocol
-    enable_tidb_extension: TidbExtension = False
-    order: Annotated[
-        Literal["ts", "offset"],
-        Option(
-            "order",
-            "`ts`: by commit ts, complete up to the watermark; `offset`: as messages come, transactions may be cut",
-        ),
-    ] = "ts"
-    time_zone: Annotated[str | None, SOURCE_ZONE] = None
-    dead_letter: Annotated[Literal["halt", "skip"], DEAD_LETTER] = "halt"
-    start: Annotated[
-        tuple[tuple[str, int, int], ...],
-        Option(
-            "start",
-            "where a new changefeed begins: `earliest`, or a list such as `shop/0:120,shop/1:98` "
-            "(topic/partition:offset)",
-            "start",
-            default="earliest",
-        ),
-    ] = ()
-    """(topic, partition, offset) to begin at; partitions not named begin at their earliest offset."""
-    made_anew: Annotated[
-        tuple[tuple[str, str, bool], ...],
-        Option(
-            "made-anew",
-            "topics that were deleted and made again, and are read from their first message: a list such as "
-            "`shop:GmQv0TnYQ3mC4uTPQ2VQ0A` (topic:id); with `:same-offsets` behind it, on from the offsets stored",
-            "topic_ids",
-            default="",
-        ),
-    ] = ()
-    """(topic, id, whether its offsets are those of the one before)."""
-    max_messages_per_batch: Annotated[
-        int, Option("max-messages-per-batch", "most messages that one micro-batch takes", low=1)
-    ] = 1_000_000
-    max_message_bytes: Annotated[
-        int,
-        Option(
-            "max-message-bytes",
-            "largest message that the changefeed writes; above this and 32 MiB a message counts as one that cannot be "
-            "read",
-            low=1,
-            high=1 << 30,
-        ),
-    ] = 10 << 20
-    compression: Annotated[
-        Compression,
-        Option("large-message-handle-compression", "compression inside each message value: `none`, `snappy` or `lz4`"),
-    ] = "none"
-    legacy: Annotated[
-        bool,
-        Option(
-            "legacy",
-            "canal-json: ENUM and SET come by name, as Alibaba's Canal sends them; open-protocol: VARCHAR in base64",
-        ),
-    ] = False
-    claim_check_storage_uri: Annotated[
-        Secret, Option("claim-check-storage-uri", "where claim-check files lie", local=Local.PLACE)
-    ] = Secret()  # may carry keys of an object store
-    claim_check_raw_value: Annotated[
-        bool, Option("claim-check-raw-value", "claim-check files hold the bare value (canal-json)")
-    ] = False
-    claim_check_max_bytes: Annotated[
-        int,
-        Option(
-            "claim-check-max-bytes",
-            "largest claim-check file that is fetched; above it a message counts as one that cannot be read",
-            low=1,
-            high=1 << 30,
-        ),
-    ] = 64 << 20
-    upstream_uri: Annotated[
-        Secret,
-        Option(
-            "large-message-upstream-uri",
-            "`mysql://USER:PASSWORD@HOST:PORT/` of the TiDB, from which rows are read of which only the handle key "
-            "came; `?enable-tls=false` behind it for a TiDB without TLS, its default",
-        ),
-    ] = Secret()
-    max_retry: Annotated[int, MAX_RETRY] = 5
-    partition_num: Annotated[
-        int | None,
-        Option("partition-num", "the changefeed writes to this many partitions of each topic (all)", low=1),
-    ] = None
-
-    def decode_options(self) -> DecodeOptions:
-        """Return the decoder's options for these topics."""
-        return DecodeOptions(
-            protocol=self.protocol,
-            compression=self.compression,
-            legacy=self.legacy,
-            claim_check_raw_value=self.claim_check_raw_value,
-            claim_check_storage_uri=str(self.claim_check_storage_uri),
-            claim_check_max_bytes=self.claim_check_max_bytes,
-            upstream_uri=str(self.upstream_uri),
-            time_zone=self.time_zone or "UTC",
-        )
-
-    @property
-    def label(self) -> str:
-        return self.topics[0]
-
-    @property
-    def identity(self) -> str:
-        return ",".join(sorted(self.topics))
-
-    @property
-    def addresses(self) -> frozenset[str]:
-        return frozenset(f"{host}/{topic}" for host in self.bootstrap for topic in self.topics)
-
-    def warnings(self) -> tuple[str, ...]:
-        """Return warnings about an address that works, but perhaps not as intended."""
-        if self.order == "ts":
-            return super().warnings()
-        note = "order=offset: rows are applied as they come; transactions may be cut across partitions"
-        return (note, *super().warnings())
-
-
 KAFKA_SOURCE: Final[Mapping[str, Option]] = {
-    **options_of(KafkaSource),
+    **options_of(KafkaTopics),
     **by_name(
         (
             idle("replication-factor", "int", "copies of a new topic"),
@@ -222,13 +85,13 @@ KAFKA_SOURCE: Final[Mapping[str, Option]] = {
 }
 
 
-def parse_source(uri: str, options: Mapping[str, RawValue] | None = None) -> KafkaSource:
+def parse_source(uri: str, options: Mapping[str, RawValue] | None = None) -> KafkaTopics:
     """Return the topics behind `uri`; its parameters win over `options`, which come from a file."""
     parts = split(uri, "source-uri", [SCHEME])
     values = {**(options or {}), **parameters(parts, KAFKA_SOURCE)}
     check_protocol(parts, values)
     fields, ignored = read_all(KAFKA_SOURCE, values, KafkaConfigInvalid)
-    source = KafkaSource(**{**fields, **address_fields(parts, fields), "ignored": ignored})
+    source = KafkaTopics(**{**fields, **address_fields(parts, fields), "ignored": ignored})
     _check(source)
     return source
 
@@ -291,7 +154,7 @@ def _topics(parts: Parts) -> tuple[str, ...]:
     return names
 
 
-def _check(source: KafkaSource) -> None:
+def _check(source: KafkaTopics) -> None:
     """Raise for parameters that contradict one another."""
     if source.protocol == "canal-json" and not source.enable_tidb_extension and source.order == "ts":
         raise UnsupportedError(
@@ -310,33 +173,13 @@ def _check(source: KafkaSource) -> None:
             name_file("large-message-upstream-uri", path)
 
 
-def kafka_topics(uri: str, decode: DecodeOptions | None = None) -> "KafkaTopics":
+def kafka_topics(uri: str, decode: DecodeOptions | None = None) -> KafkaTopics:
     """Return the topics of `uri` for commands that only read. `decode` replaces the address's own protocol and
     options."""
     values = dict(LOOKING)
     if decode is not None:
         values["protocol"] = RawValue("--protocol", decode.protocol)
-    return topics_of(parse_source(uri, values), decode)
-
-
-def topics_of(source: KafkaSource, decode: DecodeOptions | None = None) -> "KafkaTopics":
-    """Return a parsed address as the reader's own struct."""
-    from tidegate.source.kafka_client import MESSAGE_BYTES, KafkaTopics
-
-    return KafkaTopics(
-        bootstrap=",".join(source.bootstrap),
-        topics=source.topics,
-        decode=decode or source.decode_options(),
-        client_config=source.client_config(),
-        start=source.start,
-        made_anew=source.made_anew,
-        dead_letter=source.dead_letter,
-        order=source.order,
-        partition_num=source.partition_num,
-        max_messages_per_batch=source.max_messages_per_batch,
-        max_message_bytes=max(source.max_message_bytes, MESSAGE_BYTES),
-        timeout_s=max(source.read_timeout_ms / 1000, 1.0),
-    )
+    return msgspec.structs.replace(parse_source(uri, values), decoder=decode)
 
 
 KAFKA_TARGET: Final[Mapping[str, Option]] = {
@@ -434,16 +277,16 @@ def _options(document: Document, in_address: Mapping[str, RawValue]) -> EncodeOp
 def _land(config: FeedConfig, home: str, _: SinkEntry) -> "BatchLoop":
     from tidegate.source.kafka_land import Landing
 
-    assert isinstance(config.source, KafkaSource)
+    assert isinstance(config.source, KafkaTopics)
     accept = config.table_filter().matches
-    return Landing(topics_of(config.source), home, config.name, accept=accept, events=config.events)
+    return Landing(config.source, home, config.name, accept=accept, events=config.events)
 
 
 def _check_topics(config: FeedConfig, _: SinkEntry) -> None:
     from tidegate.source.kafka_client import described
 
-    assert isinstance(config.source, KafkaSource)
-    described(topics_of(config.source))
+    assert isinstance(config.source, KafkaTopics)
+    described(config.source)
 
 
 def _open(config: FeedConfig, source: SourceEntry) -> "Sink[Any]":
@@ -467,7 +310,7 @@ SOURCE: Final = SourceEntry(
     params=KAFKA_SOURCE,
     section="source.",
     parse=lambda uri, document: parse_source(uri, document.section("source.", KAFKA_SOURCE)),
-    address=KafkaSource,
+    address=KafkaTopics,
     land=_land,
     check=_check_topics,
     ordered=False,
@@ -479,7 +322,7 @@ SOURCE: Final = SourceEntry(
     start_ts_refused="a topic begins at the offsets of source-uri parameter start",
     has_old_values=lambda source: source.protocol != "open-protocol",
     has_types=lambda source: source.protocol != "open-protocol",
-    warnings=KafkaSource.warnings,
+    warnings=KafkaTopics.warnings,
 )
 _LOGIN: Final = RefusedKey(("", [], False), UnsupportedError, "the client logs in by PLAIN or SCRAM")
 _NAMES: Final = RefusedKey(("",), UnsupportedError, "messages carry the upstream's names")

@@ -36,15 +36,6 @@ _PIECE: Final = re.compile(r"(\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(ns|us|µs|ms|s
 _KIND_OF_TYPE: Final = {bool: "bool", int: "int", float: "seconds", str: "text", Secret: "secret"}
 TIMES: Final = frozenset({"duration", "seconds"})
 """Kinds whose texts are Go's durations."""
-MAX_RETRY: Final = Option(
-    "max-retry", "quick tries of a failing step; then `changefeed-error-stuck-duration` decides", high=1000
-)
-SOURCE_ZONE: Final = Option(
-    "time-zone", "zone in which TiCDC wrote TIMESTAMP values (its `--tz`)", "zone", default="UTC"
-)
-DEAD_LETTER: Final = Option(
-    "dead-letter", "a message that cannot be read stops the feed (`halt`) or is put aside (`skip`)"
-)
 
 
 def options_of(declared: type, **notes: Option) -> dict[str, Option]:

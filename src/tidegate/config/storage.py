@@ -23,10 +23,10 @@ from tidegate.codec.csv import CsvOptions, csv_options
 from tidegate.codec.encoding import NEWARCH, EncodeOptions, encode_options
 from tidegate.codec.options import DecodeOptions
 from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry, checkpoints_of
-from tidegate.config.option import DEAD_LETTER, MAX_RETRY, SOURCE_ZONE, by_name, options_of, read_all
+from tidegate.config.option import by_name, options_of, read_all
 from tidegate.config.uri import STORES, RawValue, lake_path, name_local, object_store, parameters, split, store_host
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, UnsupportedError
-from tidegate.model.option import TIME_MAX_MS, Local, Option, Secret, idle
+from tidegate.model.option import DEAD_LETTER, MAX_RETRY, SOURCE_ZONE, TIME_MAX_MS, Local, Option, Secret, idle
 from tidegate.sink.storage_options import NIGHTLY, SECTION, StorageOptions, StorageProtocol
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ from urllib.parse import unquote
 import msgspec
 
 from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry
-from tidegate.config.option import MAX_RETRY, options_of, read_all
+from tidegate.config.option import options_of, read_all
 from tidegate.config.uri import Parts, name_file, parameters, split
 from tidegate.engine.event_filter import EventFilter
 from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.model.left_out import FILTERED, KnownTables, LeftOut
+from tidegate.model.option import MAX_RETRY
 
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop

@@ -544,10 +544,10 @@ class SourceChanges:
 
 
 def _in_small_batches(config: "FeedConfig") -> "FeedConfig":
-    from tidegate.config.kafka import KafkaSource
+    from tidegate.source.kafka_options import KafkaTopics
 
     source = config.source
-    if not isinstance(source, KafkaSource):
+    if not isinstance(source, KafkaTopics):
         return config
     most = min(source.max_messages_per_batch, LANDED_AT_ONCE)
     return replace(config, source=msgspec.structs.replace(source, max_messages_per_batch=most))

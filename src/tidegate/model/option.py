@@ -73,3 +73,14 @@ def idle(name: str, kind: str, about: str, *, key: str = "") -> Option:
 SslCa = Annotated[str, Option("ssl-ca", "path of the CA certificate; asks for TLS", local=Local.FILE)]
 SslCert = Annotated[str, Option("ssl-cert", "path of the client certificate", local=Local.FILE)]
 SslKey = Annotated[str, Option("ssl-key", "path of the client key", local=Local.FILE)]
+
+
+MAX_RETRY: Final = Option(
+    "max-retry", "quick tries of a failing step; then `changefeed-error-stuck-duration` decides", high=1000
+)
+SOURCE_ZONE: Final = Option(
+    "time-zone", "zone in which TiCDC wrote TIMESTAMP values (its `--tz`)", "zone", default="UTC"
+)
+DEAD_LETTER: Final = Option(
+    "dead-letter", "a message that cannot be read stops the feed (`halt`) or is put aside (`skip`)"
+)

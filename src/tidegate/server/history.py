@@ -30,7 +30,6 @@ import numpy as np
 
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.config.entry import FeedConfig, checkpoints_of, is_landed
-from tidegate.config.kafka import KafkaSource
 from tidegate.config.registry import entries_of, home_of
 from tidegate.config.tidb import TidbSource, log_of
 from tidegate.config.uri import mask_text
@@ -50,6 +49,7 @@ from tidegate.server.changefeeds import Changefeeds
 from tidegate.server.record import FeedId, FeedView, UpdateRefused
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import ask, latest
+from tidegate.source.kafka_options import KafkaTopics
 from tidegate.source.kafka_replay import Bytes, Replayed, State, listed, replay, skip
 from tidegate.source.tidb_changes import LogChanges
 from tidegate.source.tidb_ddl import JOBS, Timeline
@@ -423,7 +423,7 @@ def letters_of(feeds: Changefeeds, feed: FeedId, most: int) -> Letters:
     messages."""
     view = feeds.get(feed)
     config = feeds.config_of(view.record)
-    if not isinstance(config.source, KafkaSource) or not is_landed(*entries_of(config)):
+    if not isinstance(config.source, KafkaTopics) or not is_landed(*entries_of(config)):
         return Letters(0, [])
     changelog = Changelog(changelog_uri(home_of(config)))
     if not changelog.refresh():

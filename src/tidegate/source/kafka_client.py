@@ -1,6 +1,5 @@
-"""Kafka clients: topics and connections of a feed, and the requests that planning needs.
+"""Kafka clients: connections of a feed, and the requests that planning needs.
 
-    KafkaTopics   names, connection, rules of one feed; plain values, so it travels to executors
     watermarks()  {topic: {partition: (low, high)}}, low the first offset kept, high the one after the last
 
 Connections are kept for the life of a process, one per configuration.  Offsets end at the last stable offset
@@ -11,16 +10,15 @@ changelog alone knows the positions.
 import base64
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tidegate.codec.options import DecodeOptions
 from tidegate.engine.retry_policy import ClientErrors, awaited, file_named
 from tidegate.model.errors import ConfigError, SourceError
+from tidegate.source.kafka_options import FETCH_BYTES, KafkaTopics
 
 Marks: TypeAlias = dict[str, dict[int, tuple[int, int]]]
 """Topic -> partition -> (low, high)."""
@@ -28,18 +26,11 @@ Marks: TypeAlias = dict[str, dict[int, tuple[int, int]]]
 LOGGER: Final = logging.getLogger("tidegate.kafka")
 LOGGER.addHandler(logging.NullHandler())
 
-FETCH_BYTES: Final = 8 << 20
-"""The size of one fetch of a partition, compressed as sent; a larger message still comes whole."""
 QUEUE_KIB: Final = 32 << 10
 """The client library's buffer of unconsumed messages, beside the last fetch."""
 QUEUE_PAUSE_MS: Final = 10
 """The pause after which a full queue is checked again; a task empties it in less than the library's default, a
 second."""
-RESPONSE_BYTES: Final = 100_000_000
-"""The client library's default limit for a response."""
-MESSAGE_BYTES: Final = 32 << 20
-"""Larger messages are put aside unread: decoding takes some eight times their size. TiCDC's own limit is 10 MiB unless
-its max-message-bytes says otherwise."""
 FETCH_WAIT_MS: Final = 20
 """The time that a broker holds a fetch open at the end of a partition; the next task's first fetch waits for it."""
 
@@ -55,51 +46,6 @@ CONSUMER: Final[Mapping[str, str]] = {
     "queued.max.messages.kbytes": str(QUEUE_KIB),
     "fetch.queue.backoff.ms": str(QUEUE_PAUSE_MS),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaTopics:
-    """The topics of a feed, and how to read them. `client_config` holds librdkafka's keys; it and `decode` may hold
-    secrets and are never shown.
-
-    `dead_letter` is "halt" or "skip"; `order` is "ts" or "offset" (kafka_messages.py).  `start` names (topic,
-    partition, offset) to begin at; what it leaves out begins at the first offset that the broker still has.
-    `partition_num` is TiCDC's parameter of that name: where it is set, only that many partitions of each topic are
-    used.  A batch holds at most `max_messages_per_batch` messages, and no more than go in some seconds; a task writes
-    its rows out whenever it holds `max_bytes_per_flush`.  A message above `max_message_bytes` counts as one that cannot
-    be read.  `made_anew` names topics that are read though another of that name was read before (kafka_land.py).
-    """
-
-    bootstrap: str
-    topics: tuple[str, ...]
-    decode: DecodeOptions = field(repr=False)
-    client_config: Mapping[str, str] = field(default_factory=dict, repr=False)
-    start: tuple[tuple[str, int, int], ...] = ()
-    dead_letter: str = "halt"
-    order: str = "ts"
-    partition_num: int | None = None
-    max_messages_per_batch: int = 1_000_000
-    max_bytes_per_flush: int = 32 << 20
-    max_message_bytes: int = MESSAGE_BYTES
-    made_anew: tuple[tuple[str, str, bool], ...] = ()
-    timeout_s: float = 30.0
-
-    def __post_init__(self) -> None:
-        for name, allowed in (("dead_letter", ("halt", "skip")), ("order", ("ts", "offset"))):
-            value = getattr(self, name)
-            if value not in allowed:
-                raise ConfigError(f"{name.replace('_', '-')}: {value!r} is not one of {', '.join(allowed)}")
-        if not self.topics or "" in self.topics:
-            raise ConfigError("a Kafka source needs the name of at least one topic")
-        if self.max_messages_per_batch < 1 or self.max_bytes_per_flush < 1:
-            raise ConfigError("max-messages-per-batch and max-bytes-per-flush must be at least 1")
-
-    @property
-    def connection(self) -> tuple[tuple[str, str], ...]:
-        """The configuration of librdkafka as a dictionary key."""
-        room = max(RESPONSE_BYTES, self.max_message_bytes + FETCH_BYTES)
-        own = {"bootstrap.servers": self.bootstrap, "receive.message.max.bytes": str(room)}
-        return tuple(sorted({**self.client_config, **own}.items()))
 
 
 @lru_cache(maxsize=8)
@@ -193,17 +139,17 @@ def _answer(source: KafkaTopics, what: str, future: Any) -> Any:
             future,
             lambda: client.poll(0),
             words,
-            lambda text: SourceError(f"broker {source.bootstrap} does not let the client in: {text}"),
-            lambda: SourceError(words.unreachable(source.bootstrap)),
+            lambda text: SourceError(f"broker {source.brokers} does not let the client in: {text}"),
+            lambda: SourceError(words.unreachable(source.brokers)),
         )
         words.forget()
         return answer  # noqa: TRY300  nothing behind it can fail
     except KafkaException as failed:
         error = failed.args[0]
         if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION):
-            raise ConfigError(f"{what} does not exist at broker {source.bootstrap}: check the name") from failed
+            raise ConfigError(f"{what} does not exist at broker {source.brokers}: check the name") from failed
         aside = words.aside() if error.code() == KafkaError._TIMED_OUT else ""  # noqa: SLF001  its public name
-        raise SourceError(f"broker {source.bootstrap}: {what}: {_text(failed)}{aside}") from failed
+        raise SourceError(f"broker {source.brokers}: {what}: {_text(failed)}{aside}") from failed
 
 
 def _text(failed: BaseException) -> str:

@@ -27,8 +27,9 @@ from confluent_kafka import Message as KafkaMessage
 
 from tidegate.engine.change import EventPosition
 from tidegate.model.errors import HistoryLost, SourceError
-from tidegate.source.kafka_client import CONSUMER, LOGGER, KafkaTopics, consumer, offsets, watermarks
+from tidegate.source.kafka_client import CONSUMER, LOGGER, consumer, offsets, watermarks
 from tidegate.source.kafka_messages import TopicMessage, TopicMessages
+from tidegate.source.kafka_options import KafkaTopics
 
 CHUNK: Final = 4_000
 """Messages per call: few enough that their objects stay in the CPU's cache, enough to amortize the call."""
@@ -110,12 +111,12 @@ def _chunks(client: Any, source: KafkaTopics, start: EventPosition, end: int) ->
             elif error.code() in PASSING:
                 last_error = str(error.str())
             else:
-                raise SourceError(f"broker {source.bootstrap}: {_at(start, at)}: {error.str()}")
+                raise SourceError(f"broker {source.brokers}: {_at(start, at)}: {error.str()}")
         if got and (chunk or at >= end):
             deadline = time.monotonic() + source.timeout_s
         elif time.monotonic() > deadline:
             raise SourceError(
-                f"broker {source.bootstrap}: {_at(start, at)}: nothing came for {source.timeout_s:.0f} s "
+                f"broker {source.brokers}: {_at(start, at)}: nothing came for {source.timeout_s:.0f} s "
                 f"though messages up to offset {end - 1} were promised; {last_error}"
             )
         if chunk:
@@ -138,7 +139,7 @@ def history_lost(source: KafkaTopics, position: EventPosition) -> SourceError:
     else:
         if low <= position.offset <= high:
             return SourceError(
-                f"broker {source.bootstrap}: {position} was out of range, and within {low} to {high} when asked again"
+                f"broker {source.brokers}: {position} was out of range, and within {low} to {high} when asked again"
             ).at(topic=position.topic, partition=position.partition, offset=position.offset)
         kept = f"the broker has offsets {low} to {high}" if low < high else f"the broker has none below {high}"
     return HistoryLost(
@@ -197,7 +198,7 @@ class Gathered:
                 if chunk:
                     last_s = time.monotonic()
                 elif time.monotonic() - last_s > self._source.timeout_s and self._idle_s is None:
-                    raise SourceError(f"broker {self._source.bootstrap}: nothing came for {self._source.timeout_s} s")
+                    raise SourceError(f"broker {self._source.brokers}: nothing came for {self._source.timeout_s} s")
                 yield chunk
                 resting = self._rested(client, resting, set(hold()))
         finally:
@@ -229,7 +230,7 @@ class Gathered:
             elif error.code() in LOST:
                 raise history_lost(self._source, EventPosition(*partition, self.positions[partition]))
             elif error.code() not in PASSING:
-                raise SourceError(f"broker {self._source.bootstrap}: {partition[0]}/{partition[1]}: {error.str()}")
+                raise SourceError(f"broker {self._source.brokers}: {partition[0]}/{partition[1]}: {error.str()}")
         return messages
 
     def _rested(self, client: Any, resting: set[Partition], ahead: set[Partition]) -> set[Partition]:

@@ -47,9 +47,10 @@ from tidegate.engine.frontier import Positions, Reached
 from tidegate.model.errors import ConfigError, MadeAnew, PoisonMessage, TidegateError
 from tidegate.model.path_counts import LEFT_OUT
 from tidegate.model.tso import LOGICAL_BITS
-from tidegate.source.kafka_client import Described, KafkaTopics, described, offsets, share
+from tidegate.source.kafka_client import Described, described, offsets, share
 from tidegate.source.kafka_fetch import fetch_range, history_lost, messages_at
 from tidegate.source.kafka_messages import Accept, LandedMessages, LandPlan, Resolution, bind, land_chunk, recorded
+from tidegate.source.kafka_options import KafkaTopics
 
 SAME_OFFSETS = "same-offsets"
 
@@ -165,12 +166,12 @@ class TopicPlan:
         return LandPlan(
             topic,
             partition,
-            source.decode,
+            source.decode_options(),
             self.accept,
             mine,
             source.dead_letter == "skip",
             source.order == "offset",
-            source.max_message_bytes,
+            source.message_bytes,
             self.events.messages(),
             latest_ts(),
         )
@@ -313,7 +314,7 @@ class Landing(BatchLoop):
     def _claim(self) -> State:
         """Raises errors of brokers, topics and positions."""
         recorded(self._lake)  # what is wrong with one is raised before anything is written
-        state = claim(self.changelog, self._feed, self.source.decode, self._completed)
+        state = claim(self.changelog, self._feed, self.source.decode_options(), self._completed)
         for words in self._warnings:
             LOGGER.warning("%s", words)
         self._plan = TopicPlan(

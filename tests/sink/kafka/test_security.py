@@ -28,6 +28,7 @@ from tests.e2e.rig import cli
 from tests.e2e.test_delta import stored
 from tests.engine.test_chain import Upstream
 from tests.engine.test_states import status
+from tests.topics_to_read import topics_to_read
 from tidegate.codec import decode, from_config
 from tidegate.config.kafka import kafka_topics, parse_target
 from tidegate.config.load import load
@@ -36,7 +37,7 @@ from tidegate.model.errors import ConfigError, LoginRefused, SourceError
 from tidegate.model.event import Ddl, Insert, Resolved
 from tidegate.model.event import Event as TopicEvent
 from tidegate.sink import kafka_writer as writers
-from tidegate.source.kafka_client import KafkaTopics, watermarks
+from tidegate.source.kafka_client import watermarks
 from tidegate.source.kafka_fetch import messages
 from tidegate_upstream import broker as brokers
 from tidegate_upstream.broker import running_broker
@@ -94,7 +95,7 @@ class Guarded:
     def events(self, topic: str) -> list[TopicEvent]:
         """What a topic holds, read by the inner door."""
         options = from_config({"protocol": "open-protocol"})
-        held = messages(KafkaTopics(self.inner, (topic,), options))
+        held = messages(topics_to_read(self.inner, (topic,), options))
         return [event for key, value, _ in held for event in decode(key, value, options)]
 
 

@@ -9,8 +9,9 @@ from tests.source.kit import insert, open_message, resolved
 from tidegate.engine.change import EventPosition
 from tidegate.model.errors import HistoryLost
 from tidegate.source import kafka_fetch, kafka_land
-from tidegate.source.kafka_client import Described, KafkaTopics
+from tidegate.source.kafka_client import Described
 from tidegate.source.kafka_messages import TopicMessage, TopicMessages
+from tidegate.source.kafka_options import KafkaTopics
 
 
 class Broker:

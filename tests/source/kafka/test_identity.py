@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.source.kafka.broker import Broker, row
 from tests.source.kit import OPEN
+from tests.topics_to_read import topics_to_read
 from tidegate.changelog.changelog import Changelog, _commit_over, changelog_uri, newest
 from tidegate.changelog.files import Halt, State
 from tidegate.config.kafka import parse_source
@@ -18,9 +19,10 @@ from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import KafkaConfigInvalid, MadeAnew, PoisonMessage, Retry
 from tidegate.model.table import TableName
-from tidegate.source.kafka_client import Described, KafkaTopics, described
+from tidegate.source.kafka_client import Described, described
 from tidegate.source.kafka_land import Landing, recognised
 from tidegate.source.kafka_messages import TopicMessage, record, recorded
+from tidegate.source.kafka_options import KafkaTopics
 from tidegate.source.kafka_replay import skip
 
 ORDERS = TableName("shop", "orders")
@@ -39,7 +41,7 @@ def lake(tmp_path) -> str:
 
 
 def source(*made_anew: tuple[str, str, bool], topics: Sequence[str] = ("shop",), bootstrap: str = "b:1") -> KafkaTopics:
-    return KafkaTopics(bootstrap, tuple(topics), OPEN, made_anew=made_anew)
+    return topics_to_read(bootstrap, tuple(topics), OPEN, made_anew=made_anew)
 
 
 def begun(topics: KafkaTopics, lake: str) -> Landing:

@@ -7,15 +7,17 @@ import pytest
 from click.testing import CliRunner
 
 from tests.source.kit import OPEN, insert, manifest, open_message, recording, resolved
+from tests.topics_to_read import topics_to_read
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.cli.topic import topic as topic_command
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import EventPosition
 from tidegate.model.errors import ConfigError, HistoryLost, PoisonMessage, SourceError
 from tidegate.model.table import TableName
-from tidegate.source.kafka_client import KafkaTopics, watermarks
+from tidegate.source.kafka_client import watermarks
 from tidegate.source.kafka_land import Landing
 from tidegate.source.kafka_messages import TopicMessage
+from tidegate.source.kafka_options import KafkaTopics
 from tidegate.source.kafka_replay import skip
 from tidegate.spark.tasks import SparkTasks
 
@@ -77,7 +79,7 @@ def test_a_recording_lands_once_through_restarts(spark, topics, lake, name):
     for partition in range(3):
         topics.produce(topic, partition, recording(name, partition))
     protocol = "open-protocol" if name == "open" else "canal-json"
-    source = KafkaTopics(topics.bootstrap, (topic,), DecodeOptions(protocol=protocol), max_messages_per_batch=1500)
+    source = topics_to_read(topics.bootstrap, (topic,), DecodeOptions(protocol=protocol), max_messages_per_batch=1500)
     for batches in (1, 2):
         landing = Landing(source, lake, "f", trigger_ms=0)
         landing.start(SparkTasks(spark))
@@ -104,7 +106,7 @@ def test_a_poison_message_halts_and_a_resolution_lets_go_on(spark, topics, lake)
         [open_message(0, insert(5, 1)), TopicMessage(1, b"x", b"y"), open_message(2, insert(6, 2), resolved(7))],
     )
     topics.produce(topic, 1, [open_message(0, insert(5, 3), resolved(7))])
-    source = KafkaTopics(topics.bootstrap, (topic,), OPEN)
+    source = topics_to_read(topics.bootstrap, (topic,), OPEN)
 
     for _ in range(2):
         with pytest.raises(
@@ -130,7 +132,7 @@ def test_poison_under_skip(spark, topics, lake):
     topic = topics.new()
     topics.produce(topic, 0, [TopicMessage(0, None, None), open_message(1, insert(6, 2), resolved(7))])
 
-    land_all(spark, KafkaTopics(topics.bootstrap, (topic,), OPEN, dead_letter="skip"), lake)
+    land_all(spark, topics_to_read(topics.bootstrap, (topic,), OPEN, dead_letter="skip"), lake)
 
     assert read(lake).frontier() == 7
     assert [one.position for one in read(lake).dead_letters()] == [EventPosition(topic, 0, 0)]
@@ -140,7 +142,7 @@ def test_a_partition_added_while_running(spark, topics, lake):
     """A partition that appears holds the frontier from its first moment until it resolves."""
     topic = topics.new()
     topics.produce(topic, 0, [open_message(0, insert(5, 1), resolved(6))])
-    landing = Landing(KafkaTopics(topics.bootstrap, (topic,), OPEN), lake, "f")
+    landing = Landing(topics_to_read(topics.bootstrap, (topic,), OPEN), lake, "f")
     landing.start(SparkTasks(spark))
     try:
         until(lambda: read(lake).frontier() == 6)
@@ -165,7 +167,7 @@ def test_several_topics(spark, topics, lake):
     topics.produce(one, 0, [open_message(0, insert(5, 1), resolved(50))])
     topics.produce(two, 0, [open_message(0, insert(6, 2), resolved(8)), open_message(1, insert(9, 3))])
 
-    land_all(spark, KafkaTopics(topics.bootstrap, (one, two), OPEN), lake)
+    land_all(spark, topics_to_read(topics.bootstrap, (one, two), OPEN), lake)
 
     assert read(lake).frontier() == 8
     assert sorted(positions(lake)) == sorted([(one, 0, 0, 0), (two, 0, 0, 0), (two, 0, 1, 0)])
@@ -182,10 +184,10 @@ def test_rows_without_order_are_refused(spark, topics, lake):
     options = DecodeOptions(protocol="canal-json")
 
     with pytest.raises(ConfigError, match=r"enable-tidb-extension=true.*order=offset"):
-        land_all(spark, KafkaTopics(topics.bootstrap, (topic,), options, dead_letter="skip"), lake)
-    land_all(spark, KafkaTopics(topics.bootstrap, (topic,), options, order="offset"), lake)
+        land_all(spark, topics_to_read(topics.bootstrap, (topic,), options, dead_letter="skip"), lake)
+    land_all(spark, topics_to_read(topics.bootstrap, (topic,), options, order="offset"), lake)
     topics.produce(topic, 1, [TopicMessage(0, None, bare)])
-    land_all(spark, KafkaTopics(topics.bootstrap, (topic,), options, order="offset"), lake)
+    land_all(spark, topics_to_read(topics.bootstrap, (topic,), options, order="offset"), lake)
 
     first = 1700000000000 << 18
     rows = read(lake).slice(0, read(lake).frontier() or 0).read(ORDERS)
@@ -196,13 +198,13 @@ def test_what_is_wrong_is_said_at_the_start(spark, topics, lake):
     """A topic that is not there, a broker that is away and history that is gone are typed errors of `start`."""
     topic = topics.new()
     topics.produce(topic, 0, [open_message(n, insert(5 + n, n)) for n in range(5)])
-    lost = KafkaTopics(topics.bootstrap, (topic,), OPEN, start=((topic, 0, 0),))
+    lost = topics_to_read(topics.bootstrap, (topic,), OPEN, start=((topic, 0, 0),))
     topics.forget(topic, 3)
 
     with pytest.raises(ConfigError, match="topic nothing-here does not exist"):
-        Landing(KafkaTopics(topics.bootstrap, ("nothing-here",), OPEN), lake, "f").start(SparkTasks(spark))
+        Landing(topics_to_read(topics.bootstrap, ("nothing-here",), OPEN), lake, "f").start(SparkTasks(spark))
     with pytest.raises(SourceError, match=r"127\.0\.0\.1:1"):
-        Landing(KafkaTopics("127.0.0.1:1", (topic,), OPEN, timeout_s=2.0), lake, "f").start(SparkTasks(spark))
+        Landing(topics_to_read("127.0.0.1:1", (topic,), OPEN, read_timeout_ms=2000), lake, "f").start(SparkTasks(spark))
     with pytest.raises(HistoryLost, match="offset 0 is gone: the broker has offsets 3 to 5"):
         Landing(lost, lake, "f").start(SparkTasks(spark))
 
@@ -211,7 +213,7 @@ def test_history_lost_while_running(spark, topics, lake):
     """Messages that retention takes before they are read end the landing with a typed error that names them."""
     topic = topics.new()
     topics.produce(topic, 0, [open_message(n, insert(5 + n, n)) for n in range(3)])
-    landing = Landing(KafkaTopics(topics.bootstrap, (topic,), OPEN), lake, "f", trigger_ms=5000)
+    landing = Landing(topics_to_read(topics.bootstrap, (topic,), OPEN), lake, "f", trigger_ms=5000)
     landing.start(SparkTasks(spark))
     try:
         until(landing.idle)
@@ -231,7 +233,7 @@ def test_offsets_have_gaps(spark, topics, lake):
     topic = topics.new()
     topics.transact(topic, [open_message(0, insert(5, 1)), open_message(1, insert(6, 2))], commit=True)
     topics.transact(topic, [open_message(3, insert(7, 3))], commit=False)
-    source = KafkaTopics(topics.bootstrap, (topic,), OPEN, max_messages_per_batch=2)
+    source = topics_to_read(topics.bootstrap, (topic,), OPEN, max_messages_per_batch=2)
 
     land_all(spark, source, lake)
 
@@ -254,4 +256,4 @@ def test_inspect(topics):
     assert "1 messages cannot be read" in text
     assert "bank.accounts" in text
     assert "only the last 30 messages were read" in cut
-    assert watermarks(KafkaTopics(topics.bootstrap, (topic,), OPEN))[topic][1] == (0, 4015)
+    assert watermarks(topics_to_read(topics.bootstrap, (topic,), OPEN))[topic][1] == (0, 4015)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.source.kit import OPEN, TOPIC, TS, ddl, delete, framed, insert, open_message, recording, resolved
+from tests.topics_to_read import topics_to_read
 from tidegate.changelog.files import LANDED_SCHEMA
 from tidegate.codec.columnar import MessageChunk, PlainMessage, RowTexts, decode_chunk, swept
 from tidegate.codec.options import DecodeOptions
@@ -25,7 +26,6 @@ from tidegate.model.errors import DecodeError
 from tidegate.model.table import TableName
 from tidegate.model.tso import MAX_TS
 from tidegate.source import kafka_messages
-from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_land import TopicPlan
 from tidegate.source.kafka_messages import BAD_TS, LandPlan, Resolution, TopicMessage, land_messages
 
@@ -414,7 +414,7 @@ def test_a_filter_of_nothing_changes_nothing(name):
 
 def test_a_resolved_ts_of_a_time_to_come() -> None:
     """It is bad: believed, it would carry the frontier above all rows that follow."""
-    plan = TopicPlan(source=KafkaTopics("b:1", ("t",), OPEN), changelog="c").land_plan("t", 0)
+    plan = TopicPlan(source=topics_to_read("b:1", ("t",), OPEN), changelog="c").land_plan("t", 0)
     tomorrow, next_week = (int((time.time() + days * 86_400) * 1000) << 18 for days in (0.9, 7))
     assert tomorrow <= plan.latest_ts < next_week
     messages = [open_message(0, resolved(6)), open_message(1, resolved(next_week)), open_message(2, resolved(tomorrow))]

@@ -8,16 +8,18 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from tests.source.kit import OPEN
+from tests.topics_to_read import topics_to_read
 from tidegate.changelog.files import State
 from tidegate.engine.change import EventPosition
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.frontier import Reached
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SourceError
+from tidegate.model.option import Secret
 from tidegate.source import kafka_fetch, kafka_land
-from tidegate.source.kafka_client import Described, KafkaTopics
+from tidegate.source.kafka_client import Described
 from tidegate.source.kafka_land import OffsetRange, Planner, TopicPlan, share, start_of
 
-SOURCE = KafkaTopics("broker:9092", ("a",), OPEN, {"sasl.password": "secret"}, max_messages_per_batch=10)
+SOURCE = topics_to_read("broker:9092", ("a",), OPEN, sasl_password=Secret("secret"), max_messages_per_batch=10)
 PLACES = st.dictionaries(
     st.tuples(st.sampled_from("ab"), st.integers(0, 3)), st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1
 )
@@ -114,8 +116,8 @@ def test_a_broker_behind_itself_is_asked_later(broker, monkeypatch):
 def test_start_is_heeded_and_checked(broker):
     """A feed begins where the user says, unless retention has taken that place."""
     broker["a", 1] = (10, 30)
-    source = KafkaTopics("b", ("a",), OPEN, start=(("a", 0, 3),))
-    early = KafkaTopics("b", ("a",), OPEN, start=(("a", 1, 3),))
+    source = topics_to_read("b", ("a",), OPEN, start=(("a", 0, 3),))
+    early = topics_to_read("b", ("a",), OPEN, start=(("a", 1, 3),))
 
     assert start_of(source, [("a", 0), ("a", 1)]) == {("a", 0): 3, ("a", 1): 10}
     with pytest.raises(HistoryLost, match="topic a partition 1 offset 3"):
@@ -141,4 +143,4 @@ def test_a_plan_travels():
 def test_wrong_settings_are_refused(wrong):
     """A setting outside its range is named at once."""
     with pytest.raises(ConfigError):
-        KafkaTopics("b", ("a",), OPEN, **wrong)
+        topics_to_read("b", ("a",), OPEN, **wrong)

@@ -10,13 +10,13 @@ import pytest
 
 from tests.source.kafka.broker import Broker, row
 from tests.source.kit import OPEN
+from tests.topics_to_read import topics_to_read
 from tidegate.changelog.changelog import changelog_uri, replace
 from tidegate.changelog.source import LandedSource
 from tidegate.config.kafka import parse_source
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import MadeAnew, TidegateError
 from tidegate.model.table import TableName
-from tidegate.source.kafka_client import KafkaTopics
 from tidegate.source.kafka_land import Landing
 
 ORDERS = TableName("shop", "orders")
@@ -43,7 +43,7 @@ def home(tmp_path) -> Iterator[str]:
 
 def run(home: str, checkpoint_ts: int | None, **more: object) -> list[int]:
     """The commit_ts that a feed whose sink stands at `checkpoint_ts` gets of the topic."""
-    topics = KafkaTopics("b:1", ("shop",), OPEN, **more)
+    topics = topics_to_read("b:1", ("shop",), OPEN, **more)
     source = LandedSource(lambda: Landing(topics, home, "f", trigger_ms=1), changelog_uri(home))
     at = source.start(LocalTasks(pickles=False), checkpoint_ts)
     try:
