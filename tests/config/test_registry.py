@@ -268,6 +268,13 @@ def test_sinks_take_the_options_of_their_addresses() -> None:
     assert apart == {"search", "callback", "sqlite"}
 
 
+def test_sources_take_the_options_of_their_addresses() -> None:
+    """The same of sources; a change log's address and a changelog's name what is opened."""
+    apart = {entry.scheme for entry in SOURCES.values() if not entry.address.__module__.startswith("tidegate.source.")}
+
+    assert apart == {"tidb", "changelog"}
+
+
 def test_where_progress_is_kept(tmp_path: Path) -> None:
     """The page says of each sink what its entry says: a checkpoint beside the data is not in the state directory, so
     that nobody overwrites one that is not read."""

@@ -9,14 +9,14 @@ from tidegate.codec.csv import CsvOptions
 from tidegate.codec.options import DecodeOptions
 from tidegate.config.entry import Document
 from tidegate.config.load import document_of, load
-from tidegate.config.storage import StorageSource, parse_files
+from tidegate.config.storage import parse_files
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, UnsupportedError, UriInvalid
-from tidegate.source.storage_listing import CanalDialect, CsvDialect
+from tidegate.source.storage_options import CanalDialect, CsvDialect, FilesToRead
 
 CSV = "file:///srv/in?protocol=csv"
 
 
-def parsed(uri: str, tree: dict[str, Any] | None = None) -> StorageSource:
+def parsed(uri: str, tree: dict[str, Any] | None = None) -> FilesToRead:
     """The source of an address and of a file."""
     return parse_files(uri, Document() if tree is None else document_of(tree))
 
@@ -25,11 +25,11 @@ def test_defaults() -> None:
     """Rows of csv have their commit ts; canal-json is told nothing more."""
     found = parsed(CSV)
     assert (found.address, found.dead_letter, found.poll_ms, found.has_old_values) == ("/srv/in", "halt", 1000, False)
-    assert found.options().dialect == CsvDialect(CsvOptions(include_commit_ts=True))
+    assert found.dialect == CsvDialect(CsvOptions(include_commit_ts=True))
     found = parsed("file:///srv/in?protocol=canal-json&time-zone=Asia/Shanghai")
-    assert found.options().dialect == CanalDialect(DecodeOptions(protocol="canal-json", time_zone="Asia/Shanghai"))
-    assert (found.options().extension, found.options().by_index) == (".json", True)
-    assert not parsed(f"{CSV}&index-files=ignore").options().by_index
+    assert found.dialect == CanalDialect(DecodeOptions(protocol="canal-json", time_zone="Asia/Shanghai"))
+    assert (found.extension, found.by_index) == (".json", True)
+    assert not parsed(f"{CSV}&index-files=ignore").by_index
     assert found.has_old_values
 
 
@@ -45,13 +45,13 @@ def test_how_csv_is_written() -> None:
     """The file of the changefeed that writes says it under [sink.csv]; [source] and the address win over it."""
     written = {"sink": {"terminator": "\n", "csv": {"delimiter": "|", "quote": "", "include-commit-ts": True}}}
     found = parsed(CSV, written)
-    assert found.dialect == CsvOptions(delimiter="|", quote="", include_commit_ts=True, terminator="\n")
+    assert found.decoder == CsvOptions(delimiter="|", quote="", include_commit_ts=True, terminator="\n")
     found = parsed(f"{CSV}&delimiter=;", {**written, "source": {"quote": "'", "output-old-value": True}})
-    assert found.dialect == CsvOptions(
+    assert found.decoder == CsvOptions(
         delimiter=";", quote="'", include_commit_ts=True, output_old_value=True, terminator="\n"
     )
     found = parsed(f"{CSV}&output-handle-key=true&binary-encoding-method=hex&output-field-header=true&null=NULL")
-    assert found.options().dialect == CsvDialect(
+    assert found.dialect == CsvDialect(
         CsvOptions(binary_encoding_method="hex", output_field_header=True, null="NULL", include_commit_ts=True),
         handle_key=True,
     )
@@ -70,7 +70,7 @@ def test_a_writers_own_address() -> None:
     assert (found.address, found.identity, found.addresses) == ("s3://bucket/prefix",) * 2 + ({"s3://bucket/prefix"},)
     assert str(found.uri).startswith("s3://bucket/prefix?access-key=AK&secret-access-key=SK")
     assert "AK" not in repr(found)
-    assert "AK" not in repr(found.options())
+    assert "AK" not in repr(found)
 
 
 @pytest.mark.parametrize(

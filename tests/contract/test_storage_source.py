@@ -6,6 +6,7 @@ import pytest
 
 from tests import azure, s3
 from tests.source.storage.kit import ByHand
+from tests.sources import files_to_read
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.codec.csv import CsvOptions
@@ -16,8 +17,8 @@ from tidegate.engine.ports import LocalTasks, Source
 from tidegate.model.errors import Retry, TidegateError, Where
 from tidegate.sink.storage import StorageSink
 from tidegate.sink.storage_options import StorageOptions as Written
-from tidegate.source.storage_land import FilesToRead
-from tidegate.source.storage_listing import CanalDialect, CsvDialect, Dialect, FileRoot, offset_of
+from tidegate.source.storage_listing import offset_of
+from tidegate.source.storage_options import CanalDialect, CsvDialect, Dialect
 from tidegate.testing import validators
 from tidegate.testing.contract.sources import SourceContract, rows_of
 from tidegate.testing.contract.stories import shop
@@ -44,7 +45,7 @@ class TestCsv(SourceContract):
             sink = StorageSink(options, DirectoryCheckpoints(home / "state", "feed"))
             run_here(ScriptedSource(shop()), sink, until=shop().ts)
         lake = str(home / "lake")
-        read = FilesToRead(FileRoot(self.uri(home), "in"), self.dialect)
+        read = files_to_read(self.uri(home), "in", self.dialect)
         return LandedSource(lambda: ByHand(read, lake, "feed", batch_bytes=1_000), changelog_uri(lake))
 
     def more(self, source: Source) -> bool:
@@ -64,7 +65,7 @@ class TestCsv(SourceContract):
 
     def away(self, home: Path) -> Source:
         """A directory that is not there yet."""
-        read = FilesToRead(FileRoot(str(home / "later"), "later"), self.dialect)
+        read = files_to_read(str(home / "later"), "later", self.dialect)
         lake = str(home / "lake")
         return LandedSource(lambda: ByHand(read, lake, "feed"), changelog_uri(lake))
 
@@ -114,7 +115,7 @@ def reads_files_of(kind: type[InBucket], home: Path) -> None:
     """What a sink puts there is read as from a directory; a bucket that is missing may come."""
     kind().test_nothing_is_lost_nor_doubled(home)
     uri = f"{kind.place.partition('://')[0]}://nowhere/x"
-    read = FilesToRead(FileRoot(uri, "nowhere"), CsvDialect(CSV))
+    read = files_to_read(uri, "nowhere", CsvDialect(CSV))
     with pytest.raises(TidegateError) as told:
         LandedSource(lambda: ByHand(read, str(home / "other"), "feed"), "x").start(LocalTasks(), None)
     assert told.value.retry is Retry.LATER

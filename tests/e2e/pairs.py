@@ -22,7 +22,7 @@ from tests.replay.stage import Stage
 from tests.sink.sql import seeded
 from tests.source.storage.kit import Polled
 from tests.source.tidb.kit import write_log
-from tests.topics_to_read import topics_to_read
+from tests.sources import files_to_read, topics_to_read
 from tests.workloads.lake import moment_differences
 from tests.workloads.real import real_setting
 from tests.workloads.story import Story
@@ -36,8 +36,7 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.kafka_fetch import messages
 from tidegate.source.kafka_messages import TopicMessage
-from tidegate.source.storage_land import FilesToRead
-from tidegate.source.storage_listing import CanalDialect, FileRoot
+from tidegate.source.storage_options import CanalDialect
 from tidegate.testing.script import run_here
 from tidegate.verify.local import Truth, compare_tables
 
@@ -179,7 +178,7 @@ class Pair:
     def _read_files(self) -> Path:
         """A lake made of the files, in this process."""
         lake = str(self.home / "landed")
-        read = FilesToRead(FileRoot(str(self.home / "files"), "files"), CanalDialect(CANAL))
+        read = files_to_read(str(self.home / "files"), "files", CanalDialect(CANAL))
         source = LandedSource(lambda: Polled(read, lake, "f"), changelog_uri(lake))
         run_here(source, DeltaSink(DeltaOptions(root=lake, feed="f", worker_count=1)), until=self.world.end_ts)
         return Path(lake)

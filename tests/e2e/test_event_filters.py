@@ -11,7 +11,7 @@ import tidegate
 from tests.e2e.rig import Topic, cli
 from tests.engine.test_chain import Upstream
 from tests.source.tidb.kit import Broker, feed, target
-from tests.topics_to_read import topics_to_read
+from tests.sources import topics_to_read
 from tidegate.codec import decode, from_config
 from tidegate.model.event import Ddl, Resolved, RowChange, images
 from tidegate.source.kafka_fetch import messages

@@ -14,7 +14,7 @@ from tests.e2e.rig import Topic
 from tests.e2e.test_streams import NAME, decoded
 from tests.source.storage.kit import ID, Made
 from tidegate.codec.csv import CsvOptions
-from tidegate.source.storage_listing import CsvDialect
+from tidegate.source.storage_options import CsvDialect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.rig import cli, running
 from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, feed, recorded_log, target
-from tests.topics_to_read import topics_to_read
+from tests.sources import topics_to_read
 from tidegate.codec import decode, from_config
 from tidegate.config.kafka import parse_target
 from tidegate.model.errors import SinkRefused

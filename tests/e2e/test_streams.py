@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 import tidegate
 from tests.e2e.rig import LAST, PROTOCOLS, Topic, moment_ts, moved, recorded, running
 from tests.kill.seeds import chance
-from tests.topics_to_read import topics_to_read
+from tests.sources import topics_to_read
 from tidegate.codec import decode, from_config
 from tidegate.model.event import Delete, Insert, Update, images
 from tidegate.sink.delta.rows import folded

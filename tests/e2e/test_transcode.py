@@ -9,7 +9,7 @@ from zlib import crc32
 import pytest
 
 from tests.e2e.rig import PROTOCOLS, Topic, cli, moment_ts, recorded
-from tests.topics_to_read import topics_to_read
+from tests.sources import topics_to_read
 from tidegate.codec import decode, from_config
 from tidegate.codec.neutral import event_object
 from tidegate.model.event import Ddl, Event, Resolved, RowChange

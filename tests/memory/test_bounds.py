@@ -6,7 +6,7 @@ import pytest
 
 from tests.memory.messages import Row, Writer, ts_at
 from tests.source.kit import begin, land_batch
-from tests.topics_to_read import topics_to_read
+from tests.sources import topics_to_read
 from tidegate.changelog.changelog import Changelog, portions
 from tidegate.changelog.files import Footers, RowGroup
 from tidegate.codec.options import DecodeOptions

@@ -15,6 +15,7 @@ from tests.failpoint import FILES_PLACES, PLACES, STORAGE_PLACES, armed
 from tests.recorded import RecordedLanding, partitions_of
 from tests.replay.test_workload import PROTOCOLS, TRUTHS, WORKLOAD, differences
 from tests.source.storage.kit import Polled
+from tests.sources import files_to_read
 from tidegate.changelog.changelog import Changelog, changelog_uri, commit_batch
 from tidegate.changelog.source import LandedSource
 from tidegate.codec import decode
@@ -29,8 +30,7 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.storage import StorageSink
 from tidegate.sink.storage_options import StorageOptions
-from tidegate.source.storage_land import FilesToRead
-from tidegate.source.storage_listing import CanalDialect, CsvDialect, Dialect, FileRoot
+from tidegate.source.storage_options import CanalDialect, CsvDialect, Dialect
 from tidegate.testing.script import run_here
 
 CSV = CsvOptions(include_commit_ts=True, output_old_value=True)
@@ -103,7 +103,7 @@ class Shop:
 
     def read(self) -> None:
         """One life of the feed out of them, as far as they go."""
-        read = FilesToRead(FileRoot(str(self.home / "in"), "in"), self.dialect)
+        read = files_to_read(str(self.home / "in"), "in", self.dialect)
         source = LandedSource(lambda: Polled(read, self.lake, "out", batch_bytes=100_000), changelog_uri(self.lake))
         run_here(source, DeltaSink(DeltaOptions(root=self.lake, feed="out", worker_count=1)))
 

@@ -12,6 +12,7 @@ from tests.recorded import RecordedLanding
 from tests.replay.stage import Stage, moments
 from tests.replay.test_database import unlike
 from tests.source.storage.kit import Polled
+from tests.sources import files_to_read
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import ChangelogSource, LandedSource
 from tidegate.codec.options import DecodeOptions
@@ -20,8 +21,7 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
-from tidegate.source.storage_land import FilesToRead
-from tidegate.source.storage_listing import CanalDialect, FileRoot
+from tidegate.source.storage_options import CanalDialect
 from tidegate.testing.script import run_here
 from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 
@@ -44,7 +44,7 @@ LONG_NUMBERS = {("rc_types.types", "j")}
 def source_of(topic: str, home: Path, lake: str) -> Source:
     """A topic, or the storage sink's files, that lands in a lake."""
     if topic == FILES:
-        read = FilesToRead(FileRoot(str(files(home)), "in"), CanalDialect(DecodeOptions(protocol="canal-json")))
+        read = files_to_read(str(files(home)), "in", CanalDialect(DecodeOptions(protocol="canal-json")))
         return LandedSource(lambda: Polled(read, lake, "f"), changelog_uri(lake))
     landing = RecordedLanding(changelog_uri(lake), "f", DecodeOptions(protocol=TOPICS[topic][1]), messages(topic))
     landing.start(LocalTasks())

@@ -21,7 +21,7 @@ from tests.failpoint import armed
 from tests.server.kit import HereHost
 from tests.source.kafka.broker import Broker
 from tests.source.kit import OPEN
-from tests.topics_to_read import topics_to_read
+from tests.sources import topics_to_read
 from tidegate.changelog import changelog
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource

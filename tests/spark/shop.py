@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from tests.engine import test_chain
 from tests.engine.test_chain import Replica, Upstream, in_order
-from tests.topics_to_read import topics_to_read
+from tests.sources import topics_to_read
 from tidegate.codec import decode, from_config
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.load import load

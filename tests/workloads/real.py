@@ -20,7 +20,7 @@ from random import Random
 import pytest
 
 from tests.e2e.rig import cli, running, started_again
-from tests.topics_to_read import topics_to_read
+from tests.sources import topics_to_read
 from tests.workloads.faces import Facts
 from tests.workloads.feed import Disturbance
 from tests.workloads.lake import moment_differences

@@ -16,7 +16,7 @@ import msgspec
 from confluent_kafka.admin import AdminClient
 
 from tests.codec.there_and_back import there_and_back
-from tests.topics_to_read import topics_to_read
+from tests.sources import topics_to_read
 from tests.workloads.faces import Facts
 from tests.workloads.feed import BENCHES, Bench
 from tests.workloads.lake import Landing

@@ -14,7 +14,7 @@ Source: TiCDC documentation, "Replicate Data to Storage Services"; ranges as the
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 import msgspec
@@ -26,13 +26,13 @@ from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry, 
 from tidegate.config.option import by_name, options_of, read_all
 from tidegate.config.uri import STORES, RawValue, lake_path, name_local, object_store, parameters, split, store_host
 from tidegate.model.errors import ConfigError, SinkConfigInvalid, UnsupportedError
-from tidegate.model.option import DEAD_LETTER, MAX_RETRY, SOURCE_ZONE, TIME_MAX_MS, Local, Option, Secret, idle
-from tidegate.sink.storage_options import NIGHTLY, SECTION, StorageOptions, StorageProtocol
+from tidegate.model.option import Local, Option, Secret, idle
+from tidegate.sink.storage_options import NIGHTLY, SECTION, StorageOptions
+from tidegate.source.storage_options import FilesToRead
 
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
     from tidegate.engine.ports import Sink
-    from tidegate.source.storage_land import FilesToRead
 
 DIRECTORY: Final = "file"
 STORE_SCHEMES: Final = (*STORES, "gcs", "azblob")
@@ -125,75 +125,6 @@ def split_store(
     return client, {name: item for name, item in given.items() if name not in client}
 
 
-class StorageSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Files to read, and how they are written. `uri` may hold the keys of a store, `address` holds none."""
-
-    uri: Secret
-    address: str
-    protocol: StorageProtocol
-    time_zone: Annotated[str | None, SOURCE_ZONE] = None
-    dead_letter: Annotated[Literal["halt", "skip"], DEAD_LETTER] = "halt"
-    dialect: CsvOptions | DecodeOptions
-    handle_key: Annotated[bool, Option("output-handle-key", "csv: rows have a field of the key (classic)")] = False
-    terminator: Annotated[str, Option("terminator", "what ends a line", default="CR LF")] = "\r\n"
-    index_files: Annotated[
-        Literal["auto", "ignore"],
-        Option(
-            "index-files",
-            "`auto`: index files, where there are any, say which files a restart need not read again; `ignore`: all",
-        ),
-    ] = "auto"
-    made_anew_us: Annotated[
-        int,
-        Option(
-            "made-anew",
-            "a directory that was emptied and written anew is read from its first file: the number that the error says",
-            default="0",
-            high=1 << 62,
-        ),
-    ] = 0
-    poll_ms: Annotated[
-        int, Option("poll-interval", "how often `metadata` is looked at", "duration", low=50, high=TIME_MAX_MS)
-    ] = 1_000
-    max_retry: Annotated[int, MAX_RETRY] = 5
-    ignored: tuple[str, ...] = ()
-
-    @property
-    def label(self) -> str:
-        return self.address
-
-    @property
-    def identity(self) -> str:
-        return self.address
-
-    @property
-    def addresses(self) -> frozenset[str]:
-        return frozenset({self.address})
-
-    @property
-    def has_old_values(self) -> bool:
-        """True if an UPDATE carries the row before it."""
-        return not isinstance(self.dialect, CsvOptions) or self.dialect.output_old_value
-
-    def options(self) -> "FilesToRead":
-        """Return the options of the landing."""
-        from tidegate.source.storage_land import FilesToRead
-        from tidegate.source.storage_listing import CanalDialect, CsvDialect, FileRoot
-
-        if isinstance(self.dialect, CsvOptions):
-            dialect: CsvDialect | CanalDialect = CsvDialect(self.dialect, self.handle_key)
-        else:
-            dialect = CanalDialect(self.dialect, self.terminator)
-        return FilesToRead(
-            root=FileRoot(str(self.uri), self.address),
-            dialect=dialect,
-            dead_letter=self.dead_letter,
-            trigger_ms=self.poll_ms,
-            by_index=self.index_files == "auto",
-            made_anew_us=self.made_anew_us,
-        )
-
-
 _CSV_OPTIONS: Final = options_of(
     CsvOptions,
     include_commit_ts=Option("include-commit-ts", "csv: rows have their commit ts, which is needed", default="true"),
@@ -227,7 +158,7 @@ STORAGE_SINK: Final[Mapping[str, Option]] = {
 }
 _FOR_WRITERS: Final = ("sse", "sse-kms-key-id", "acl", "predefined-acl", "encryption-scope")
 STORAGE_SOURCE: Final[Mapping[str, Option]] = {
-    **options_of(StorageSource),
+    **options_of(FilesToRead),
     **_CSV_OPTIONS,
     **store_params(),
     **by_name(idle(name, "text", "it is for who writes") for name in _FOR_WRITERS),
@@ -239,7 +170,7 @@ STORAGE_SOURCE: Final[Mapping[str, Option]] = {
 }
 
 
-def parse_files(uri: str, document: Document | None = None) -> StorageSource:
+def parse_files(uri: str, document: Document | None = None) -> FilesToRead:
     """Return the files behind `uri` with the keys of a changefeed file. Raises UriInvalid and ConfigErrors."""
     document = document or Document()
     parts = split(uri, "source-uri", (DIRECTORY, *STORE_SCHEMES))
@@ -254,18 +185,18 @@ def parse_files(uri: str, document: Document | None = None) -> StorageSource:
     if "protocol" not in read:
         raise ConfigError("source-uri: protocol is missing; write protocol=csv or protocol=canal-json")
     address = lake_path(parts) if parts.scheme == DIRECTORY else object_store(parts)
-    fields: dict[str, Any] = {name: read[name] for name in StorageSource.__struct_fields__ if name in read}
+    fields: dict[str, Any] = {name: read[name] for name in FilesToRead.__struct_fields__ if name in read}
     terminator = str(read.get("terminator") or "\r\n")
-    return StorageSource(
+    return FilesToRead(
         uri=Secret(f"{address}?{urlencode(store)}" if store else address),
         address=address,
-        dialect=_dialect(read, terminator),
+        decoder=_decoder(read, terminator),
         ignored=ignored,
         **{**fields, "terminator": terminator},
     )
 
 
-def _dialect(read: Mapping[str, Any], terminator: str) -> CsvOptions | DecodeOptions:
+def _decoder(read: Mapping[str, Any], terminator: str) -> CsvOptions | DecodeOptions:
     zone = read.get("time_zone") or "UTC"
     if read["protocol"] != "csv":
         return DecodeOptions(protocol="canal-json", time_zone=zone)
@@ -337,15 +268,17 @@ def _encoder(read: Mapping[str, Any], flat: Mapping[str, object]) -> CsvOptions 
 def _land(config: FeedConfig, home: str, _: SinkEntry) -> "BatchLoop":
     from tidegate.source.storage_land import StorageLanding
 
-    assert isinstance(config.source, StorageSource)
+    assert isinstance(config.source, FilesToRead)
     accept = config.table_filter().matches
-    return StorageLanding(config.source.options(), home, config.name, accept=accept, events=config.events)
+    return StorageLanding(config.source, home, config.name, accept=accept, events=config.events)
 
 
 def _check_files(config: FeedConfig, _: SinkEntry) -> None:
     """Look into the directory, which need not have files yet."""
-    assert isinstance(config.source, StorageSource)
-    next(iter(config.source.options().root.files()), None)
+    from tidegate.source.storage_listing import FileRoot
+
+    assert isinstance(config.source, FilesToRead)
+    next(iter(FileRoot(str(config.source.uri), config.source.address).files()), None)
 
 
 def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":
@@ -363,7 +296,7 @@ SOURCE: Final = SourceEntry(
     params=STORAGE_SOURCE,
     section="source.",
     parse=parse_files,
-    address=StorageSource,
+    address=FilesToRead,
     land=_land,
     check=_check_files,
     ordered=False,

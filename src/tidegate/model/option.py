@@ -84,3 +84,11 @@ SOURCE_ZONE: Final = Option(
 DEAD_LETTER: Final = Option(
     "dead-letter", "a message that cannot be read stops the feed (`halt`) or is put aside (`skip`)"
 )
+STORAGE_PROTOCOL: Final = Option(
+    "protocol",
+    "`csv` or `canal-json`",
+    default="required",
+    choices=("csv", "canal-json"),
+    known=("canal", "open-protocol", "debezium", "avro", "simple"),
+    key="sink.protocol",
+)

@@ -7,21 +7,10 @@ from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.codec.storage import FileNames
 from tidegate.engine.dispatch import SplitPolicy
-from tidegate.model.option import TIME_MAX_MS, Option
+from tidegate.model.option import STORAGE_PROTOCOL, TIME_MAX_MS, Option
 
 SECTION: Final = "sink.cloud-storage-config."
 NIGHTLY: Final = "0 0 2 * * *"
-StorageProtocol = Annotated[
-    str,
-    Option(
-        "protocol",
-        "`csv` or `canal-json`",
-        default="required",
-        choices=("csv", "canal-json"),
-        known=("canal", "open-protocol", "debezium", "avro", "simple"),
-        key="sink.protocol",
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +21,7 @@ class StorageOptions:
     uri: str = field(repr=False)
     address: str
     encoder: CsvOptions | EncodeOptions
-    protocol: StorageProtocol = "csv"
+    protocol: Annotated[str, STORAGE_PROTOCOL] = "csv"
     tidb_extension: Annotated[
         bool, Option("enable-tidb-extension", "canal-json: rows carry `_tidb` with their commit ts")
     ] = False

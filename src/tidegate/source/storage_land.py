@@ -19,7 +19,7 @@ once, whenever the landing is killed.  A line that cannot be read halts all: not
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -41,8 +41,6 @@ from tidegate.objectstore.failpoint import failpoint
 from tidegate.source.kafka_messages import Accept, recorded
 from tidegate.source.storage_listing import (
     DIRECTORY,
-    CanalDialect,
-    Dialect,
     FileDefinitions,
     FileJob,
     FileLayout,
@@ -64,12 +62,12 @@ from tidegate.source.storage_listing import (
     runs,
     table_of_stream,
 )
+from tidegate.source.storage_options import CanalDialect, FilesToRead
 from tidegate.source.storage_read import RunRead, read_runs
 
 LOGGER: Final = logging.getLogger(__name__)
 DDLS: Final = "schema files"
 """The topic name of DDLs in positions; their offset is the version in their file."""
-TRIGGER_MS: Final = 1_000
 RUN_BYTES: Final = 64 << 20
 """Bytes of one stream's files that a task reads one after the other."""
 BATCH_BYTES: Final = 512 << 20
@@ -77,24 +75,6 @@ LOOKS: Final = 4
 """Attempts to list the files: a schema file may arrive after a list that already has its rows."""
 SIDE_BY_SIDE: Final = 16
 """Concurrent requests of the driver."""
-
-
-@dataclass(frozen=True, slots=True)
-class FilesToRead:
-    """The files to read, and how."""
-
-    root: FileRoot
-    dialect: Dialect = field(repr=False)
-    dead_letter: str = "halt"
-    trigger_ms: int = TRIGGER_MS
-    by_index: bool = True
-    """False: read all files, whether an index file names them or not."""
-    made_anew_us: int = 0
-    """The time from which files of a recreated directory are read, by the user's choice."""
-
-    @property
-    def extension(self) -> str:
-        return ".json" if isinstance(self.dialect, CanalDialect) else ".csv"
 
 
 @dataclass(slots=True)
@@ -119,10 +99,11 @@ class StorageLanding(BatchLoop):
         events: EventFilter | None = None,
         batch_bytes: int = BATCH_BYTES,
     ) -> None:
-        super().__init__(feed, options.trigger_ms)
+        super().__init__(feed, options.poll_ms)
         self.changelog = changelog_uri(lake)
         self.skips_dead = options.dead_letter == "skip"
-        self._options, self._root, self._lake = options, options.root, lake
+        self._options, self._lake = options, lake
+        self._root = FileRoot(str(options.uri), options.address)
         self._accept, self._events, self._batch_bytes = accept, events or EventFilter(), batch_bytes
         self._marks: dict[str, dict[int, Mark]] = {}
         self._schemas: dict[str, tuple[str, SchemaFile]] = {}

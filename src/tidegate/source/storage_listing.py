@@ -48,8 +48,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from tidegate.changelog.files import State
-from tidegate.codec.csv import CsvOptions
-from tidegate.codec.options import DecodeOptions
 from tidegate.codec.storage import (
     SchemaFile,
     mysql_type,
@@ -75,6 +73,7 @@ from tidegate.schema.ddl_tables import read_statements
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import RenamePair, RenameTables
 from tidegate.source.kafka_messages import Resolution
+from tidegate.source.storage_options import Dialect
 
 
 class ListedFile(NamedTuple):
@@ -441,25 +440,6 @@ def check_same(state: State, listing: Listing, shown: str, needed_ts: int) -> No
 
 
 NUMBER_BITS: Final = 32
-
-
-@dataclass(frozen=True, slots=True)
-class CsvDialect:
-    """The csv dialect; `handle_key` is the classic architecture's output-handle-key."""
-
-    options: CsvOptions
-    handle_key: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CanalDialect:
-    """The canal-json dialect: the options of its decoder, and the line terminator."""
-
-    options: DecodeOptions = field(repr=False)
-    terminator: str = "\r\n"
-
-
-Dialect = CsvDialect | CanalDialect
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,8 @@ from tidegate.model.path_counts import PathCounts, Reason, SlowReason
 from tidegate.model.tso import MAX_TS
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.source.kafka_messages import NO_ORDER, LandPlan, TopicMessages, land_messages
-from tidegate.source.storage_listing import CanalDialect, CsvDialect, FileJob, ReadPlan, RunJob, file_of, offset_of
+from tidegate.source.storage_listing import FileJob, ReadPlan, RunJob, file_of, offset_of
+from tidegate.source.storage_options import CanalDialect, CsvDialect
 
 NO_COMMIT_TS: Final = (
     "its rows carry no commit_ts, so they cannot be ordered. Set {key} on the changefeed that writes the files, "

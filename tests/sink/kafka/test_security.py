@@ -28,7 +28,7 @@ from tests.e2e.rig import cli
 from tests.e2e.test_delta import stored
 from tests.engine.test_chain import Upstream
 from tests.engine.test_states import status
-from tests.topics_to_read import topics_to_read
+from tests.sources import topics_to_read
 from tidegate.codec import decode, from_config
 from tidegate.config.kafka import kafka_topics, parse_target
 from tidegate.config.load import load

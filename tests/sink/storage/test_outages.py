@@ -12,6 +12,7 @@ from tests.contract.storage_reader import events_in
 from tests.failpoint import FILES_PLACES, STORAGE_PLACES, armed
 from tests.sink.sql.test_exactly_once import times
 from tests.source.storage.kit import Polled
+from tests.sources import files_to_read
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.codec.csv import CsvOptions
@@ -24,8 +25,7 @@ from tidegate.objectstore.stores import store
 from tidegate.sink.storage import StorageSink
 from tidegate.sink.storage_bucket import Bucket
 from tidegate.sink.storage_options import StorageOptions
-from tidegate.source.storage_land import FilesToRead
-from tidegate.source.storage_listing import CsvDialect, FileRoot
+from tidegate.source.storage_options import CsvDialect
 from tidegate.testing import validators
 from tidegate.testing.contract import stories
 from tidegate.testing.script import ScriptedSource, run_here
@@ -118,7 +118,7 @@ def test_a_store_that_goes_while_it_is_read(server: s3.S3Server, tmp_path: Path,
     story, wanted = stories.shop(), whole(tmp_path)
     uri, lake = f"s3://{s3.BUCKET}/{tmp_path.name}", str(tmp_path / "lake")
     run_here(ScriptedSource(story), sink_of(uri, DirectoryCheckpoints(tmp_path, "in")), until=story.ts)
-    read = FilesToRead(FileRoot(uri, uri), CsvDialect(CSV))
+    read = files_to_read(uri, uri, CsvDialect(CSV))
     source = LandedSource(lambda: Polled(read, lake, "feed", batch_bytes=4_000), changelog_uri(lake))
     sink = sink_of(str(tmp_path / "out"), DirectoryCheckpoints(tmp_path, "out"))
     with_an_outage(server, place, lambda told: run_here(source, sink, until=story.ts, report=told))

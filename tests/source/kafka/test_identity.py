@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.source.kafka.broker import Broker, row
 from tests.source.kit import OPEN
-from tests.topics_to_read import topics_to_read
+from tests.sources import topics_to_read
 from tidegate.changelog.changelog import Changelog, _commit_over, changelog_uri, newest
 from tidegate.changelog.files import Halt, State
 from tidegate.config.kafka import parse_source

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.source.kit import OPEN, insert, manifest, open_message, recording, resolved
-from tests.topics_to_read import topics_to_read
+from tests.sources import topics_to_read
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.cli.topic import topic as topic_command
 from tidegate.codec.options import DecodeOptions

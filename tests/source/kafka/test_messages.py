@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.source.kit import OPEN, TOPIC, TS, ddl, delete, framed, insert, open_message, recording, resolved
-from tests.topics_to_read import topics_to_read
+from tests.sources import topics_to_read
 from tidegate.changelog.files import LANDED_SCHEMA
 from tidegate.codec.columnar import MessageChunk, PlainMessage, RowTexts, decode_chunk, swept
 from tidegate.codec.options import DecodeOptions

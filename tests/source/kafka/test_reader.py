@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from tests.source.kit import OPEN
-from tests.topics_to_read import topics_to_read
+from tests.sources import topics_to_read
 from tidegate.changelog.files import State
 from tidegate.engine.change import EventPosition
 from tidegate.engine.filter import TableFilter

@@ -10,7 +10,7 @@ import pytest
 
 from tests.source.kafka.broker import Broker, row
 from tests.source.kit import OPEN
-from tests.topics_to_read import topics_to_read
+from tests.sources import topics_to_read
 from tidegate.changelog.changelog import changelog_uri, replace
 from tidegate.changelog.source import LandedSource
 from tidegate.config.kafka import parse_source

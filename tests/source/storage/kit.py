@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.sources import files_to_read
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
 from tidegate.codec.csv import CsvOptions
@@ -12,8 +13,8 @@ from tidegate.codec.storage import SchemaFile, render_metadata
 from tidegate.engine.ports import LocalTasks, Tasks
 from tidegate.model.errors import TidegateError
 from tidegate.model.event import Ddl, RowChange
-from tidegate.source.storage_land import FilesToRead, StorageLanding
-from tidegate.source.storage_listing import CsvDialect, Dialect, FileRoot
+from tidegate.source.storage_land import StorageLanding
+from tidegate.source.storage_options import CsvDialect, Dialect
 from tidegate.testing.contract.sources import every, rows_of
 
 PLAIN = CsvDialect(CsvOptions(include_commit_ts=True))
@@ -114,8 +115,7 @@ class Made:
 
     def landing(self, **rules: Any) -> ByHand:
         """A landing of the place."""
-        place = FileRoot(str(self.root), "in")
-        options = FilesToRead(place, self.dialect, **self.options)
+        options = files_to_read(str(self.root), "in", self.dialect, **self.options)
         return ByHand(options, self.lake, "feed", batch_bytes=self.batch_bytes, **rules)
 
     def source(self, **rules: Any) -> LandedSource:

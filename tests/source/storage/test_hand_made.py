@@ -8,7 +8,7 @@ from tests.source.storage.kit import COLUMNS, DAY, ID, NAME, Made, land, lines_o
 from tidegate.codec.csv import CsvOptions
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import ConfigError, PoisonMessage, Retry, SchemaError, SourceBehind
-from tidegate.source.storage_listing import CsvDialect
+from tidegate.source.storage_options import CsvDialect
 
 CREATE = "1 CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(20))"
 
@@ -257,7 +257,7 @@ def test_a_directory_without_an_index_file(made: Made, caplog: pytest.LogCapture
     assert [record.getMessage()[:22] for record in caplog.records] == ["in/shop/t/1/2026-08-21"]
     assert lines_of(source) == [CREATE, "5 I t 1 a", "6 I t 2 b", "7 I t 3 c"]
 
-    other = Made(made.home / "other", options={"by_index": False})
+    other = Made(made.home / "other", options={"index_files": "ignore"})
     (made.home / "in").rename(other.home.parent / "moved")
     other.home.mkdir()
     (made.home / "moved").rename(other.root)

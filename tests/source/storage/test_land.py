@@ -21,7 +21,8 @@ from tidegate.engine.ports import PartitionReached
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, PoisonMessage
 from tidegate.source import storage_read
-from tidegate.source.storage_listing import CanalDialect, CsvDialect, offset_of
+from tidegate.source.storage_listing import offset_of
+from tidegate.source.storage_options import CanalDialect, CsvDialect
 from tidegate.testing.contract.sources import every, parts_of
 
 CREATE = "1 CREATE TABLE `t` (`id` INT PRIMARY KEY, `v` VARCHAR(20))"
