@@ -31,8 +31,8 @@ from tidegate.engine.plan import Round
 from tidegate.engine.ports import Changes, Saved, SinkPosition
 from tidegate.model.errors import SinkError
 from tidegate.model.event import Resolved
-from tidegate.sink.kafka import ControlWriter, KafkaSink
-from tidegate.sink.kafka_topics import ClaimFiles
+from tidegate.sink.kafka import KafkaSink
+from tidegate.sink.kafka_topics import ClaimFiles, ControlWriter
 from tidegate.testing.validators import event_text
 
 pytestmark = pytest.mark.slow

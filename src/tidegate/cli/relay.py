@@ -59,7 +59,7 @@ from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.schema.ddl_tables import read_statements
 from tidegate.schema.statement import AlterTable, DropDatabase, DropTables, DropViews, RenameTables, RenameTo, Statement
-from tidegate.sink.kafka_topics import ClaimFiles, KnownTopics, random_names
+from tidegate.sink.kafka_topics import ClaimFiles, ControlWriter, KnownTopics, random_names
 from tidegate.sink.kafka_writer import NewTopics, TopicWriter
 from tidegate.source.kafka_fetch import Gathered, Partition
 from tidegate.source.kafka_options import KafkaTopics
@@ -101,7 +101,7 @@ class Relay:
         self._router = Router.of(target.rules, target.topic, target.options, case_sensitive=target.case_sensitive)
         self._encoder = partial(BatchEncoder, target.options, now_ms=now_ms, claims=claims)
         self._encoders: dict[tuple[str, int], BatchEncoder] = {}
-        self._control = self._encoder()
+        self._control = ControlWriter(self._router, self._encoder(), writer, writer.partitions)
         self._plans: dict[tuple[TableName, WireTable], tuple[TablePlan, Splitter]] = {}
         self._followed = FollowedTables()
         self._tables: dict[TableName, None] = {}
@@ -159,19 +159,14 @@ class Relay:
 
     def _ddl(self, ddl: Ddl) -> None:
         """Write a DDL: everything before it is acknowledged before it is sent, and it before anything that follows."""
+        self.flush()
+        statements = read_statements(ddl)
         try:
-            messages = self._control.append(ddl)
+            topic = self._control.ddl(ddl, previous_name(ddl))
         except EncodeError:
             self.follow(ddl)  # rows behind it have its columns all the same
             raise
-        self.flush()
-        statements = read_statements(ddl)
-        previous = previous_name(ddl)
-        partitions = self._writer.partitions(self._router.ddl_topic(ddl.schema, ddl.table, previous))
-        route = self._router.ddl(ddl.schema, ddl.table, partitions, previous)
-        self._known.note([route.topic])
-        for partition in route.partitions:
-            self._put((route.topic, partition), messages)
+        self._known.note([topic])
         self._writer.flush()
         self._count_tables(ddl, statements)
         self.follow(ddl)
@@ -191,17 +186,13 @@ class Relay:
                 del self._tables[name]
 
     def _resolved(self, resolved: Resolved) -> None:
-        messages = self._control.append(resolved)
         for target_partition, encoder in self._encoders.items():
             self._put(target_partition, encoder.flush())
         topics = self._router.watermark_topics(self._tables)
-        for topic in topics:
-            for partition in range(self._writer.partitions(topic)):
-                self._put((topic, partition), messages)
+        self.watermarks += self._control.resolved(resolved.ts, topics)
         self._known.note(topics)
         self._writer.forget(self._known.retired(topics))
         self._known.resolved(resolved.ts, topics)
-        self.watermarks += bool(messages)
 
     def _of(self, target_partition: tuple[str, int]) -> BatchEncoder:
         encoder = self._encoders.get(target_partition)

@@ -32,7 +32,7 @@ Source: TiCDC's event router; recordings of the dispatchers.
 """
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -42,7 +42,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from tidegate.codec.batch import BatchEncoder, Message
 from tidegate.codec.columnar import Batch, ColumnarEncoder, Cutter, EncodedRows, MessageArrays, typed_batch
 from tidegate.codec.columnar.encode.encoder import FEW_ROWS, rows_of
 from tidegate.codec.columnar.encode.images import DELETE, INSERT
@@ -50,7 +49,7 @@ from tidegate.codec.columnar.values import MISMATCHES, slow_reason
 from tidegate.codec.open_encode import Pair
 from tidegate.codec.wire_table import WireTable
 from tidegate.engine.change import Chunk
-from tidegate.engine.dispatch import PartitionDispatcher, Router, TablePlan
+from tidegate.engine.dispatch import PartitionDispatcher, TablePlan
 from tidegate.engine.event_filter import acting
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.plan import PlannedDdl, Round, Segment
@@ -68,7 +67,7 @@ from tidegate.engine.ports import (
 )
 from tidegate.engine.split_columns import TableOrder, codes_of, hashes_of, in_order, resized, split_rows
 from tidegate.model.errors import DispatcherFailed, EncodeError, MessageTooLarge, SinkError
-from tidegate.model.event import Ddl, Resolved, RowChange
+from tidegate.model.event import RowChange
 from tidegate.model.path_counts import PathCounts, Reason, SlowReason, counted
 from tidegate.model.table import TableInfo, TableName
 from tidegate.objectstore.failpoint import failpoint
@@ -76,7 +75,15 @@ from tidegate.schema.snapshot import SchemaState
 from tidegate.sink.calls import CheckpointSink
 from tidegate.sink.kafka_dispatch import Dispatcher, Sent, TableDispatch
 from tidegate.sink.kafka_target import TopicTarget
-from tidegate.sink.kafka_topics import GroupTable, KnownTopics, Partition, Producer, groups_of, partition_count
+from tidegate.sink.kafka_topics import (
+    ControlWriter,
+    GroupTable,
+    KnownTopics,
+    Partition,
+    Producer,
+    groups_of,
+    partition_count,
+)
 from tidegate.sink.kafka_writer import TopicWriter
 
 
@@ -324,41 +331,6 @@ def _by_columns(chunk: Chunk, partitions: ColumnPartitions) -> SentTexts | SlowR
         return slow_reason(mismatch)
 
 
-class ControlWriter:
-    """Writes DDLs and resolved timestamps; `partitions` returns the partition count of a topic, which it creates if
-    necessary."""
-
-    def __init__(
-        self, router: Router, encoder: BatchEncoder, producer: Producer, partitions: Callable[[str], int]
-    ) -> None:
-        self._router, self._encoder, self._producer, self._partitions = router, encoder, producer, partitions
-
-    def ddl(self, ddl: Ddl, previous: TableName | None = None) -> None:
-        """Send a DDL and wait until it is acknowledged."""
-        messages = self._encoder.append(ddl)
-        partitions = self._partitions(self._router.ddl_topic(ddl.schema, ddl.table, previous))
-        route = self._router.ddl(ddl.schema, ddl.table, partitions, previous)
-        for partition in route.partitions:
-            self._send(route.topic, partition, messages)
-        self._producer.flush()
-
-    def resolved(self, ts: int, topics: Iterable[str]) -> bool:
-        """Send resolved `ts` to every partition of `topics`: no event at or below it follows.
-
-        Returns False for canal-json without the TiDB extension, which cannot express it.
-        """
-        messages = self._encoder.append(Resolved(ts))
-        for topic in topics:
-            for partition in range(self._partitions(topic)):
-                self._send(topic, partition, messages)
-        self._producer.flush()
-        return bool(messages)
-
-    def _send(self, topic: str, partition: int, messages: Sequence[Message]) -> None:
-        for message in messages:
-            self._producer.send(topic, partition, message.key, message.value)
-
-
 TOPICS: Final = "topics"
 """The note beside the checkpoint: all topics that were written to since the start."""
 
@@ -423,6 +395,7 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
         try:
             with self._connected() as writer:
                 self._control(writer).ddl(ddl, previous)
+                writer.flush()
         except EncodeError as error:
             refused = type(error)(f"DDL at ts {ddl.commit_ts}: {error}: {ddl.query[:500]}")
             table = f"{ddl.schema}.{ddl.table}" if ddl.table else ""
@@ -438,6 +411,7 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
             self._known.note(topics)
             with self._connected() as writer:
                 self._control(writer).resolved(ts, topics)
+                writer.flush()
                 writer.forget(self._known.retired(topics))
                 self._known.resolved(ts, topics)
             self._resolved_ts = ts

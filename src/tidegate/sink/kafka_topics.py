@@ -44,8 +44,9 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from tidegate.codec.batch import BatchEncoder, Message
+from tidegate.engine.dispatch import Router
 from tidegate.model.errors import PartitionNumInvalid, SinkError, SinkRefused
-from tidegate.model.event import Resolved
+from tidegate.model.event import Ddl, Resolved
 from tidegate.model.table import TableName
 
 Partition: TypeAlias = tuple[str, int]
@@ -121,6 +122,40 @@ class Producer(Protocol):
 
     def abandon(self) -> None:
         """Drop the messages that wait in the queue."""
+
+
+class ControlWriter:
+    """Sends DDLs and resolved timestamps, which the caller flushes; `partitions` returns the partition count of a
+    topic, which it creates if necessary."""
+
+    def __init__(
+        self, router: Router, encoder: BatchEncoder, producer: Producer, partitions: Callable[[str], int]
+    ) -> None:
+        self._router, self._encoder, self._producer, self._partitions = router, encoder, producer, partitions
+
+    def ddl(self, ddl: Ddl, previous: TableName | None = None) -> str:
+        """Send a DDL; return its topic. EncodeError for one that the protocol cannot say."""
+        messages = self._encoder.append(ddl)
+        partitions = self._partitions(self._router.ddl_topic(ddl.schema, ddl.table, previous))
+        route = self._router.ddl(ddl.schema, ddl.table, partitions, previous)
+        for partition in route.partitions:
+            self._send(route.topic, partition, messages)
+        return route.topic
+
+    def resolved(self, ts: int, topics: Iterable[str]) -> bool:
+        """Send resolved `ts` to every partition of `topics`: no event at or below it follows.
+
+        Returns False for canal-json without the TiDB extension, which cannot express it.
+        """
+        messages = self._encoder.append(Resolved(ts))
+        for topic in topics:
+            for partition in range(self._partitions(topic)):
+                self._send(topic, partition, messages)
+        return bool(messages)
+
+    def _send(self, topic: str, partition: int, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._producer.send(topic, partition, message.key, message.value)
 
 
 def partition_count(existing: int, partition_num: int | None, topic: str) -> int:
