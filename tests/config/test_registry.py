@@ -269,10 +269,10 @@ def test_sinks_take_the_options_of_their_addresses() -> None:
 
 
 def test_sources_take_the_options_of_their_addresses() -> None:
-    """The same of sources; a change log's address and a changelog's name what is opened."""
+    """The same of sources, but for three whose addresses name what is opened."""
     apart = {entry.scheme for entry in SOURCES.values() if not entry.address.__module__.startswith("tidegate.source.")}
 
-    assert apart == {"tidb", "changelog"}
+    assert apart == {"tidb", "changelog", "mysql"}
 
 
 def test_where_progress_is_kept(tmp_path: Path) -> None:
