@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
+from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Ddl, Delete, Field, Insert, RowChange, Update
 from tidegate.model.mysql import ColumnFlag, MysqlType
 from tidegate.sink.sql.rows import DELETE, INSERT, UPDATE, EntryReader, fold_counted, fold_keyed, groups_of
@@ -135,3 +136,18 @@ def test_groups(seed: int) -> None:
         if number:
             assert times[group == number - 1][-1] < mine[0]
             assert sizes[number - 1] + (mine == mine[0]).sum() > 8
+
+
+def test_other_columns_without_a_ddl() -> None:
+    """Rows of one round that are put with different columns are refused by name, as the DDL between them is missing."""
+    story = script.Script()
+    story.ddl("s", "CREATE DATABASE s")
+    story.ddl("s.t", "CREATE TABLE s.t (id INT PRIMARY KEY, v INT)")
+    story.commit(script.put("s.t", id=1, v=1))
+    story.ddl("s.t", "ALTER TABLE s.t ADD COLUMN w INT")
+    story.commit(script.put("s.t", id=2, v=2, w=3))
+    table, rows = story.definition("s.t"), tuple(story.rows(story.ts))
+    (chunk,) = ScriptedChanges(0, story.ts, rows).in_order([table.name], 0, story.ts)
+    with pytest.raises(SinkRefused, match=r"s\.t: its rows come with `id`, `v` .*other columns") as refused:
+        EntryReader({table.name.key: table}, {}).read(chunk)
+    assert (refused.value.where.table, refused.value.where.commit_ts) == ("s.t", rows[0].commit_ts)

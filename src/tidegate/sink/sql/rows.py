@@ -53,6 +53,7 @@ from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.engine.change import Chunk
 from tidegate.engine.ports import converted
 from tidegate.expr.tokens import quote_name, quote_names
+from tidegate.model.errors import SinkRefused
 from tidegate.model.event import Field
 from tidegate.model.mysql import INTEGERS, STRINGS, ColumnFlag, MysqlType
 from tidegate.model.name import lowered
@@ -592,6 +593,13 @@ def _merged(parts: Sequence[Entries]) -> Entries:
     if len(parts) == 1:
         return parts[0]
     putting = [part for part in parts if part.put.any()] or parts[:1]
+    table = putting[0].table
+    if any(part.table.columns != table.columns for part in putting):
+        name = f"{table.schema}.{table.table}"
+        raise SinkRefused(
+            f"table {name}: its rows come with {', '.join(table.columns)} and, without a DDL between them, with other "
+            "columns: a filter left a DDL out, or messages have only some columns"
+        ).at(table=name, commit_ts=int(min(part.commit_ts[0] for part in putting)))
     columns = [pa.concat_arrays(each) for each in zip(*(part.texts.columns for part in putting), strict=True)]
     begins = np.cumsum([0, *(len(part.texts.columns[0]) if part.put.any() else 0 for part in parts)])
     rows, keys = (pa.concat_arrays([getattr(part.texts, name) for part in parts]) for name in ("rows", "keys"))
@@ -601,5 +609,5 @@ def _merged(parts: Sequence[Entries]) -> Entries:
         for name in ("number", "commit_ts", "put", "existed", "shard")
     )
     identity, texts = pa.concat_arrays([part.identity for part in parts]), Texts(rows, keys, columns, at)
-    whole = Entries(putting[0].table, number, commit_ts, put, existed, identity, shard, texts)
+    whole = Entries(table, number, commit_ts, put, existed, identity, shard, texts)
     return whole.of(_order(commit_ts, put, number))
