@@ -30,8 +30,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, cast
 
 from tidegate.model.errors import EnvironmentFault, SameUpstream
+from tidegate.objectstore.local_files import PRIVATE_DIRECTORY, locked, private, write_whole
 from tidegate.source.tidb_segment import GC_TTL_MS
-from tidegate.spark.cache import PRIVATE_DIRECTORY, cache_dir, locked, private, write_whole
+from tidegate.spark.cache import cache_dir
 
 if TYPE_CHECKING:
     import psutil

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.model.errors import EnvironmentFault
-from tidegate.spark.cache import private, write_whole
+from tidegate.objectstore.local_files import private, write_whole
 from tidegate.spark.java import JavaHome, ensure_jars, find_java
 from tidegate_upstream.background import Processes, child_of, started
 

@@ -1,6 +1,6 @@
 """Errors of the embedded TiDB's transactions, with the numbers that a MySQL client of TiDB sees."""
 
-from tidegate.model.errors import Retry, UpstreamError
+from tidegate.model.errors import Retry, SqlRefused, UpstreamError
 
 
 class WriteConflict(UpstreamError):
@@ -108,3 +108,13 @@ class TransactionTooLarge(UpstreamError):
     code = "kv:8004"
     retry = Retry.NEVER
     mysql_code = 8004
+
+
+def missing_table(table: str) -> SqlRefused:
+    """Return MySQL's error 1146 for a table: its name in quotes, or what else tells which one."""
+    return SqlRefused(1146, f"Table {table} doesn't exist", "42S02")
+
+
+def missing_name(schema: str, name: str) -> SqlRefused:
+    """Return MySQL's error 1146 for the name of a table."""
+    return missing_table(f"'{schema}.{name}'")

@@ -34,9 +34,9 @@ from tidegate.cli.options import configure
 from tidegate.engine.stop_signals import stop_on_signals, wait_until
 from tidegate.model.errors import EnvironmentFault, Retry, TidegateError
 from tidegate.model.tso import compose
+from tidegate.objectstore.local_files import PRIVATE_DIRECTORY, write_whole
 from tidegate.server.web_server import guest_listener
 from tidegate.source.tidb_segment import GC_TTL_MS, safe_point, segments, trim
-from tidegate.spark.cache import PRIVATE_DIRECTORY, write_whole
 from tidegate_upstream.background import READY, UpstreamOptions
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster, ClusterOptions

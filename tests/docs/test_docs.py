@@ -11,17 +11,29 @@ from tidegate.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`tidegate ([a-z][^`]*)`")
 COMMAND = re.compile(r"^\s*(?:\$ )?(?:\.venv/bin/)?tidegate (.+?)(?:\s+[#|].*)?$")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    """Every relative link in a page names a file of the project."""
-    broken = [target for target in LINK.findall(page.read_text()) if not (page.parent / target).exists()]
+    """Every relative link in a page names a file of the project, and a heading that is there."""
+    broken = []
+    for target, heading in LINK.findall(page.read_text()):
+        path = page.parent / target if target else page
+        if not path.exists() or (heading and path.suffix == ".md" and heading not in anchors(path)):
+            broken.append(f"{target}#{heading}")
 
     assert broken == []
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link names the headings of a page by."""
+    headings = HEADING.findall(FENCED.sub("", page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
 
 
 def commands() -> list[str]:

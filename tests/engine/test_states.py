@@ -23,9 +23,9 @@ from tidegate.model.errors import (
     SourceError,
     TidegateError,
 )
+from tidegate.objectstore import local_files
 from tidegate.source.tidb_log import LogPart
 from tidegate.source.tidb_segment import SegmentLog
-from tidegate.spark import cache
 from tidegate.testing.validators import rows
 
 pytestmark = pytest.mark.slow
@@ -174,14 +174,14 @@ def test_a_log_that_cannot_be_read_now(tmp_path: Path) -> None:
 
 def full(patch: pytest.MonkeyPatch) -> Callable[[], None]:
     """A disk without room for the checkpoint, and how to make room."""
-    opened = cache.private
+    opened = local_files.private
 
     def full_for_checkpoints(path: str, flags: int) -> int:
         checkpoint = re.search(r"/state/\.feed\.(json|schema)", str(path))
         return os.open("/dev/full", os.O_WRONLY) if checkpoint else opened(path, flags)
 
-    patch.setattr(cache, "private", full_for_checkpoints)
-    return lambda: patch.setattr(cache, "private", opened)
+    patch.setattr(local_files, "private", full_for_checkpoints)
+    return lambda: patch.setattr(local_files, "private", opened)
 
 
 def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

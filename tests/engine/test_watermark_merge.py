@@ -34,9 +34,9 @@ def test_the_drawing() -> None:
     """The example of the module's drawing."""
     gate = filled([row(5), row(7), Resolved(8), row(9)], [row(6), ddl(6), Resolved(8)], [ddl(6), Resolved(10)])
     assert gate.take() == [row(5), row(6), ddl(6), row(7), Resolved(8)]
-    assert (gate.held, gate.resolved, gate.take()) == (1, 8, [])
+    assert (gate.waiting, gate.resolved, gate.take()) == (1, 8, [])
     assert gate.rest() == [row(9)]
-    assert (gate.held, gate.rest()) == (0, [])
+    assert (gate.waiting, gate.rest()) == (0, [])
 
 
 def test_a_silent_partition_holds_everything() -> None:

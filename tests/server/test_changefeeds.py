@@ -15,6 +15,7 @@ from tidegate.config.changefeed import Changefeed
 from tidegate.engine import checkpoints
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
+from tidegate.objectstore.local_files import locked
 from tidegate.server import running
 from tidegate.server.changefeeds import Changefeeds
 from tidegate.server.record import (
@@ -27,7 +28,6 @@ from tidegate.server.record import (
     UpdateRefused,
 )
 from tidegate.server.server import Server
-from tidegate.spark.cache import locked
 
 pytestmark = pytest.mark.slow
 

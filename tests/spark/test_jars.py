@@ -11,9 +11,11 @@ from typing import get_args
 import pytest
 
 from tidegate.model.errors import ConfigError, EnvironmentFault
+from tidegate.objectstore import local_files
+from tidegate.objectstore.local_files import locked
 from tidegate.spark import cache as caches
 from tidegate.spark import java as jars
-from tidegate.spark.cache import cache_dir, locked
+from tidegate.spark.cache import cache_dir
 from tidegate.spark.java import find_java
 
 SPARK_PROGRAM = """
@@ -172,7 +174,7 @@ def test_notes_are_for_their_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     note = cache_dir("brokers") / "note.json"
     (tmp_path / "target").write_text("kept")
     note.with_name(f".note.json.{os.getpid()}").symlink_to(tmp_path / "target")
-    caches.write_whole(note, "{}")
+    local_files.write_whole(note, "{}")
     assert (modes(note), note.read_text(), modes(note.parent)) == (0o600, "{}", 0o700)
     assert (tmp_path / "target").read_text() == "kept"
 

@@ -96,8 +96,8 @@ def server(
 @click.password_option(help="The password; prompted for by default.")
 def user(name: str, file: Path, password: str) -> None:
     """Add NAME to a users-file, or change its password; the file holds only a hash."""
+    from tidegate.objectstore.local_files import write_whole
     from tidegate.server.entrance import with_user
-    from tidegate.spark.cache import write_whole
 
     write_whole(file, with_user(file.read_text("utf-8") if file.exists() else "", name, password))
     say(f"{name} is in {file}")

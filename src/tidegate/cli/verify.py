@@ -102,13 +102,13 @@ def _beside_database(uri: str, upstream: Upstream, options: VerifyOptions) -> It
 @contextmanager
 def _beside_redis(uri: str, upstream: Upstream, options: VerifyOptions) -> Iterator[Compared]:
     from tidegate.sink.redis_server import RedisServers
-    from tidegate.verify.cache import CacheReader, standing_at
+    from tidegate.verify.cache import CacheReader, position_at
 
     address = parse_redis(uri, Document())
     if address.mode not in {"hash", "json"}:
         raise ConfigError(f"mode={address.mode} keeps no rows to compare; only mode=hash and mode=json do")
     with closing(RedisServers(address)) as servers:
-        position = standing_at(servers, options.feed, options.ts, options.wait_s)
+        position = position_at(servers, options.feed, options.ts, options.wait_s)
         ts = position.checkpoint.ts if options.ts is None else options.ts
         tables = position.state.tables.values()
         target = CacheReader(servers, tables, options.passes, ts, lookups=address.lookups)

@@ -36,8 +36,8 @@ from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.left_out import LeftOut
 from tidegate.model.path_counts import SlowRows
 from tidegate.model.tso import to_datetime
+from tidegate.objectstore.local_files import PRIVATE_DIRECTORY, PRIVATE_FILE, write_whole
 from tidegate.objectstore.stores import STORE_ERRORS, first_line, store, writable
-from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE, write_whole
 
 LOG: Final = logging.getLogger(__name__)
 EVERY_S: Final = 1.0

@@ -34,6 +34,7 @@ from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced, StateUnwritable
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
+from tidegate.objectstore.local_files import PRIVATE_DIRECTORY, locked, write_whole
 from tidegate.objectstore.stores import (
     STORE_ERRORS,
     Changed,
@@ -45,7 +46,6 @@ from tidegate.objectstore.stores import (
     writable,
 )
 from tidegate.schema.state import SchemaState
-from tidegate.spark.cache import PRIVATE_DIRECTORY, locked, write_whole
 
 LOST_MAX: Final = 3
 """Lost answers of a store, in a row, after which an error is raised."""

@@ -150,7 +150,7 @@ class WatermarkMerge(Generic[Partition]):
         return None if least < 0 else least
 
     @property
-    def held(self) -> int:
+    def waiting(self) -> int:
         """The number of events held back."""
         return len(self._held)
 

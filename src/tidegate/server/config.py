@@ -32,10 +32,11 @@ from tidegate.config.uri import nearest, read_token, state_directory
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.host import reaches_others
 from tidegate.model.name import all_digits
+from tidegate.objectstore.local_files import write_whole
 from tidegate.objectstore.stores import Changed
 from tidegate.server.documents import Documents
 from tidegate.server.web_server import Tls
-from tidegate.spark.cache import cache_dir, write_whole
+from tidegate.spark.cache import cache_dir
 
 PORT: Final = 8300
 TTL_MIN_S: Final = 2

@@ -22,6 +22,7 @@ import msgspec
 
 from tidegate.model.errors import EnvironmentFault, Retry
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
+from tidegate.objectstore.local_files import PRIVATE_DIRECTORY, PRIVATE_FILE
 from tidegate.objectstore.stores import (
     STORE_ERRORS,
     Changed,
@@ -32,7 +33,6 @@ from tidegate.objectstore.stores import (
     first_line,
     listed,
 )
-from tidegate.spark.cache import PRIVATE_DIRECTORY, PRIVATE_FILE
 
 FILE: Final = "server.db"
 VERSION: Final = "version.json"

@@ -35,10 +35,10 @@ import msgspec
 
 from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced, InputError, SinkError, SinkRefused
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
+from tidegate.objectstore.local_files import locked, write_whole
 from tidegate.objectstore.stores import writable
 from tidegate.sink.search import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
 from tidegate.sink.search_mapping import IndexMapping, alias_of, epoch_of
-from tidegate.spark.cache import locked, write_whole
 
 OWN: Final = "_tidegate"
 PUBLISHED: Final = "published.json"

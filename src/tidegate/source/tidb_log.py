@@ -87,7 +87,7 @@ class KvLog(Protocol):
         day. `feed` names the feed and its sink, so that feeds of one name into different sinks have separate safe
         points."""
 
-    def held(self, feed: str) -> int | None:
+    def safe_point(self, feed: str) -> int | None:
         """Return the safe point of that feed; None if it never set one."""
 
     def ended(self) -> bool:
@@ -124,8 +124,8 @@ class _Without:
     def hold(self, feed: str, ts: int) -> None:
         self.log.hold(feed, ts)
 
-    def held(self, feed: str) -> int | None:
-        return self.log.held(feed)
+    def safe_point(self, feed: str) -> int | None:
+        return self.log.safe_point(feed)
 
     def ended(self) -> bool:
         return self.log.ended()
@@ -163,7 +163,7 @@ class SafePoint:
 
     def last(self) -> int | None:
         """Return the last safe point of the feed; None if it never ran."""
-        return self._log.held(self._feed)
+        return self._log.safe_point(self._feed)
 
     def at(self, ts: int) -> None:
         """Move the safe point to `ts`, up to which the feed is done."""

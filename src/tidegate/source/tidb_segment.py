@@ -68,12 +68,12 @@ from tidegate.model.mysql import ActionType
 from tidegate.model.name import lowered
 from tidegate.model.tso import MAX_TS
 from tidegate.mysql.encoding import decode_int
+from tidegate.objectstore.local_files import PRIVATE_DIRECTORY, write_whole
 from tidegate.schema.job import JOB_TABLE
 from tidegate.schema.stored.create import render_create_schema, render_create_table
 from tidegate.schema.stored.meta import Meta
 from tidegate.schema.stored.snapshot import StoredSnapshot, load_all
 from tidegate.source.tidb_log import LogBegin, LogPart, Span, Stored, Tables, Window, name_of
-from tidegate.spark.cache import PRIVATE_DIRECTORY, write_whole
 
 MAGIC: Final = b"TGSEG%03d" % StateKind.SEGMENT.version
 TABLE_BYTES: Final = 9
@@ -489,7 +489,7 @@ class SegmentLog:
     def hold(self, feed: str, ts: int) -> None:
         put_safe_point(self.directory, feed, ts, time.time_ns() // 1_000_000)
 
-    def held(self, feed: str) -> int | None:
+    def safe_point(self, feed: str) -> int | None:
         return kept_safe_point(self.directory, feed)
 
     def ended(self) -> bool:

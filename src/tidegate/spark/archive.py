@@ -34,7 +34,8 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.model.errors import ConfigError, EnvironmentFault
-from tidegate.spark.cache import cache_dir, locked
+from tidegate.objectstore.local_files import locked
+from tidegate.spark.cache import cache_dir
 
 PYTHON: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
 UNPACKED: Final = "tidegate"

@@ -6,40 +6,28 @@
       |- java/<digest>/bin/    launchers, see java.py
       '- brokers/<digest>.json one note a broker, see broker.py
 
-Everything in it can be deleted while nothing runs and comes back by itself.  The first place that can be written is
-taken, so an empty, missing or read-only HOME is no error; a place that the user *named* must work.
+Everything in it can be deleted while nothing runs and comes back by itself.  The first directory that can be written is
+taken, so an empty, missing or read-only HOME is no error; one that the user *named* must work.
 
 What lies in it is run, and anyone may make a directory in TMPDIR first.  The one there is used only if it is a
 directory and no link, of this user, and nobody else can write to it; else a fresh one is made for this process.
-Directories are made with mode 0700, files with 0600.
+Directories are made with mode 0700, files with 0600 (objectstore/local_files.py).
 
 Source: XDG Base Directory Specification, $XDG_CACHE_HOME.
 """
 
 import atexit
-import fcntl
 import os
 import shutil
 import stat
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Final
 
-from tidegate.model.errors import EnvironmentFault, Retry
-
-POLL_SECONDS: Final = 0.2
-PRIVATE_DIRECTORY: Final = 0o700
-PRIVATE_FILE: Final = 0o600
-
-
-class PlaceHeld(EnvironmentFault):
-    """Another process holds a lock that only one may hold."""
-
-    retry = Retry.LATER
+from tidegate.model.errors import EnvironmentFault
+from tidegate.objectstore.local_files import PRIVATE_DIRECTORY, write_whole
 
 
 def cache_dir(*parts: str) -> Path:
@@ -88,63 +76,9 @@ def _fresh_temporary() -> Path:
     return Path(directory)
 
 
-def private(path: str, flags: int) -> int:
-    """Open a file, created with access for its owner alone. An opener for the built-in `open`."""
-    return os.open(path, flags, PRIVATE_FILE)
-
-
-@contextmanager
-def locked(path: Path, *, timeout_s: float, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Lock `path` against other processes; the lock ends with its holder.
-
-    `on_wait` is called once, if the call has to wait. Raises PlaceHeld after `timeout_s`.
-    """
-    until = time.monotonic() + timeout_s
-    waiting = False
-    with open(path, "a", opener=private) as handle:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if not waiting:
-                    on_wait()
-                waiting = True
-            if time.monotonic() > until:
-                raise PlaceHeld(f"another process has held {path} for {timeout_s:.0f} s; end it or wait for it")
-            time.sleep(POLL_SECONDS)
-        try:
-            yield
-        finally:
-            fcntl.flock(handle, fcntl.LOCK_UN)
-
-
 def keep_program(program: Path, text: str) -> Path:
     """Return the path of the executable file, which is rewritten only if its text differs."""
     if not (program.is_file() and os.access(program, os.X_OK) and program.read_text() == text):
         program.parent.mkdir(exist_ok=True)
         write_whole(program, text, mode=0o755)
     return program
-
-
-def write_whole(
-    path: Path, content: str | bytes, *, mode: int = PRIVATE_FILE, sync: bool = False, new: bool = False
-) -> None:
-    """Write `content` to `path` in one step: readers see the old file or the new one.
-
-    With `sync` the content is flushed to disk first. With `new` a file that exists stays (FileExistsError)."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.unlink(missing_ok=True)
-    with open(part, "xb", opener=private) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    part.chmod(mode)
-    if new:
-        try:
-            os.link(part, path)
-        finally:
-            part.unlink()
-    else:
-        part.replace(path)

@@ -57,7 +57,8 @@ from urllib.request import getproxies
 from xml.etree import ElementTree as ET
 
 from tidegate.model.errors import ConfigError, EnvironmentFault
-from tidegate.spark.cache import cache_dir, keep_program, locked
+from tidegate.objectstore.local_files import locked
+from tidegate.spark.cache import cache_dir, keep_program
 
 MAJORS: Final = (17, 21)
 """Versions that Spark 4.1 and Kafka 4.1 both support."""

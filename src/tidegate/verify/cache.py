@@ -131,7 +131,7 @@ def _shown(key: bytes) -> str:
     return key.decode("utf-8", "backslashreplace")
 
 
-def standing_at(servers: RedisServers, feed: str | None, ts: int | None, wait_s: float) -> SinkPosition:
+def position_at(servers: RedisServers, feed: str | None, ts: int | None, wait_s: float) -> SinkPosition:
     """Return the position of a changefeed once it is at `ts`. Raises ConfigError if it does not reach it in time."""
     feeds = feeds_of(servers)
     name = next(iter(feeds)) if feed is None and len(feeds) == 1 else feed

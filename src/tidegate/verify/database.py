@@ -127,7 +127,7 @@ class RequestedMoment(NamedTuple):
     wait_s: float = 30.0
 
 
-class FeedStanding(NamedTuple):
+class FeedPosition(NamedTuple):
     """The checkpoint of a changefeed, and whether the target holds exactly what the upstream had then."""
 
     checkpoint_ts: int
@@ -160,7 +160,7 @@ def replica_at(
     with closing(TargetSession(session.options)) as second:
         if side := _side(session, second, feed, moment.ts, passes):
             return side
-        position = standing(second, feed)
+        position = position_of(second, feed)
         if moment.ts is not None and position.checkpoint_ts > moment.ts:
             past = "no sync point was written there" if has_past else "the server has no past to read"
             raise ConfigError(
@@ -175,7 +175,7 @@ def replica_at(
                 f"changefeed {feed} has to be held while a snapshot begins: {error}; let the account INSERT, UPDATE "
                 f"and DELETE in {sent.HOLDS}, or verify while the changefeed does not run"
             ) from error
-        position = standing(second, feed)
+        position = position_of(second, feed)
     where = (
         f"at {position.checkpoint_ts}"
         if position.stands
@@ -195,7 +195,7 @@ def _held_side(
     with lease_at(second, feed, moment.ts) as lease:
         until_s = time.monotonic() + moment.wait_s
         while time.monotonic() < until_s:
-            stands = lease.stands() or standing(second, feed).stands
+            stands = lease.stands() or position_of(second, feed).stands
             if stands and (side := _side(session, second, feed, moment.ts, passes)):
                 return side
             time.sleep(_POLL_S)
@@ -221,23 +221,23 @@ def _side(
     session: TargetSession, second: TargetSession, feed: str, ts: int | None, passes: Passes
 ) -> tuple[DatabaseReader, int] | None:
     session.ask(*_BEGIN)
-    position = standing(session, feed)
+    position = position_of(session, feed)
     if position.stands and ts in {None, position.checkpoint_ts}:
         side = DatabaseReader(session, passes)
-        if standing(second, feed) == position:
+        if position_of(second, feed) == position:
             return side, position.checkpoint_ts
     session.ask(sent.ROLLBACK)
     return None
 
 
-def standing(session: TargetSession, feed: str) -> FeedStanding:
+def position_of(session: TargetSession, feed: str) -> FeedPosition:
     """Return the position of a feed in its target, as the session sees it."""
     rows = session.ask(sent.POSITIONS, values=(feed.encode(),))
     positions = {int(shard): int(position) for shard, position in rows}
     ts = positions[MAIN]
     has_ledger = _has_table(session, sent.DATABASE, "ddl_history")
     is_amid_ddl = has_ledger and bool(session.ask(sent.HAS_BEGUN, values=(feed, ts, ts)))
-    return FeedStanding(ts, stands=max(positions.values()) <= ts and not is_amid_ddl)
+    return FeedPosition(ts, stands=max(positions.values()) <= ts and not is_amid_ddl)
 
 
 def _has_table(session: TargetSession, schema: str, table: str) -> bool:

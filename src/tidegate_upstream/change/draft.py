@@ -47,12 +47,8 @@ from tidegate.schema.stored.definition import (
 )
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate_upstream.change.request import Request
+from tidegate_upstream.errors import missing_name
 from tidegate_upstream.f1 import Work
-
-
-def missing_table(name: TableName) -> SqlRefused:
-    """Return MySQL's error 1146."""
-    return SqlRefused(1146, f"Table '{name.schema}.{name.table}' doesn't exist", "42S02")
 
 
 class Catalog:
@@ -91,7 +87,7 @@ class Catalog:
             raise SqlRefused(1046, "No database selected", "3D000")
         table = self.find(name)
         if table is None:
-            raise missing_table(name)
+            raise missing_name(*name)
         if table.stored.is_view or table.stored.is_sequence:
             raise SqlRefused(1347, f"'{name.schema}.{name.table}' is not BASE TABLE", "HY000")
         return table
@@ -246,7 +242,7 @@ class Draft:
         """Return the request's own table; SqlRefused 1146 if it no longer exists."""
         table = self.find(request.schema_id, request.table_id)
         if table is None:
-            raise SqlRefused(1146, f"Table '{request.schema_name}.{request.table_name}' doesn't exist", "42S02")
+            raise missing_name(request.schema_name, request.table_name)
         return table
 
     def put(self, schema_id: int, table: StoredTable, *, stamped: bool = False) -> StoredTable:

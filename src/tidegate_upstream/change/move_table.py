@@ -84,6 +84,7 @@ from tidegate_upstream.change.draft import (
 )
 from tidegate_upstream.change.make_column import check_names, check_order
 from tidegate_upstream.change.request import Request
+from tidegate_upstream.errors import missing_name, missing_table
 
 _NONE, _PUBLIC, _WRITE_ONLY, _DELETE_ONLY = (
     ElementState.NONE,
@@ -322,7 +323,7 @@ def _renamed(draft: Draft, rename: RenameTableArgs, table_id: int, request: Requ
     table = draft.find(rename.old_schema_id, table_id)
     if table is None:
         name = f"{rename.old_schema_name.original}.{rename.old_table_name.original or request.table_name}"
-        raise SqlRefused(1146, f"Table '{name}' doesn't exist", "42S02")
+        raise missing_table(f"'{name}'")
     draft.free_name(request, rename.new_schema_id, rename.new_table_name.original, but=table_id)
     home = counter_home(rename.old_schema_id, table)
     old = draft.schema(rename.old_schema_id, rename.old_schema_name.original).name.lower, table.name.lower
@@ -409,7 +410,7 @@ def _final_table(draft: Draft, arguments: RenameTablesArgs, table_id: int) -> St
     schema_id = [rename.new_schema_id for rename in arguments.rename_table_infos if rename.table_id == table_id][-1]
     table = draft.find(schema_id, table_id)
     if table is None:
-        raise SqlRefused(1146, f"Table {table_id} doesn't exist", "42S02")
+        raise missing_table(str(table_id))
     return table
 
 
@@ -728,7 +729,7 @@ def _exchange(draft: Draft, request: Request, old: States, new: States) -> None:
     table = draft.find(request.schema_id, own_id)
     parent = draft.find(arguments.pt_schema_id, arguments.pt_table_id)
     if table is None or parent is None:
-        raise SqlRefused(1146, f"Table '{request.schema_name}.{request.table_name}' doesn't exist", "42S02")
+        raise missing_name(request.schema_name, request.table_name)
     if old["rows fit"] is _NONE and not swapped:
         if exchange_shape(parent) != exchange_shape(table):
             raise SqlRefused(1736, "Tables have different definitions", "HY000")

@@ -58,11 +58,12 @@ from tidegate.schema.stored.definition import (
     StoredView,
 )
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate_upstream.change.draft import Catalog, missing_table
+from tidegate_upstream.change.draft import Catalog
 from tidegate_upstream.change.make_table import check_name, make_table
 from tidegate_upstream.change.move_table import at_rest
 from tidegate_upstream.change.request import Involved, Request, request_new, request_on
 from tidegate_upstream.change.session import DdlSession, StatementNote, StatementPlan, passed_over
+from tidegate_upstream.errors import missing_name, missing_table
 
 
 def _exists(name: TableName, *, accepted: bool) -> StatementPlan:
@@ -145,7 +146,7 @@ def truncate_table(statement: TruncateTable, catalog: Catalog, session: DdlSessi
     """Return one job; SqlRefused 1701 if other tables refer to the table."""
     table = catalog.find(statement.table)
     if table is None or table.stored.is_view or table.stored.is_sequence:
-        raise missing_table(statement.table)
+        raise missing_name(*statement.table)
     for child, key in catalog.children(statement.table) if session.foreign_key_checks else ():
         if child.stored.id != table.stored.id:
             message = (
@@ -170,7 +171,7 @@ def rename_pairs(pairs: Sequence[RenamePair], catalog: Catalog) -> StatementPlan
     for pair in pairs:
         table = catalog.find(pair.old)
         if table is None or table.stored.is_sequence:
-            raise missing_table(pair.old)
+            raise missing_name(*pair.old)
         target = catalog.schema(pair.new.schema)
         check_name(pair.new.table)
         if catalog.find(pair.new) is not None and pair.new.key != pair.old.key:
@@ -280,7 +281,7 @@ def _written_out(select: str, catalog: Catalog, database: str) -> tuple[str, lis
         name = TableName(table.db or database, table.name)
         relation = catalog.find(name)
         if relation is None:
-            raise SqlRefused(1146, f"Table '{name.schema}.{name.table}' doesn't exist", "42S02")
+            raise missing_name(*name)
         table.set("db", exp.to_identifier(name.schema))
         sources[lowered(table.alias_or_name)] = relation.stored
     if not isinstance(tree, exp.Select):
@@ -387,7 +388,7 @@ def _alter(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
     if table is None or current is None:
         if definition.if_exists:
             return StatementPlan(warnings=(StatementNote("Note", 4139, f"Unknown SEQUENCE: '{name}'"),))
-        raise SqlRefused(1146, f"Table '{name}' doesn't exist", "42S02")
+        raise missing_table(f"'{name}'")
     whole = replace(
         definition,
         start=current.sequence_start if definition.start is None else definition.start,

@@ -63,6 +63,7 @@ from tidegate.schema.stored.definition import AUTO_INCREMENT
 from tidegate.schema.stored.meta import Meta
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate_upstream.change.role import SECONDARY
+from tidegate_upstream.errors import missing_name
 from tidegate_upstream.tidb.check_table import check_table, refusal
 from tidegate_upstream.tidb.dml import Outcome, Shapes, find_table
 from tidegate_upstream.tidb.information_schema import Facts, InformationSchema, columns_of, is_information, job_row
@@ -451,7 +452,7 @@ class SystemRelations:
         if table is None or not table.stored.is_view:
             if not schema:
                 raise SqlRefused(1046, "No database selected", "3D000")
-            raise SqlRefused(1146, f"Table '{schema}.{name}' doesn't exist", "42S02")
+            raise missing_name(schema, name)
         if self.depth > _DEPTH:
             raise SqlRefused(1462, f"`{schema}`.`{name}` contains view recursion", "HY000")
         return self._view(table)

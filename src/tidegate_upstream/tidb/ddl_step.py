@@ -64,7 +64,7 @@ from tidegate.schema.stored.definition import NOT_NULL, column_type
 from tidegate.schema.stored.meta import Meta
 from tidegate_upstream.change.draft import CounterChange, Definitions, StepOutcome, Task
 from tidegate_upstream.change.request import Request, operation_of, raw_arguments
-from tidegate_upstream.errors import WriteConflict
+from tidegate_upstream.errors import WriteConflict, missing_table
 from tidegate_upstream.f1 import Work, next_step, rollback
 from tidegate_upstream.tidb.ddl_jobs import (
     ENDED,
@@ -266,7 +266,7 @@ class Backfill:
         job_id, settings = job.id, reorg_meta(job)
         table = Meta(transaction).table(task.schema_id, task.table_id)
         if table is None:
-            raise SqlRefused(1146, f"Table of DDL job {job_id} (id {task.table_id}) doesn't exist", "42S02")
+            raise missing_table(f"of DDL job {job_id} (id {task.table_id})")
         mode = frozenset(name for name in _MODES if settings.sql_mode >> MODE_BITS[name] & 1)
         context = Context(self._now(), settings.zone, mode, writing=True)
         shape = TableShape(table)

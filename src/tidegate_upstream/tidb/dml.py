@@ -52,6 +52,7 @@ from tidegate.mysql.values import Context, SqlValue, from_column, sort_key_of
 from tidegate.schema.stored.definition import ElementState, Name, StoredForeignKey, StoredTable
 from tidegate.schema.stored.meta import Reader
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
+from tidegate_upstream.errors import missing_name
 from tidegate_upstream.f1 import ElementKind, Touch, access
 from tidegate_upstream.tidb.select import conjuncts, cut, equality_of, in_order, limits_of, select
 from tidegate_upstream.tidb.table_access import (
@@ -301,10 +302,6 @@ def find_table(snapshot: StoredSnapshot, schema: str, name: str) -> TableVersion
     return None
 
 
-def _missing(schema: str, name: str) -> SqlRefused:
-    return SqlRefused(1146, f"Table '{schema}.{name}' doesn't exist", "42S02")
-
-
 class _Exchange(msgspec.Struct, frozen=True):
     """The partition that a table is exchanged with, and its table."""
 
@@ -331,7 +328,7 @@ class OpenTables:
         if key not in self._open:
             version = find_table(self.snapshot, schema, name)
             if version is None:
-                raise _missing(schema, name)
+                raise missing_name(schema, name)
             if version.stored.is_view or version.stored.is_sequence:
                 raise SqlRefused(1288, f"The target table {name} of the statement is not updatable")
             shape, fits = self.shapes.of(version.stored), self._exchanged(version.stored)
@@ -377,7 +374,7 @@ class PastTables:
         if self.system is not None and (version is None or version.stored.is_view):
             return self.system.relation(schema, name)
         if version is None:
-            raise _missing(schema, name)
+            raise missing_name(schema, name)
         return TableReader(self.source, self.shapes.of(version.stored), self.context)
 
 

@@ -27,7 +27,6 @@ from typing import Final, TypeAlias
 import msgspec
 
 from tidegate.expr.scope import FixedRelation, RelationColumn
-from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import CHARS, STRINGS, ActionType
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
@@ -53,6 +52,7 @@ from tidegate.schema.stored.definition import (
     column_type,
 )
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
+from tidegate_upstream.errors import missing_name
 
 _STATES: Final = (
     "none",
@@ -327,7 +327,6 @@ def key_column_usage(snapshot: StoredSnapshot) -> Iterator[Row]:
 
 
 SCHEMA: Final = "information_schema"
-_NO_TABLE: Final = 1146
 _COLLATION: Final = "utf8mb4_general_ci"
 Rows: TypeAlias = Iterable[tuple[SqlValue, ...]]
 
@@ -373,7 +372,7 @@ class InformationSchema:
         """Return the table of that name; SqlRefused 1146."""
         definition = TABLES.get(name.upper())
         if definition is None or not is_information(schema):
-            raise SqlRefused(_NO_TABLE, f"Table '{schema}.{name}' doesn't exist", "42S02")
+            raise missing_name(schema, name)
         columns, rows = definition
         return FixedRelation(name.upper(), columns, list(rows(self.facts)))
 

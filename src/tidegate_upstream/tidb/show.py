@@ -20,6 +20,7 @@ from tidegate.schema.cursor import Cursor
 from tidegate.schema.stored.create import NextIds, render_create_schema, render_create_table, render_full_type
 from tidegate.schema.stored.definition import NOT_NULL, ElementState, StoredSchema
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
+from tidegate_upstream.errors import missing_name
 from tidegate_upstream.tidb.dml import find_table
 from tidegate_upstream.tidb.information_schema import (
     TABLES,
@@ -55,7 +56,7 @@ class View:
             raise SqlRefused(1046, "No database selected", "3D000")
         table = find_table(self.snapshot, schema, name)
         if table is None:
-            raise SqlRefused(1146, f"Table '{schema}.{name}' doesn't exist", "42S02")
+            raise missing_name(schema, name)
         return table
 
     def database(self, name: str) -> StoredSchema:

@@ -68,7 +68,7 @@ from tidegate.mysql.values import Context, Named, SqlValue, Time, from_column
 from tidegate.schema.stored.definition import PRIMARY
 from tidegate.schema.stored.meta import Reader, table_key
 from tidegate.schema.stored.snapshot import TableVersion
-from tidegate_upstream.errors import EntryTooLarge, TransactionTooLarge, WriteConflict
+from tidegate_upstream.errors import EntryTooLarge, TransactionTooLarge, WriteConflict, missing_table
 from tidegate_upstream.f1 import Touch
 from tidegate_upstream.tidb.table_rows import (
     ROW_ID,
@@ -173,7 +173,7 @@ class StoredAutoIds:
 def _stored(transaction: Transaction, counter: Counter) -> int:
     home = counter.table_schema_id
     if home and transaction.get(table_key(home, counter.table_id)) is None:
-        raise SqlRefused(1146, f"Table {counter.table_id} doesn't exist", "42S02")
+        raise missing_table(str(counter.table_id))
     return int(transaction.get(counter.key) or b"0")
 
 

@@ -125,6 +125,7 @@ from tidegate.sink.delta.rows import (
     OLD,
     change_rows,
     counted,
+    current_rows,
     folded,
     if_any,
     log_rows,
@@ -133,7 +134,6 @@ from tidegate.sink.delta.rows import (
     parted,
     renamed,
     row_columns,
-    standing,
     unfolded,
     unpacked,
     with_old_images,
@@ -207,7 +207,7 @@ def _folded(snapshot: TableSnapshot, table: TableInfo, columns: Columns) -> Iter
     if not files:
         return
     begins = np.cumsum([0, *(file.rows for file in files)])
-    indexes = standing(pa.concat_tables([read(snapshot.uri, file, telling) for file in files]), key)
+    indexes = current_rows(pa.concat_tables([read(snapshot.uri, file, telling) for file in files]), key)
     cuts = np.searchsorted(indexes, begins)
     rows = row_columns(columns)
     for at, file in enumerate(files):

@@ -421,10 +421,10 @@ def folded(log: pa.Table, key: Sequence[str], upto: int | None = None) -> pa.Tab
     """
     if upto is not None:
         log = log.filter(pc.less_equal(log.column(CHANGE_TS), upto))
-    return log.drop_columns([column.name for column in OWN_COLUMNS["CHANGES"]]).take(pa.array(standing(log, key)))
+    return log.drop_columns([column.name for column in OWN_COLUMNS["CHANGES"]]).take(pa.array(current_rows(log, key)))
 
 
-def standing(log: pa.Table, key: Sequence[str]) -> Any:
+def current_rows(log: pa.Table, key: Sequence[str]) -> Any:
     """Return the ascending indexes of the images that are the current rows; of a log with a key only the key and the
     additional columns are needed."""
     comes = pc.is_in(log.column(CHANGE_TYPE), pa.array(COMES))
