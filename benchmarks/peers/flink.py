@@ -45,6 +45,7 @@ PYTHON: Final = HERE.parent.parent / "build" / "flink" / "bin" / "python"
 IVY: Final = HERE / "ivy.xml"
 DIGESTS: Final = {
     "flink-sql-connector-kafka-5.0.0-2.2.jar": "5605c691d11a501382c383fecba37a7a552467da5ab7ba904ef5d6f3d62c5616",
+    "mariadb-java-client-3.5.1.jar": "50a50c4a3c13c30dfbd40587f7ad9a496197d285ede0948641d9eee68fdf2106",
     "flink-sql-parquet-2.3.0.jar": "f30617f4a5a6d437750f155ff72178ab34439aec91df64d96621c260559ba5fd",
 }
 """SHA-256 of jars; one without a digest has not been had where this was written, and is not used."""

@@ -1,9 +1,11 @@
 """A full load into a lake: the chunks of a table become files side by side, and one commit."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.failpoint import armed
@@ -14,7 +16,7 @@ from tidegate.lakes.lake import Lake
 from tidegate.model.errors import SchemaError, SourceError
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta import snapshots
-from tidegate.sink.delta.apply import WrittenLoad, WrittenPart
+from tidegate.sink.delta.apply import READ_TRIES, WrittenLoad, WrittenPart
 from tidegate.sink.delta.options import DeltaOptions, Mode
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.testing.contract.sinks import CutChanges
@@ -53,12 +55,13 @@ def run(
     mode: Mode = "replica",
     *,
     kind: type[DeltaSink] = DeltaSink,
+    script: Script | None = None,
     load: Any = None,
     tasks: Any = None,
     **options: Any,
 ) -> tuple[Path, Any, ScriptedLoad]:
     """Load the story and follow it to its end, in a lake below `home`."""
-    script, tasks = story(), tasks or LocalTasks(pickles=load is None)
+    script, tasks = script or story(), tasks or LocalTasks(pickles=load is None)
     load = load or ScriptedLoad(script, script.marks[0])
     sink = kind(DeltaOptions(root=str(home / "lake"), feed="feed", mode=mode, **options))
     source = LoadingSource(
@@ -97,6 +100,25 @@ def test_files_as_the_stream_would_have_them(tmp_path: Path, mode: Mode) -> None
     slow, _, _ = run(tmp_path / "slow", mode, kind=Slow)
     assert tables(fast) == tables(slow)
     assert len(tables(fast)["shop.t"]) == ROWS + (0 if mode == "replica" else 1 if mode == "history" else 2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_equal_rows_without_a_key(tmp_path: Path, mode: Mode) -> None:
+    """Equal rows of one chunk arrive as often as they are there: the database numbers them."""
+
+    class Numbered(ScriptedLoad):
+        def batches(self, table: Any, chunk: Any, ts: int) -> Any:
+            for batch in super().batches(table, chunk, ts):
+                yield replace(batch, row_ids=pa.array(range(batch.rows), pa.int64()))
+
+    script = Script()
+    script.ddl("shop", "CREATE DATABASE shop")
+    script.ddl("shop.bare", "CREATE TABLE shop.bare (id INT, v VARCHAR(20))")
+    for _ in range(5):
+        script.commit(put("shop.bare", id=1, v="same"))
+    script.resolve()
+    lake, _, _ = run(tmp_path, mode, script=script, load=Numbered(script, script.marks[0]))
+    assert len(tables(lake)["shop.bare"]) == 5
 
 
 class Noting(LocalTasks):
@@ -153,20 +175,29 @@ def test_dies_anywhere(tmp_path: Path, place: str) -> None:
     assert tables(tmp_path / "lake") == tables(whole)
 
 
-def test_a_chunk_is_tried_again(tmp_path: Path) -> None:
-    """An error that may pass is one of the round: tables without it are committed and stay, and nothing is twice."""
+@pytest.mark.parametrize("times", [1, READ_TRIES])
+def test_a_chunk_is_tried_again(tmp_path: Path, times: int) -> None:
+    """A read that fails is tried again, in its task and then with its round; no row is there twice."""
     whole, _, _ = run(tmp_path / "whole")
-    left = [2]
+    reads = 0
 
     def fail() -> None:
-        left[0] -= 1
-        if not left[0]:
+        nonlocal reads
+        reads += 1
+        if 2 <= reads < 2 + times:
             raise SourceError("the server went away")
 
     with armed({"apply/rows-read": fail}):
-        lake, _, _ = run(tmp_path)
+        lake, tasks, _ = run(tmp_path, tasks=Noting())
     assert tables(lake) == tables(whole)
-    assert left[0] < 0
+    assert [work for work, _ in tasks.runs].count("write_part") == (1 if times < READ_TRIES else 2)
+
+
+def test_iceberg_metadata(tmp_path: Path) -> None:
+    """Each version that a load commits has its metadata before it is published."""
+    lake, _, _ = run(tmp_path, iceberg=True)
+    table = stored(lake, "shop.t")
+    assert (Path(table.uri) / "metadata" / f"v{table.version + 1}.metadata.json").exists()
 
 
 def test_a_refused_chunk_parks_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ that does not fit the new type, and that upstream no longer had to convert, beco
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -50,7 +51,7 @@ from tidegate.engine.load import LoadChanges
 from tidegate.engine.plan import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
 from tidegate.engine.ports import Changes
 from tidegate.expr.change import converter
-from tidegate.model.errors import ColumnSelectorFailed, SchemaError, SinkError, SinkRefused, TidegateError
+from tidegate.model.errors import ColumnSelectorFailed, SchemaError, SinkError, SinkRefused, SourceError, TidegateError
 from tidegate.model.event import Value
 from tidegate.model.mysql import MOMENTS
 from tidegate.model.name import lowered
@@ -623,6 +624,7 @@ def _converted(stored: Any, turn: Convert, step: Alter, options: DeltaOptions, *
 
 
 TRIES_MAX: Final = 5
+READ_TRIES: Final = 3
 
 
 @dataclass(slots=True)
@@ -828,7 +830,15 @@ class WrittenLoad(LoadChanges):
 
 
 def write_part(unit: Unit, changes: Changes, options: DeltaOptions) -> list[WrittenPart]:
-    """Write the rows of a step of a load as files, without a commit: no stored row has one of their keys."""
+    """Write the rows of a step of a load as files, without a commit: no stored row has one of their keys. A read that
+    fails is tried again here: an error of one part costs all parts of its table in the round."""
+    for _ in range(READ_TRIES - 1):
+        with suppress(SourceError):
+            return _written_part(unit, changes, options)
+    return _written_part(unit, changes, options)
+
+
+def _written_part(unit: Unit, changes: Changes, options: DeltaOptions) -> list[WrittenPart]:
     (step,) = unit.row_steps
     uri = options.table_uri(step.table.incarnation)
     snapshot = deltalog.load(uri)

@@ -26,8 +26,9 @@ log with a row of operation OLD for each old image; DDLs use it to remove rows.
     a DDL adds a row            insert at (ts of the DDL, its number)    EXCHANGE PARTITION
 
 Within a ts a key is removed at most once and added at most once, so repeats are recognised by (ts, key, removed or
-added); without a key all columns take its place.  If a repeat is split differently (an UPDATE in one copy, DELETE and
-INSERT in the other), the UPDATE is kept.  `folded` gives the rows that the upstream holds.
+added); without a key all columns, and the row's number where the source tells it, take its place.  If a repeat is split
+differently (an UPDATE in one copy, DELETE and INSERT in the other), the UPDATE is kept.  `folded` gives the rows that
+the upstream holds.
 
 Columns of images are found by name regardless of case; texts and typed values give the same result (columns.py).
 """
@@ -336,6 +337,7 @@ def _values(texts: Sequence[str | None], column: LakeColumn) -> Any:
 
 COMES: Final = ("insert", "update_postimage")
 NUMBER: Final = "_tidegate_number"
+_ROW_ID: Final = "_tidegate_row"
 IMAGES: Final[Mapping[str, tuple[str, Side]]] = {
     "update_preimage": ("U", "before"),
     "update_postimage": ("U", "after"),
@@ -371,24 +373,29 @@ def change_rows(
     images belong to one change.
     """
     data = row_columns(columns)
+    key = logical_key(table, data)
+    has_key = bool(key) and len(key) == len(table.handle_key)
     images: dict[str, list[pa.Table]] = {kind: [] for kind in IMAGES}
     before = 0
     for chunk in chunks:
         for batch, _ in chunk.parts:
             reader = ImageReader(batch, table, options)
+            row_ids = pa.nulls(batch.rows, pa.int64()) if batch.row_ids is None else batch.row_ids
             for kind, (op, side) in IMAGES.items():
                 some = reader.rows(op)
                 if some.any():
                     rows = reader.read(side, some, data if kind in COMES or leaving is None else leaving)
                     rows = stamped(_widened(rows, data), kind, reader.commit_ts(some))
+                    rows = rows if has_key else rows.append_column(_ROW_ID, row_ids.filter(pa.array(some)))
                     images[kind].append(_numbered(rows, before + np.flatnonzero(some)) if numbered else rows)
             before += batch.rows
     nothing = logical_schema(change_columns(columns)).empty_table()
+    nothing = nothing if has_key else nothing.append_column(_ROW_ID, pa.array([], pa.int64()))
     nothing = _numbered(nothing, np.empty(0, np.int64)) if numbered else nothing
-    parts = [nothing, *(image for kind in IMAGES for image in images[kind])]
-    key = logical_key(table, data)
-    has_key = bool(key) and len(key) == len(table.handle_key)
-    return _unique_images(pa.concat_tables(parts), key if has_key else [column.name for column in data])
+    every = pa.concat_tables([nothing, *(image for kind in IMAGES for image in images[kind])])
+    if has_key:
+        return _unique_images(every, key)
+    return _unique_images(every, [*(column.name for column in data), _ROW_ID]).drop_columns([_ROW_ID])
 
 
 def _numbered(images: pa.Table, numbers: Any) -> pa.Table:

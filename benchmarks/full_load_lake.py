@@ -1,0 +1,103 @@
+"""A full load into a lake beside Spark's own JDBC reader that writes a Delta table: rows a second.
+
+    python benchmarks/full_load_lake.py [--rows 4000000] [--only narrow] [--json]
+
+    MariaDB, one table ──  a feed of a load alone: plan, chunks, files, commits, snapshot     ──►  lake     ours
+                       ──  spark.read.jdbc, a partition of the key a core, streaming fetch    ──►  Delta    peer
+
+Tables are those of full_load.py.  Both read the same one in one run with one Spark, warm, the best of three, and write
+the same types: BIGINT, text, DECIMAL, TIMESTAMP without a zone.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+from full_load import CASES, TIMES, options_of, table
+from peers.flink import jar
+from rig import arguments
+
+from tidegate.engine.load import KeptPlan, LoadingSource, NoGuard
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.sink import DeltaSink
+from tidegate.source.load_sql import SqlReader
+from tidegate.spark.session import session
+from tidegate.spark.tasks import SparkTasks
+from tidegate.testing.script import run_here
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CORES = 2
+FETCH = 10_000
+DRIVER = "org.mariadb.jdbc.Driver"
+
+
+def ours(spark: "SparkSession", port: int, home: Path) -> None:
+    """A feed that ends with the load."""
+    source = LoadingSource(
+        SqlReader(options_of(port)),
+        KeptPlan(str(home)),
+        lambda schema, _: schema == "load",
+        None,
+        guard=lambda _: NoGuard(),
+        ordered=True,
+        keyless=True,
+    )
+    run_here(source, DeltaSink(DeltaOptions(root=str(home), feed="load")), tasks=SparkTasks(spark))
+
+
+def peer(spark: "SparkSession", port: int, home: Path, rows: int) -> None:
+    """Spark's reader, a partition of the key a core."""
+    url = f"jdbc:mysql://127.0.0.1:{port}/load?permitMysqlScheme&useMysqlMetadata=true"
+    options = {"url": url, "dbtable": "t", "user": "root", "driver": DRIVER, "fetchsize": FETCH}
+    bounds = {"partitionColumn": "id", "lowerBound": 1, "upperBound": rows, "numPartitions": CORES}
+    read = spark.read.format("jdbc").options(**options, **bounds, preferTimestampNTZ=True)
+    read.load().write.format("delta").save(str(home / "t"))
+
+
+def best(work: Callable[[Path], None], rows: int) -> float:
+    """The shortest of some times, behind one that warms up; each writes all rows."""
+    found = []
+    for _ in range(TIMES + 1):
+        with TemporaryDirectory(dir="/dev/shm") as home:
+            begun = time.perf_counter()
+            work(Path(home))
+            found.append(time.perf_counter() - begun)
+            files = [path for path in Path(home).rglob("*.parquet") if "_delta_log" not in path.parts]
+            assert sum(pq.read_metadata(path).num_rows for path in files) == rows
+    return min(found[1:])
+
+
+def measured(spark: "SparkSession", case: str, rows: int) -> dict[str, Any]:
+    """Rates of one case, in rows a second, and their ratio."""
+    with table(case, rows) as port:
+        ours_s = best(lambda home: ours(spark, port, home), rows)
+        peer_s = best(lambda home: peer(spark, port, home, rows), rows)
+    return {"ours": round(rows / ours_s), "peer": round(rows / peer_s), "ratio": round(peer_s / ours_s, 2)}
+
+
+def main() -> None:
+    """Measure the cases."""
+    parser = arguments(__doc__, 4_000_000)
+    parser.add_argument("--only", choices=CASES, help="one case")
+    given = parser.parse_args()
+    driver = jar("jdbc")
+    assert isinstance(driver, Path), driver
+    spark = session(cores=CORES, conf={"spark.driver.extraClassPath": str(driver)})
+    chosen = {case: times for case, times in CASES.items() if given.only in {None, case}}
+    found = {case: measured(spark, case, given.rows // times) for case, times in chosen.items()}
+    spark.stop()
+    if given.json:
+        print(json.dumps(found))
+        return
+    for case, rates in found.items():
+        print(f"{case:8} {rates['ours']:>10,} rows/s  {rates['peer']:>10,} Spark's JDBC   ratio {rates['ratio']:.2f}")
+
+
+if __name__ == "__main__":
+    main()
