@@ -37,6 +37,8 @@ FILE_BYTES: Final = 64 << 20
 """In memory; a third to a tenth of it on disk."""
 SMALL_ROWS: Final = 100_000
 SMALL_BYTES: Final = 4 << 20
+DICTIONARY_BYTES_MAX: Final = 256 << 10
+"""Of one column: values that hardly repeat are written twice as fast without, and in less."""
 GROUP_ROWS_MAX: Final = 500_000
 GROUP_BYTES_MAX: Final = 16 << 20
 """Of compressed files: what is read at once to make one of small ones."""
@@ -98,7 +100,9 @@ def write(uri: str, rows: pa.Table, columns: Sequence[LakeColumn], key: Sequence
     bounded = [column.physical for column in columns if column.name in key]
     for part in _parts(physical):
         sink = pa.BufferOutputStream()
-        pq.write_table(part, sink, compression="zstd", compression_level=1)
+        pq.write_table(
+            part, sink, compression="zstd", compression_level=1, dictionary_pagesize_limit=DICTIONARY_BYTES_MAX
+        )
         body = sink.getvalue()
         path = f"part-{uuid.uuid4().hex}.zstd.parquet"
         with storing(uri):
