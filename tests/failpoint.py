@@ -17,6 +17,7 @@ __all__ = [
     "ALL",
     "DDL_PLACES",
     "FILES_PLACES",
+    "LOAD_PLACES",
     "METRICS_PLACES",
     "PLACES",
     "POINT_PLACES",
@@ -70,6 +71,12 @@ PLACES: Final[Mapping[str, str]] = {
     "upkeep/before-adopt": "a pass of upkeep is over, the feed goes by what was before",
 }
 """Place of a feed into a lake -> what is true there."""
+
+LOAD_PLACES: Final[Mapping[str, str]] = {
+    "load/planned": "S and the chunks are known, nothing is written down",
+    "load/plan-kept": "they are written down, no row is read",
+}
+"""The places of a feed that begins with a full load, beside those of its sink."""
 
 TOPIC_PLACES: Final[Mapping[str, str]] = {
     "topic/rows-queued": "a task's rows are with its producer, perhaps with the broker",
@@ -159,6 +166,7 @@ METRICS_PLACES: Final[Mapping[str, str]] = {
 """The places of a feed into numbers."""
 ALL: Final = {
     **PLACES,
+    **LOAD_PLACES,
     **TOPIC_PLACES,
     **SERVER_PLACES,
     **SQL_PLACES,
