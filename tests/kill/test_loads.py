@@ -59,7 +59,7 @@ def played(home: Path, sink: str, target: str, amid: str) -> None:
         for statement in TABLES:
             client.run(statement)
         address = f"mysql://root@127.0.0.1:{client.port}/?enable-tls=false&chunk-rows=100"
-        words = ["run", "--load-from", address, "--source-uri", f"tidb://{home / 'log'}", "--sink-uri", sink]
+        words = ["run", "--load-from", address, "--source-uri", f"tidb://{home / 'changes'}", "--sink-uri", sink]
         words += ["-c", "held", "--state-dir", str(home / "state")]
         plan = {"load/planned": driver, "load/plan-kept": driver, amid: group}
         deeds = [f"{place}=pause@{3 if place == amid else 1}" for place in plan]

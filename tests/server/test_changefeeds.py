@@ -17,6 +17,7 @@ from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
 from tidegate.objectstore.local_files import locked
 from tidegate.server import running
+from tidegate.server.answers import extension
 from tidegate.server.changefeeds import Changefeeds
 from tidegate.server.record import (
     ApiParamInvalid,
@@ -28,6 +29,7 @@ from tidegate.server.record import (
     UpdateRefused,
 )
 from tidegate.server.server import Server
+from tidegate_upstream.tidb.listener import Upstream
 
 pytestmark = pytest.mark.slow
 
@@ -77,6 +79,29 @@ def test_a_life(place: Place, feeds: Changefeeds) -> None:
         ("pause", "bob"),
         ("resume", "cy"),
     ]
+
+
+@pytest.mark.parametrize("mode", ["initial", "only"])
+def test_one_begins_with_a_load(place: Place, feeds: Changefeeds, mode: str) -> None:
+    """load-from in its configuration: all rows, then the changes, or the end."""
+    with Upstream(place.upstream.cluster) as sql:
+        address = f"mysql://root:@127.0.0.1:{sql.ports['n1']}/?enable-tls=false"
+        config = {"source": {"load": mode, "load-from": address}}
+        wish = replace(place.wish("one"), start_ts=0, config=config)
+        with pytest.raises(ApiParamInvalid, match="load-ts"):
+            feeds.create(replace(wish, start_ts=1), "")
+        feeds.create(wish, "ann")
+        until(lambda: place.work(1) and (run := feeds.get(ONE).progress) and run.load and run.load.is_done)
+        if mode == "only":
+            until(lambda: feeds.get(ONE).state == "finished")
+        else:
+            end = place.work()
+            until(lambda: feeds.get(ONE).checkpoint_ts >= end)
+        view = feeds.get(ONE)
+        assert view.progress is not None
+        assert view.progress.rows_loaded > 0
+        assert extension(view)["progress"]["load"]["tables"] == view.progress.load.tables
+        assert "loaded" in extension(view)["loading"]
 
 
 def test_a_name_is_free_again(place: Place, feeds: Changefeeds) -> None:

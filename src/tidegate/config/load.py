@@ -471,10 +471,11 @@ def load(
     followed."""
     document = path if isinstance(path, Document) else read_document(path)
     begins = full_load(document, load_mode, load_from, load_ts)
+    address = load_from or str(document.flat.get("source.load-from") or "")
     if begins is not None and begins.mode == "only":
-        if source_uri or document.flat.get("source.uri"):
+        if (source_uri or document.flat.get("source.uri") or address) != address:
             raise ConfigError("load = only takes no source: it ends once all rows are there; initial goes on with it")
-        source_uri = load_from or str(document.flat["source.load-from"])
+        source_uri = address
     source_uri, sink_uri = addresses(document, source_uri, sink_uri)
     pair, idle = _pair(document, source_uri, sink_uri, workers)
     if start_ts is not None and pair.source_entry.start_ts_refused:

@@ -540,12 +540,13 @@ class Changefeeds:
 
     def config_of(self, record: FeedRecord) -> FeedConfig:
         """Return the configuration of a record. Raises the error of an invalid one."""
+        begins_at_s = bool(loads_from(record.config))
         return load(
             document_of(record.config),
             source_uri=record.source_uri,
             sink_uri=record.sink_uri,
             name=record.id.name,
-            start_ts=record.start_ts or None,
+            start_ts=None if begins_at_s else record.start_ts or None,
             target_ts=record.target_ts or None,
             state_dir=self._config.state_dir(record.id.namespace),
         )
@@ -556,7 +557,11 @@ class Changefeeds:
         """Return the record of a new changefeed. Raises the error of invalid timestamps and addresses."""
         if not new.sink_uri:
             raise UriInvalid("sink_uri is empty, can't not create a changefeed without sink_uri")
-        source = new.source_uri or str((new.config or {}).get("source", {}).get("uri", "") or self._config.source_uri)
+        section, rows = (new.config or {}).get("source", {}), loads_from(new.config or {})
+        if rows and new.start_ts:
+            raise ApiParamInvalid("start_ts does not go with load-from: changes follow behind the load, see load-ts")
+        own = rows if section.get("load") == "only" else self._config.source_uri
+        source = new.source_uri or str(section.get("uri", "") or own)
         if not source:
             raise UriInvalid("source-uri is missing: name one, or start the server with --source-uri")
         now_ts = compose(wall_ms())
@@ -702,6 +707,12 @@ def probe(config: FeedConfig) -> None:
 
 def _body(record: FeedRecord) -> bytes:
     return msgspec.json.encode(record)
+
+
+def loads_from(config: Mapping[str, Any]) -> str:
+    """Return the database whose rows a changefeed begins with; "" for none."""
+    section = config.get("source", {})
+    return "" if section.get("load") == "never" else str(section.get("load-from") or "")
 
 
 def _reached(view: FeedView) -> Mapping[str, Any]:
