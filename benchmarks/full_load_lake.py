@@ -55,7 +55,7 @@ def ours(spark: "SparkSession", port: int, plan: LoadPlan, home: Path) -> None:
     run_here(source, DeltaSink(DeltaOptions(root=str(home), feed="load")), tasks=SparkTasks(spark))
 
 
-def peer(spark: "SparkSession", port: int, home: Path, rows: int) -> None:
+def peer(spark: "SparkSession", port: int, rows: int, home: Path) -> None:
     """Spark's reader, a partition of the key a core."""
     url = f"jdbc:mysql://127.0.0.1:{port}/load?permitMysqlScheme&useMysqlMetadata=true"
     options = {"url": url, "dbtable": "t", "user": "root", "driver": DRIVER, "fetchsize": FETCH}
@@ -83,7 +83,7 @@ def measured(spark: "SparkSession", case: str, rows: int) -> dict[str, Any]:
         plan_s = time.perf_counter() - begun
         both: list[Callable[[Path], None]] = [
             partial(ours, spark, port, plan),
-            lambda home: peer(spark, port, home, rows),
+            lambda home: peer(spark, port, rows, home),
         ]
         _, *turns = [[seconds(work, rows) for work in both] for _ in range(TIMES + 1)]
         ours_s, peer_s = map(min, zip(*turns, strict=True))
