@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.config.full_load import parse_load
+from tidegate.config.full_load import DatabaseRows, parse_load
 from tidegate.config.load import load
 from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
 from tidegate.server.replica_config import masked
@@ -42,7 +42,10 @@ def test_rows_alone_need_no_source(tmp_path: Path) -> None:
     """`only` reads the database, whatever says it."""
     by_file = load(written(tmp_path, {"load": "only", "load-from": FROM}))
     by_options = load(load_mode="only", load_from=FROM, sink_uri=LAKE)
+    at = load(load_mode="only", load_from=FROM, load_ts=7, sink_uri=LAKE)
 
+    assert isinstance(at.source, DatabaseRows)
+    assert at.source.load.ts == 7
     assert by_file.source == by_options.source
     assert by_file.source_uri == "mysql://u:xxxxx@db:4000/"
 
@@ -53,6 +56,8 @@ def test_rows_alone_need_no_source(tmp_path: Path) -> None:
         ({"source_uri": TOPIC, "load_mode": "all"}, ConfigError, "initial, never, only"),
         ({"source_uri": TOPIC, "load_mode": "initial"}, ConfigError, "give load-from"),
         ({"load_mode": "only"}, ConfigError, "give load-from"),
+        ({"source_uri": TOPIC, "load_mode": "done", "load_from": FROM}, ConfigError, "give load-ts"),
+        ({"source_uri": TOPIC, "load_mode": "done", "load_ts": 7}, ConfigError, "load = initial does"),
         ({"source_uri": TOPIC, "load_mode": "only", "load_from": FROM}, ConfigError, "takes no source"),
         ({"source_uri": f"{TOPIC}&order=offset", "load_from": FROM}, ConfigError, "order=offset changes have no"),
         ({"source_uri": f"tidb://{LOG}", "load_from": FROM, "start_ts": 5}, ConfigError, "start-ts does not go"),

@@ -78,7 +78,7 @@ class FullLoad(NamedTuple):
     read at, None: that of now. `force_replicate`: tables without a handle key, too."""
 
     mode: str
-    options: "SqlLoadOptions"
+    options: "SqlLoadOptions | None"
     ts: int | None = None
     force_replicate: bool = False
 

@@ -2,6 +2,7 @@
 
     load       initial    every row as of one TSO, then the stream; a restart never loads again
                never      the stream alone
+               done       the stream above load-ts, whose rows somebody else has put into the target
                only       the rows alone: a batch job, without a source of its own
     load-from  mysql://USER:PASSWORD@HOST:4000/       the database; parameters as for large-message-upstream-uri, and
                rows-per-second, chunk-rows, ..        those of SqlLoadOptions
@@ -21,13 +22,13 @@ from tidegate.config.option import by_name, options_of, read_all
 from tidegate.config.uri import RawValue, name_file
 from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.model.option import Local, Option
-from tidegate.source.upstream_address import SqlLoadOptions, parse_address
+from tidegate.source.upstream_address import Address, SqlLoadOptions, parse_address
 
 if TYPE_CHECKING:
     from tidegate.engine.ports import Source
 
 SCHEME: Final = "mysql"
-MODES: Final = ("initial", "never", "only")
+MODES: Final = ("initial", "never", "only", "done")
 
 
 class DatabaseRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,12 +39,17 @@ class DatabaseRows(msgspec.Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
 
     @property
+    def _address(self) -> Address:
+        assert self.load.options is not None
+        return self.load.options.address
+
+    @property
     def label(self) -> str:
-        return f"load {self.load.options.address.host}"
+        return f"load {self._address.host}"
 
     @property
     def identity(self) -> str:
-        return f"{SCHEME}://{self.load.options.address.host}:{self.load.options.address.port}"
+        return f"{SCHEME}://{self._address.host}:{self._address.port}"
 
     @property
     def addresses(self) -> frozenset[str]:
@@ -93,16 +99,22 @@ def full_load(document: Document, mode: str | None, load_from: str | None, ts: i
         raise ConfigError(f"load is {mode!r}; it is one of {', '.join(MODES)}")
     if mode == "never":
         return None
-    if not load_from:
-        raise ConfigError(f"load = {mode} reads a database: give load-from, such as mysql://root@127.0.0.1:4000/")
     at = ts or int(str(in_file["load-ts"] or 0)) or None
-    return FullLoad(mode, parse_load(load_from), at, document.flat.get("force-replicate") is True)
+    if mode == "done" and at is None:
+        raise ConfigError("load = done begins behind the rows of the target: give load-ts, the TSO that they are of")
+    if mode != "done" and not load_from:
+        raise ConfigError(f"load = {mode} reads a database: give load-from, such as mysql://root@127.0.0.1:4000/")
+    options = parse_load(load_from) if load_from else None
+    return FullLoad(mode, options, at, document.flat.get("force-replicate") is True)
 
 
-def check_stream(config: FeedConfig, source: SourceEntry) -> None:
-    """Raise ConfigError for a load whose source does not go on at its TSO."""
+def check_stream(config: FeedConfig, source: SourceEntry, sink: SinkEntry) -> None:
+    """Raise ConfigError for a load whose source does not go on at its TSO, or whose target nobody else can have
+    loaded."""
     if config.load is None:
         return
+    if config.load.mode == "done" and sink.reads_changelog:
+        raise ConfigError(f"load = done: nobody else puts rows into {sink.scheme}://; load = initial does")
     if lacking := source.lacks_commit_ts(config.source):
         raise ConfigError(
             f"load-from: with {lacking} changes have no commit_ts, so nobody can tell which of them a load has; "
@@ -127,23 +139,25 @@ Stream: TypeAlias = "tuple[SourceEntry, Source | None]"
 
 def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stream: "Stream") -> "Source":
     """Return the source that begins with `load` and goes on with `stream`."""
-    from tidegate.engine.load import KeptPlan, LoadingSource
+    from tidegate.engine.load import KeptPlan, LoadingSource, NoGuard, NoReader
     from tidegate.source.load_sql import GcGuard, SqlReader
 
     source, opened = stream
     time_zone = "UTC" if source.moments else config.time_zone
-    options = msgspec.structs.replace(load.options, time_zone=time_zone)
+    done = load.mode == "done"
+    options = load.options and msgspec.structs.replace(load.options, time_zone=time_zone, whole=not done)
     keyless = load.force_replicate or (source.ordered and sink.keeps_keyless)
     return LoadingSource(
-        SqlReader(options),
+        NoReader() if options is None else SqlReader(options),
         KeptPlan(home),
         config.table_filter().matches,
         opened,
-        guard=partial(GcGuard, options),
+        guard=(lambda _: NoGuard()) if options is None else partial(GcGuard, options),
         ordered=source.ordered,
         keyless=keyless,
         events=config.events,
         ts=load.ts,
+        done=done,
     )
 
 

@@ -53,7 +53,7 @@ from tidegate.config.entry import (
     refuse,
     refused_keys,
 )
-from tidegate.config.full_load import check_stream, full_load
+from tidegate.config.full_load import DatabaseRows, check_stream, full_load
 from tidegate.config.option import options_of, read_all
 from tidegate.config.registry import SINKS, SOURCES
 from tidegate.config.uri import RawValue, mask_uri, nearest, resolve_uri, scheme_of, state_directory, wrong_scheme
@@ -95,7 +95,7 @@ _OWN: Final = {
     },
     "sink.ddl-text": Key("text", "`ticdc`: DDLs as TiCDC prints them; `raw`: as they were written", False, "ticdc"),
     "source.uri": Key("text", "where to read; see the source parameters", True, "required"),
-    "source.load": Key("text", "`initial`, `never` or `only`: begin with the rows that are there", True, "never"),
+    "source.load": Key("text", "`initial`, `never`, `only`, `done`: begin with the rows that are there", True, "never"),
     "source.load-from": Key("text", "the database with the rows: mysql://USER@HOST:4000/", True),
     "source.load-ts": Key("int", "the TSO at which the rows are read", True, "now"),
 }
@@ -392,7 +392,7 @@ class Pairing:
                 f"source-uri: {self.source_entry.scheme}:// has landed already; into {self.sink_entry.scheme}:// read "
                 "what it came from"
             )
-        check_stream(config, self.source_entry)
+        check_stream(config, self.source_entry, self.sink_entry)
         both = sorted(self.source.addresses & self.sink.addresses)
         if both:
             raise UriInvalid(f"sink-uri: {both[0]} is what is read; a changefeed does not write what it reads")
@@ -478,6 +478,8 @@ def load(
         source_uri = address
     source_uri, sink_uri = addresses(document, source_uri, sink_uri)
     pair, idle = _pair(document, source_uri, sink_uri, workers)
+    if isinstance(pair.source, DatabaseRows) and begins is not None:
+        pair = replace(pair, source=DatabaseRows(load=begins))
     if start_ts is not None and pair.source_entry.start_ts_refused:
         schemes = " or ".join(f"{entry.scheme}://" for entry in SOURCES.values() if not entry.start_ts_refused)
         raise ConfigError(f"start-ts is for {schemes}; {pair.source_entry.start_ts_refused}")
@@ -499,7 +501,7 @@ def load(
         start_ts=start_ts,
         target_ts=target_ts,
         state_dir=None if state_dir is None else state_directory(str(state_dir)),
-        load=begins if begins is not None and begins.mode == "initial" else None,
+        load=begins if begins is not None and begins.mode != "only" else None,
         **read_all(_STUCK, document.section("", _STUCK), ConfigError)[0],
     )
     pair.check(config, document)

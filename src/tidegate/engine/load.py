@@ -105,6 +105,8 @@ class LoadPlan(msgspec.Struct, frozen=True):
     chunks: tuple[LoadChunk, ...]
     left_out: tuple[LeftOut, ...] = ()
     """Tables whose changes the stream does not carry."""
+    done: bool = False
+    """True where somebody else has loaded the rows."""
 
     def table_of(self, chunk: LoadChunk) -> LoadTable:
         """Return the table of a chunk."""
@@ -151,6 +153,14 @@ NO_LOAD: Final = (
 )
 
 
+def defined_tables(plan: LoadPlan) -> list[TableInfo]:
+    """Return the tables of a plan as its statements make them."""
+    state = SchemaState()
+    for ddl in create_statements(plan):
+        state, _ = apply_ddl(state, ddl, 1)
+    return [table for table in (state.table(one.name) for one in plan.tables) if table is not None]
+
+
 def defined_ts(plan: LoadPlan) -> int:
     """Return the commit_ts of the last definition, one below that of the first chunk."""
     return plan.ts - len(plan.chunks)
@@ -168,8 +178,23 @@ def create_statements(plan: LoadPlan) -> list[Ddl]:
 
 
 def begin_ts(plan: LoadPlan) -> int:
-    """Return the checkpoint of a load that has done nothing, one below the first definition."""
-    return defined_ts(plan) - len(plan.databases) - len(plan.tables) - len(plan.views)
+    """Return the checkpoint of a load that has done nothing, one below the first definition; S where it is done."""
+    return plan.ts if plan.done else defined_ts(plan) - len(plan.databases) - len(plan.tables) - len(plan.views)
+
+
+class NoReader:
+    """Where nobody tells what the target has: the stream tells its tables."""
+
+    def plan(self, selects: Callable[[TableName], bool], ts: int | None = None) -> LoadPlan:  # noqa: ARG002
+        """Return a plan of nothing."""
+        return LoadPlan(ts or 0, "", "", "", (), (), (), (), (), ())
+
+    def batches(self, table: LoadTable, chunk: LoadChunk, ts: int) -> Iterator[Batch]:  # noqa: ARG002
+        """Return no rows."""
+        return iter(())
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class NoGuard:
@@ -294,7 +319,7 @@ class LoadingSource(Source):
 
     `ordered`: the stream can begin at any TSO, so it begins at S; another one lands from its first message, and S is
     taken once each of its partitions has brought a watermark. `keyless`: the stream brings tables without a handle
-    key."""
+    key. `done`: somebody else has put the rows as of `ts` into the target; `reader` tells the definitions."""
 
     def __init__(
         self,
@@ -308,8 +333,10 @@ class LoadingSource(Source):
         keyless: bool = False,
         events: EventFilter | None = None,
         ts: int | None = None,
+        done: bool = False,
     ) -> None:
-        self._reader, self._kept, self._accept, self._ts = reader, kept, accept, ts
+        self._reader, self._kept, self._accept = reader, kept, accept
+        self._ts, self._done = ts, done
         self._keyless, self._events = keyless, events or EventFilter()
         self._stream, self._ordered = stream, ordered
         self._plan: LoadPlan | None = None
@@ -332,9 +359,9 @@ class LoadingSource(Source):
             return self._stream.start(tasks, checkpoint_ts)
         if self._plan is None:
             self._cover(tasks)
-            plan = self._reader.plan(lambda name: self._accept(*name), self._ts)
+            plan = self._planned()
             covered = None if self._stream is None or self._ordered else self._stream.frontier()
-            if covered is not None and covered > plan.ts:
+            if self._ts is None and covered is not None and covered > plan.ts:
                 raise ConfigError(
                     f"the database is at {shown_ts(plan.ts)}, and the stream has a watermark of {shown_ts(covered)}: "
                     "load-from is another cluster than the one whose changes the source brings"
@@ -351,6 +378,11 @@ class LoadingSource(Source):
             self._stream.start(tasks, max(at, plan.ts))
         self._landing, self._at, self._parts = False, at, tuple(_parts(plan))
         return at
+
+    def _planned(self) -> LoadPlan:
+        """Return a new plan; of a load that is done the definitions alone."""
+        plan = self._reader.plan(lambda name: self._accept(*name), self._ts)
+        return msgspec.structs.replace(plan, chunks=(), done=True) if self._done else plan
 
     def _cover(self, tasks: Tasks) -> None:
         """Begin to land, and wait until the stream covers everything from now on."""
@@ -423,7 +455,11 @@ class LoadingSource(Source):
             self._stream.carry(known)
 
     def definitions(self, ts: int) -> Sequence[TableInfo]:
-        return () if self._loads() or self._stream is None else self._stream.definitions(ts)
+        if self._loads() or self._stream is None:
+            return ()
+        plan = self._plan
+        own = defined_tables(plan) if plan is not None and plan.done and ts == plan.ts else ()
+        return self._stream.definitions(ts) or own
 
     def ddls(self, after: int, upto: int) -> Sequence[SourceDdl]:
         """Return the definitions of S, or the DDLs of the stream above S."""
@@ -500,10 +536,7 @@ def unloaded(plan: LoadPlan) -> Iterator[LeftOut]:
 def without_keyless(plan: LoadPlan) -> LoadPlan:
     """Return the plan without tables that have no handle key: a stream that leaves them out would never bring a change
     of theirs."""
-    state = SchemaState()
-    for ddl in create_statements(plan):
-        state, _ = apply_ddl(state, ddl, 1)
-    keyless = without_key(state.table(one.name) for one in plan.tables)
+    keyless = without_key(defined_tables(plan))
     names = {one.table for one in keyless}
     kept = [at for at, one in enumerate(plan.tables) if str(one.name) not in names]
     new = {at: number for number, at in enumerate(kept)}

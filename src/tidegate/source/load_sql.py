@@ -500,11 +500,16 @@ def _described(
     key = hidden if primary is None or primary.clustered is False else primary.columns
     layout, parts = _layout(table.name, create, key, ts), partitions or ("",)
     rows = table.estimated_rows // len(parts)
+    borders = key and session.options.whole
     bounds = [
         (part, lower, upper)
         for part in parts
         for lower, upper in pairwise(
-            [None, *(splitter.borders(session, layout, layout.from_(part), rows) if key else ()), None]
+            [
+                None,
+                *(splitter.borders(session, layout, layout.from_(part), rows) if borders else ()),
+                None,
+            ]
         )
     ]
     return msgspec.structs.replace(table, create=create, key=key, partitions=partitions), bounds

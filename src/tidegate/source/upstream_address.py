@@ -141,6 +141,8 @@ class SqlLoadOptions(msgspec.Struct, frozen=True):
     scan_concurrency: Annotated[int, Option("scan-concurrency", "`tidb_distsql_scan_concurrency`", low=1)] = 5
     read_timeout_s: float = READ_TIMEOUT_S
     snapshot: bool = True
+    whole: bool = True
+    """False for the definitions alone, without the borders of chunks."""
 
     @property
     def server(self) -> str:

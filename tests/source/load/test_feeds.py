@@ -234,6 +234,47 @@ def test_four_seeds(bootstrap: str, mariadb: Server, tmp_path: Path) -> None:
         lived(seed, source, sink, (bootstrap, mariadb), tmp_path / f"w{seed}")
 
 
+@pytest.mark.parametrize("source", ["log", "canal-json"])
+def test_somebody_else_has_loaded(source: str, bootstrap: str, mariadb: Server, tmp_path: Path) -> None:
+    """Rows of S that another job has put into a database are followed by what is above S, DDLs among it, and no row or
+    DDL of S or before comes again."""
+    home = tmp_path / "w"
+    home.mkdir()
+    emptied(mariadb)
+    work, upstream = Work(1), start_upstream(UpstreamOptions(log=str(home / "log")))
+    client = Loaded(upstream.port_of(1))
+    feed = Feed(source, "mariadb", client, bootstrap, mariadb, home)
+    address = f"mysql://root@127.0.0.1:{client.port}/?enable-tls=false"
+    target = f"mysql://root@127.0.0.1:{mariadb.port}/"
+    try:
+        for statement in (*TABLES, *work.rows(60)):
+            client.run(statement)
+        begun = feed.now()
+        for statement in work.rows(10):
+            client.run(statement)
+        ts = feed.now()
+        feed.write(ts, begun)
+        rows = load(
+            load_mode="only", load_from=address, load_ts=ts, sink_uri=target, rules=["w.*", "!w.keyless"],
+            state_dir=home / "dump", name="dump",
+        )  # fmt: skip
+        assert run_here(source_of(rows), sink_of(rows), rules=rows.rules).checkpoint_ts == ts
+        for statement in (*work.rows(20), *work.storm()):
+            client.run(statement)
+        end = feed.now()
+        feed.write(end)
+        config = load(
+            source_uri=f"tidb://{home / 'log'}" if source == "log" else feed.topic.replace("&partition-num=2", ""),
+            sink_uri=target, rules=["w.*", "!w.keyless"], name="follows", state_dir=home / "state",
+            load_mode="done", load_from=address, load_ts=ts,
+        )  # fmt: skip
+        assert finished(config, end).checkpoint_ts == end
+        assert not feed._replace(source="canal-json").unlike(end)
+    finally:
+        client.connection.close()
+        stop_upstream(upstream)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("sink", SINKS)
 @pytest.mark.parametrize("source", SOURCES)

@@ -38,6 +38,13 @@ class Silent(ScriptedSource):
         return Reading(partitions=(PartitionReached("t", 0, 5, 5, 7), PartitionReached("t", 3, 0, 0, None)))
 
 
+class Ahead(ScriptedSource):
+    """A source that has come to its end already."""
+
+    def frontier(self) -> int | None:
+        return self.script.ts
+
+
 def loading(tmp_path: Path, story: Script, **how: Any) -> tuple[CountedLoad, LoadingSource]:
     """A load at the story's second mark, and the story behind it."""
     load = CountedLoad(story, story.marks[1])
@@ -188,3 +195,28 @@ def test_replaced_plan(tmp_path: Path) -> None:
     kept = KeptPlan(str(tmp_path))
     assert kept.write(load.made) == load.made
     assert kept.write(msgspec.structs.replace(load.made, ts=5)) == load.made
+
+
+def test_a_load_that_somebody_else_did(tmp_path: Path) -> None:
+    """The feed begins at S with the definitions of S, makes no table and reads no row, on each start; DDLs and rows of
+    the stream follow above S."""
+    story = stories.shop()
+    for _ in range(2):
+        load, source = loading(tmp_path, story, done=True, ts=story.marks[1])
+        ts = load.made.ts
+        assert source.start(LocalTasks(), None) == ts == source.whole_from()
+        assert {str(table.name) for table in source.definitions(ts)} == {"shop.accounts", "shop.visits", "shop.orders"}
+        assert source.ddls(ts, story.ts) == ScriptedSource(story).ddls(ts + 1, story.ts)
+        assert not source.definitions(ts + 1)
+        now = source.reading().load
+        assert now is not None
+        assert (now.is_done, now.chunks) == (True, 0)
+    rows = source.changes(ts, story.ts).in_order([ACCOUNTS], ts, story.ts)
+    assert all(at > ts for chunk in rows for at in chunk.parts[0].batch.commit_ts.to_pylist())
+
+
+def test_a_topic_that_is_ahead_of_load_ts(tmp_path: Path) -> None:
+    """A stream that has come further than a TSO that was given covers it."""
+    story = stories.shop()
+    load, source = loading(tmp_path, story, ordered=False, ts=story.marks[1], stream=Ahead(story))
+    assert source.start(LocalTasks(), None) == begin_ts(load.made)
