@@ -75,6 +75,8 @@ PLACES: Final[Mapping[str, str]] = {
 LOAD_PLACES: Final[Mapping[str, str]] = {
     "load/planned": "S and the chunks are known, nothing is written down",
     "load/plan-kept": "they are written down, no row is read",
+    "load/rows-read": "rows of a load's chunks are in memory",
+    "load/files-written": "files with rows of a load lie there, no commit names them",
 }
 """The places of a feed that begins with a full load, beside those of its sink."""
 

@@ -109,7 +109,7 @@ def test_claim_checks_are_fetched_when_their_storage_is_given(tmp_path: Path, va
 
 def test_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     """--from reads a topic, takes the protocol from its URI, and says where a bad message stood."""
-    asked: list[tuple[str, tuple[str, ...]]] = []
+    asked: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
 
     def messages(source: Any) -> Iterator[tuple[bytes | None, bytes | None, str]]:
         asked.append((source.bootstrap, source.topics))
@@ -120,6 +120,6 @@ def test_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     stream.messages = messages  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "tidegate.source.kafka_fetch", stream)
     result = run("--from", "kafka://127.0.0.1:9092/t?protocol=canal-json")
-    assert asked == [("127.0.0.1:9092", ("t",))]
+    assert asked == [(("127.0.0.1:9092",), ("t",))]
     assert result.exit_code == 1
     assert [line.get("place", line["kind"]) for line in objects(result)] == ["resolved", "t/0/2"]

@@ -151,7 +151,7 @@ class Died(BaseException):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["apply/rows-read", "apply/rows-written", "apply/rows-committed", "round/applied"])
+@pytest.mark.parametrize("place", ["load/rows-read", "load/files-written", "apply/rows-committed", "round/applied"])
 def test_dies_anywhere(tmp_path: Path, place: str) -> None:
     """Killed at its first, second, .. arrival at a place, a load goes on: nothing is lost and nothing twice."""
     whole, _, _ = run(tmp_path / "whole", "changelog")
@@ -187,7 +187,7 @@ def test_a_chunk_is_tried_again(tmp_path: Path, times: int) -> None:
         if 2 <= reads < 2 + times:
             raise SourceError("the server went away")
 
-    with armed({"apply/rows-read": fail}):
+    with armed({"load/rows-read": fail}):
         lake, tasks, _ = run(tmp_path, tasks=Noting())
     assert tables(lake) == tables(whole)
     assert [work for work, _ in tasks.runs].count("write_part") == (1 if times < READ_TRIES else 2)

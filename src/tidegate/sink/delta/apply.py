@@ -847,10 +847,10 @@ def _written_part(unit: Unit, changes: Changes, options: DeltaOptions) -> list[W
     at, how = position(snapshot, options.feed), ROW_STEPS[form_of(step.table, options.mode)]
     part = WrittenPart(step.table, step.after, at, stored_columns(snapshot))
     for chunks in _filling(changes.batches(step.table.name, max(step.after, at[0]), step.upto)):
-        failpoint("apply/rows-read")
+        failpoint("load/rows-read")
         rows = how.read(part.tally.passing(chunks), step.table, part.columns, options)
         part.actions.extend(how.write(snapshot.emptied(), part.columns, rows))
-    failpoint("apply/rows-written")
+    failpoint("load/files-written")
     return [part]
 
 
