@@ -23,7 +23,7 @@ from full_load import CASES, TIMES, options_of, table
 from peers.flink import jar
 from rig import arguments
 
-from tidegate.engine.load import KeptPlan, LoadingSource, LoadPlan, NoGuard
+from tidegate.engine.load import KeptPlan, LoadingSource, LoadPlan, NoGuard, NoStream
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.load_sql import SqlReader
@@ -47,7 +47,7 @@ def ours(spark: "SparkSession", port: int, plan: LoadPlan, home: Path) -> None:
         SqlReader(options_of(port)),
         kept,
         lambda schema, _: schema == "load",
-        None,
+        NoStream(),
         guard=lambda _: NoGuard(),
         ordered=True,
         keyless=True,

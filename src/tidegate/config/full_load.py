@@ -18,10 +18,9 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 
 from tidegate.config.entry import Document, FeedConfig, FullLoad, SinkEntry, SourceEntry
-from tidegate.config.option import by_name, options_of, read_all
+from tidegate.config.option import options_of, read_all
 from tidegate.config.uri import RawValue, name_file
 from tidegate.model.errors import ConfigError, UriInvalid
-from tidegate.model.option import Local, Option
 from tidegate.source.upstream_address import Address, SqlLoadOptions, parse_address
 
 if TYPE_CHECKING:
@@ -56,20 +55,8 @@ class DatabaseRows(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset({self.identity})
 
 
-UPSTREAM_OPTIONS: Final = by_name(
-    Option(name, about, kind, default, field=name, local=Local.FILE if kind == "text" else Local.NOTHING)
-    for name, about, kind, default in (
-        ("ssl-ca", "path of the CA certificate", "text", ""),
-        ("ssl-cert", "path of the client's certificate", "text", ""),
-        ("ssl-key", "path of the client's key", "text", ""),
-        ("enable-tls", "use TLS", "bool", "true"),
-        ("insecure-skip-verify", "use TLS with whoever answers", "bool", "false"),
-        ("timeout", "time limit of a connection's begin", "duration", "10s"),
-        ("read-timeout", "time limit of an answer but for rows", "duration", "2m"),
-    )
-)
 OPTIONS: Final = options_of(SqlLoadOptions)
-PARAMETERS: Final = {**UPSTREAM_OPTIONS, **OPTIONS}
+PARAMETERS: Final = {**options_of(Address), **OPTIONS}
 
 
 def parse_load(uri: str) -> SqlLoadOptions:
@@ -133,16 +120,16 @@ def parse_rows(uri: str, document: Document) -> DatabaseRows:
     return DatabaseRows(load=load)
 
 
-Stream: TypeAlias = "tuple[SourceEntry, Source | None]"
-"""A source and its entry; None where the load is all."""
+Stream: TypeAlias = "tuple[SourceEntry, Source]"
+"""A source and its entry."""
 
 
-def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stream: "Stream") -> "Source":
-    """Return the source that begins with `load` and goes on with `stream`."""
-    from tidegate.engine.load import KeptPlan, LoadingSource, NoGuard, NoReader
+def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stream: "Stream | None" = None) -> "Source":
+    """Return the source that begins with `load` and goes on with `stream`; nothing follows None."""
+    from tidegate.engine.load import KeptPlan, LoadingSource, NoGuard, NoReader, NoStream
     from tidegate.source.load_sql import GcGuard, SqlReader
 
-    source, opened = stream
+    source, opened = stream or (ROWS, NoStream())
     time_zone = "UTC" if source.moments else config.time_zone
     done = load.mode == "done"
     options = load.options and msgspec.structs.replace(load.options, time_zone=time_zone, whole=not done)
@@ -170,7 +157,7 @@ ROWS: Final[SourceEntry] = SourceEntry(
     parse=parse_rows,
     address=DatabaseRows,
     land=None,
-    open=lambda config, home, sink: loading(config, cast("DatabaseRows", config.source).load, home, sink, (ROWS, None)),
+    open=lambda config, home, sink: loading(config, cast("DatabaseRows", config.source).load, home, sink),
     ordered=True,
     once=True,
     tells_start_ts=False,

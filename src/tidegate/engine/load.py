@@ -197,6 +197,47 @@ class NoReader:
         """Do nothing."""
 
 
+class NoStream(Source):
+    """Where nothing follows a load."""
+
+    def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:  # noqa: ARG002
+        """Return the checkpoint."""
+        return checkpoint_ts or 0
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+    def failure(self) -> TidegateError | None:
+        return None
+
+    def frontier(self) -> int | None:
+        return None
+
+    def idle(self) -> bool:
+        return True
+
+    def ended(self) -> bool:
+        return True
+
+    def refresh(self) -> None:
+        """Do nothing."""
+
+    def definitions(self, ts: int) -> Sequence[TableInfo]:  # noqa: ARG002
+        return ()
+
+    def ddls(self, after: int, upto: int) -> Sequence[SourceDdl]:  # noqa: ARG002
+        return ()
+
+    def changes(self, after: int, upto: int) -> Changes:
+        return LoadChanges(NoReader(), upto, after, upto, ())
+
+    def release(self, checkpoint_ts: int) -> None:
+        """Do nothing."""
+
+    def reading(self) -> Reading:
+        return Reading()
+
+
 class NoGuard:
     """For a database that keeps everything."""
 
@@ -314,8 +355,7 @@ class KeptPlan:
 
 
 class LoadingSource(Source):
-    """A source that begins with the tables of a database as of one TSO, and goes on with `stream` (None: the load is
-    all).
+    """A source that begins with the tables of a database as of one TSO, and goes on with `stream`.
 
     `ordered`: the stream can begin at any TSO, so it begins at S; another one lands from its first message, and S is
     taken once each of its partitions has brought a watermark. `keyless`: the stream brings tables without a handle
@@ -326,7 +366,7 @@ class LoadingSource(Source):
         reader: LoadReader,
         kept: KeptPlan,
         accept: Callable[[str, str], bool],
-        stream: Source | None,
+        stream: Source,
         *,
         guard: Callable[[int], LoadGuard],
         ordered: bool,
@@ -353,14 +393,14 @@ class LoadingSource(Source):
         garbage collection has passed S."""
         self._plan = self._kept.read()
         if self._plan is None and checkpoint_ts is not None:
-            if self._stream is None:
+            if isinstance(self._stream, NoStream):
                 raise ConfigError("the feed has begun without a load; a load alone needs a fresh target")
             self._at = checkpoint_ts
             return self._stream.start(tasks, checkpoint_ts)
         if self._plan is None:
             self._cover(tasks)
             plan = self._planned()
-            covered = None if self._stream is None or self._ordered else self._stream.frontier()
+            covered = None if self._ordered else self._stream.frontier()
             if self._ts is None and covered is not None and covered > plan.ts:
                 raise ConfigError(
                     f"the database is at {shown_ts(plan.ts)}, and the stream has a watermark of {shown_ts(covered)}: "
@@ -374,7 +414,7 @@ class LoadingSource(Source):
         at = begin_ts(plan) if checkpoint_ts is None else checkpoint_ts
         if at < plan.ts and self._guard is None:
             self._guard = self._make_guard(plan.ts).__enter__()
-        if self._stream is not None and not self._landing:
+        if not self._landing:
             self._stream.start(tasks, max(at, plan.ts))
         self._landing, self._at, self._parts = False, at, tuple(_parts(plan))
         return at
@@ -386,7 +426,7 @@ class LoadingSource(Source):
 
     def _cover(self, tasks: Tasks) -> None:
         """Begin to land, and wait until the stream covers everything from now on."""
-        if self._stream is None or self._ordered:
+        if self._ordered:
             return
         if not self._landing:
             self._stream.start(tasks, self._ts)
@@ -411,51 +451,48 @@ class LoadingSource(Source):
     def stop(self) -> None:
         self._landing = False
         self._release_guard()
-        if self._stream is not None:
-            self._stream.stop()
+        self._stream.stop()
 
     def epoch(self) -> int:
-        return 0 if self._stream is None else self._stream.epoch()
+        return self._stream.epoch()
 
     def whole_from(self) -> int:
         return 0 if self._plan is None else self._plan.ts
 
     def ends_at(self) -> int | None:
-        return self._plan.ts if self._plan is not None and self._stream is None else None
+        return self._plan.ts if self._plan is not None and isinstance(self._stream, NoStream) else None
 
     def failure(self) -> TidegateError | None:
-        return None if self._stream is None else self._stream.failure()
+        return self._stream.failure()
 
     def replaced(self) -> TidegateError | None:
-        return None if self._stream is None else self._stream.replaced()
+        return self._stream.replaced()
 
     def idle(self) -> bool:
-        return not self._loads() and (self._stream is None or self._stream.idle())
+        return not self._loads() and self._stream.idle()
 
     def ended(self) -> bool:
-        return not self._loads() and (self._stream is None or self._stream.ended())
+        return not self._loads() and self._stream.ended()
 
     def refused(self, error: TidegateError) -> bool:
-        return not self._loads() and self._stream is not None and self._stream.refused(error)
+        return not self._loads() and self._stream.refused(error)
 
     def refresh(self) -> None:
         """Poll the stream, and while the load runs the guard. Raises HistoryLost."""
-        if self._stream is not None:
-            self._stream.refresh()
+        self._stream.refresh()
         if self._guard is not None:
             self._guard.check()
 
     def frontier(self) -> int | None:
-        if self._plan is not None and (self._loads() or self._stream is None):
+        if self._plan is not None and self._loads():
             return self._plan.ts
-        return None if self._stream is None else self._stream.frontier()
+        return self._stream.frontier()
 
-    def carry(self, known: SchemaState) -> None:
-        if self._stream is not None:
-            self._stream.carry(known)
+    def carry(self, state: SchemaState) -> None:
+        self._stream.carry(state)
 
     def definitions(self, ts: int) -> Sequence[TableInfo]:
-        if self._loads() or self._stream is None:
+        if self._loads():
             return ()
         plan = self._plan
         own = defined_tables(plan) if plan is not None and plan.done and ts == plan.ts else ()
@@ -465,7 +502,7 @@ class LoadingSource(Source):
         """Return the definitions of S, or the DDLs of the stream above S."""
         plan = self._plan
         if plan is None or after >= plan.ts:
-            found = () if self._stream is None else self._stream.ddls(after, upto)
+            found = self._stream.ddls(after, upto)
             return [one for one in found if plan is None or (one.ddl.commit_ts or 0) > plan.ts]
         if after > defined_ts(plan):
             return ()
@@ -475,9 +512,7 @@ class LoadingSource(Source):
     def changes(self, after: int, upto: int) -> Changes:
         plan, self._at = self._plan, max(self._at, after)
         if plan is None or after >= plan.ts:
-            return (
-                self._stream.changes(after, upto) if self._stream else LoadChanges(self._reader, after, after, upto, ())
-            )
+            return self._stream.changes(after, upto)
         first = defined_ts(plan) + 1
         low, high = max(after + 1 - first, 0), min(upto, plan.ts) + 1 - first
         return LoadChanges(self._reader, plan.ts, after, upto, self._parts[low:high], self._events)
@@ -488,11 +523,10 @@ class LoadingSource(Source):
         if self._plan is not None and checkpoint_ts < self._plan.ts:
             return
         self._release_guard()
-        if self._stream is not None:
-            self._stream.release(checkpoint_ts)
+        self._stream.release(checkpoint_ts)
 
     def reading(self) -> Reading:
-        reading = Reading() if self._stream is None else self._stream.reading()
+        reading = self._stream.reading()
         plan = self._plan
         if plan is None:
             return replace(reading, warnings=(*reading.warnings, NO_LOAD)) if self._at else reading

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from tidegate.model.errors import UriInvalid
-from tidegate.model.option import Option
+from tidegate.model.option import Local, Option
 from tidegate.mysql.client import ConnectionOptions, ServerTls
 
 _PORT: Final = 4000
@@ -37,13 +37,13 @@ class Address(msgspec.Struct, frozen=True):
     port: int = _PORT
     user: str = "root"
     password: str = ""
-    ssl_ca: str = ""
-    ssl_cert: str = ""
-    ssl_key: str = ""
-    enable_tls: bool = True
-    insecure_skip_verify: bool = False
-    timeout_s: float = 10.0
-    read_timeout_s: float = 120.0
+    ssl_ca: Annotated[str, Option("ssl-ca", "path of the CA certificate", local=Local.FILE)] = ""
+    ssl_cert: Annotated[str, Option("ssl-cert", "path of the client's certificate", local=Local.FILE)] = ""
+    ssl_key: Annotated[str, Option("ssl-key", "path of the client's key", local=Local.FILE)] = ""
+    enable_tls: Annotated[bool, Option("enable-tls", "use TLS")] = True
+    insecure_skip_verify: Annotated[bool, Option("insecure-skip-verify", "use TLS with whoever answers")] = False
+    timeout_s: Annotated[float, Option("timeout", "time limit of a connection's begin", "seconds")] = 10.0
+    read_timeout_s: Annotated[float, Option("read-timeout", "time limit of an answer but for rows", "seconds")] = 120.0
 
     def __repr__(self) -> str:
         return f"Address({self.host}:{self.port})"

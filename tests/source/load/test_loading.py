@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tidegate.engine.event_expression import event_filter
-from tidegate.engine.load import KeptPlan, LoadingSource, NoGuard, begin_ts, create_statements, defined_ts
+from tidegate.engine.load import KeptPlan, LoadingSource, NoGuard, NoStream, begin_ts, create_statements, defined_ts
 from tidegate.engine.ports import LocalTasks, PartitionReached, Reading
 from tidegate.model.errors import ConfigError, HistoryLost, SourceBehind, StateTooNew
 from tidegate.model.table import TableName
@@ -184,7 +184,7 @@ def test_a_feed_that_began_without_a_load(tmp_path: Path) -> None:
     load, source = loading(tmp_path, story)
     assert source.start(LocalTasks(), story.marks[0]) == story.marks[0]
     assert (load.plans, source.whole_from()) == (0, 0)
-    _, alone = loading(tmp_path, story, stream=None)
+    _, alone = loading(tmp_path, story, stream=NoStream())
     with pytest.raises(ConfigError, match="fresh target"):
         alone.start(LocalTasks(), story.marks[0])
 

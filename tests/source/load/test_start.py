@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.engine.load import NO_LOAD, KeptPlan, LoadingSource, NoGuard
+from tidegate.engine.load import NO_LOAD, KeptPlan, LoadingSource, NoGuard, NoStream
 from tidegate.engine.ports import Source
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, MadeAnew, SourceBehind, TidegateError
@@ -18,7 +18,7 @@ LOAD = ScriptedLoad(STORY, STORY.marks[1])
 S = LOAD.made.ts
 
 
-def loading(home: Path, stream: Source | None, **more: Any) -> LoadingSource:
+def loading(home: Path, stream: Source, **more: Any) -> LoadingSource:
     """A source that begins with the load, and goes on with `stream`."""
     fixed: dict[str, Any] = {"guard": lambda _: NoGuard(), "ordered": True, "keyless": True}
     return LoadingSource(LOAD, KeptPlan(str(home / "plan")), lambda *_: True, stream, **(fixed | more))
@@ -32,8 +32,8 @@ def sink(home: Path) -> SqliteSink:
 def test_a_load_alone_is_finished(tmp_path: Path) -> None:
     """It ends at S by itself, without a warning; run again, it is finished at once."""
     reports: list[Progress] = []
-    done = run_here(loading(tmp_path, None), sink(tmp_path), report=reports.append)
-    again = run_here(loading(tmp_path, None), sink(tmp_path))
+    done = run_here(loading(tmp_path, NoStream()), sink(tmp_path), report=reports.append)
+    again = run_here(loading(tmp_path, NoStream()), sink(tmp_path))
 
     assert (done.state, done.checkpoint_ts) == ("finished", S)
     assert {text.partition(":")[0] for text in done.warnings} == {"left out"}
@@ -61,7 +61,7 @@ def test_a_feed_with_progress_goes_on_without_a_load(tmp_path: Path) -> None:
     assert (done.checkpoint_ts, done.load, done.rows_loaded) == (STORY.ts, None, 0)
     assert [text for text in done.warnings if "load-from" in text] == [NO_LOAD]
     with pytest.raises(ConfigError, match="fresh target"):
-        run_here(loading(tmp_path, None), sink(tmp_path))
+        run_here(loading(tmp_path, NoStream()), sink(tmp_path))
 
 
 class Landing(ScriptedSource):

@@ -62,6 +62,7 @@ from tidegate.objectstore.deltalog import Action, CommitConflict, TableSnapshot
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.literal import stored_value
 from tidegate.schema.partition import partition_of
+from tidegate.sink.calls import calls_of
 from tidegate.sink.delta.columns import (
     Convert,
     Evolution,
@@ -846,24 +847,12 @@ def _written_part(unit: Unit, changes: Changes, options: DeltaOptions) -> list[W
         raise no_rows(step.table, uri)
     at, how = position(snapshot, options.feed), ROW_STEPS[form_of(step.table, options.mode)]
     part = WrittenPart(step.table, step.after, at, stored_columns(snapshot))
-    for chunks in _filling(changes.batches(step.table.name, max(step.after, at[0]), step.upto)):
+    behind = changes.batches(step.table.name, max(step.after, at[0]), step.upto)
+    for chunks in calls_of(
+        behind, lambda chunk: sum(one.batch.after.nbytes for one in chunk.parts), most_bytes=FILE_BYTES
+    ):
         failpoint("load/rows-read")
         rows = how.read(part.tally.passing(chunks), step.table, part.columns, options)
         part.actions.extend(how.write(snapshot.emptied(), part.columns, rows))
     failpoint("load/files-written")
     return [part]
-
-
-def _filling(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
-    """The chunks in groups that fill a file."""
-    group: list[Chunk] = []
-    size_bytes = 0
-    for chunk in chunks:
-        more = sum(part.batch.after.nbytes for part in chunk.parts)
-        if group and size_bytes + more > FILE_BYTES:
-            yield group
-            group, size_bytes = [], 0
-        group.append(chunk)
-        size_bytes += more
-    if group:
-        yield group
