@@ -382,6 +382,7 @@ class LoadingSource(Source):
         self._plan: LoadPlan | None = None
         self._make_guard = guard
         self._guard: LoadGuard | None = None
+        self._unheld = ""
         self._landing = False
         self._at = 0
         self._parts: tuple[Part, ...] = ()
@@ -480,7 +481,7 @@ class LoadingSource(Source):
     def refresh(self) -> None:
         """Poll the stream, and while the load runs the guard. Raises HistoryLost."""
         self._stream.refresh()
-        if self._guard is not None:
+        if self._guard is not None and self._loads():
             self._guard.check()
 
     def frontier(self) -> int | None:
@@ -518,9 +519,15 @@ class LoadingSource(Source):
         return LoadChanges(self._reader, plan.ts, after, upto, self._parts[low:high], self._events)
 
     def release(self, checkpoint_ts: int) -> None:
-        """Note the checkpoint: at S the load is done, and with all tables there its upstream may forget S."""
+        """Note the checkpoint: at S the load is done, and with all tables there its upstream may forget S. S is held
+        for a table that is parked below it; where that fails the others go on, and it is said."""
         self._at = max(self._at, checkpoint_ts)
         if self._plan is not None and checkpoint_ts < self._plan.ts:
+            if self._guard is None and not self._unheld:
+                try:
+                    self._guard = self._make_guard(self._plan.ts).__enter__()
+                except TidegateError as error:
+                    self._unheld = f"a parked table needs {shown_ts(self._plan.ts)}, which nothing holds: {error}"
             return
         self._release_guard()
         self._stream.release(checkpoint_ts)
@@ -541,7 +548,8 @@ class LoadingSource(Source):
             table=str(plan.tables[table].name) if table < len(plan.tables) else "",
             guarded_until_ms=self._guard.deadline_ms if self._guard is not None else 0,
         )
-        return replace(reading, load=progress, left_out=(*unloaded(plan), *reading.left_out))
+        warnings = (*reading.warnings, self._unheld) if self._unheld else reading.warnings
+        return replace(reading, load=progress, left_out=(*unloaded(plan), *reading.left_out), warnings=warnings)
 
     def _loads(self) -> bool:
         return self._plan is not None and self._at < self._plan.ts

@@ -446,8 +446,8 @@ class Engine:
         self.sink.epoch, self.sink.whole_from = self.source.epoch(), self.source.whole_from()
         self.position = position = self.known(position, begun)
         self.outage.retrying(lambda: self.sink.open(position))
-        self.source.release(begun)
-        self.meter.park(self.parked())
+        parked = self.release(begun)
+        self.meter.park(parked)
         self.meter.started(position.checkpoint.ts, resumed=at is not None)
         self.outage.recovered()
         self.outage.policy = self.feed.patience
@@ -608,9 +608,11 @@ class Engine:
             blamed(error, planned.row_steps, changes)
             raise
 
-    def parked(self) -> Sequence[Parked]:
-        """Return the parked tables."""
-        return self.sink.parked() if isinstance(self.sink, WithParking) else ()
+    def release(self, checkpoint_ts: int) -> Sequence[Parked]:
+        """Let the source forget what no table needs any more; return the parked tables, which need more."""
+        parked = self.sink.parked() if isinstance(self.sink, WithParking) else ()
+        self.source.release(min((checkpoint_ts, *(group.at.ts for group in parked))))
+        return parked
 
     def advance(self, planned: Round, results: Sequence[Result]) -> None:
         """Publish the end of a round as the checkpoint."""
@@ -621,8 +623,7 @@ class Engine:
                 self.meter.warn(str(overtaken))
                 self.recover_sink()
                 return
-            parked = self.parked()
-            self.source.release(min((planned.checkpoint.ts, *(group.at.ts for group in parked))))
+            parked = self.release(planned.checkpoint.ts)
         self.published_s = time.monotonic()
         self.meter.advanced(planned, results)
         self.meter.park(parked)

@@ -13,7 +13,7 @@ from tidegate.engine.load import CHUNK_ROWS, KeptPlan, LoadChanges, LoadingSourc
 from tidegate.engine.plan import Rows
 from tidegate.engine.ports import Changes, LocalTasks
 from tidegate.lakes.lake import Lake
-from tidegate.model.errors import SchemaError, SourceError
+from tidegate.model.errors import HistoryLost, SchemaError, SourceError
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta import snapshots
 from tidegate.sink.delta.apply import READ_TRIES, WrittenLoad, WrittenPart
@@ -58,6 +58,8 @@ def run(
     script: Script | None = None,
     load: Any = None,
     tasks: Any = None,
+    guard: Any = lambda _: NoGuard(),
+    stream: type[ScriptedSource] = ScriptedSource,
     **options: Any,
 ) -> tuple[Path, Any, ScriptedLoad]:
     """Load the story and follow it to its end, in a lake below `home`."""
@@ -68,8 +70,8 @@ def run(
         load,
         KeptPlan(str(home / "plan")),
         lambda *_: True,
-        ScriptedSource(script),
-        guard=lambda _: NoGuard(),
+        stream(script),
+        guard=guard,
         ordered=True,
         keyless=True,
     )
@@ -226,6 +228,40 @@ def test_a_refused_chunk_parks_its_table(tmp_path: Path, monkeypatch: pytest.Mon
     run(tmp_path, load=load, table_error="park")
     whole, _, _ = run(tmp_path / "whole")
     assert tables(lake) == tables(whole)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_s_is_held_for_a_parked_table(tmp_path: Path, *, lost: bool) -> None:
+    """A restart holds S, and trims nothing, while a table is parked below it; where S is gone the others go on."""
+
+    class Refusing(ScriptedLoad):
+        def batches(self, table: Any, chunk: Any, ts: int) -> Any:
+            if table.name.table == "t":
+                raise SchemaError("t is odd").at(table="shop.t")
+            yield from super().batches(table, chunk, ts)
+
+    class Held(NoGuard):
+        entered, left = 0, 0
+
+        def __enter__(self) -> Any:
+            if lost:
+                raise HistoryLost("S is gone")
+            self.entered += 1
+            return self
+
+        def __exit__(self, *_error: object) -> None:
+            self.left += 1
+
+    class Untrimmed(ScriptedSource):
+        def release(self, checkpoint_ts: int) -> None:
+            raise AssertionError(checkpoint_ts)
+
+    script, held = story(), Held()
+    load = Refusing(script, script.marks[0])
+    run(tmp_path, load=load, table_error="park", stream=Untrimmed)
+    run(tmp_path, load=load, table_error="park", guard=lambda _: held, stream=Untrimmed)
+    assert (held.entered, held.left) == (not lost, not lost)
+    assert Lake(str(tmp_path / "lake")).snapshot.checkpoint.ts == script.ts
 
 
 def test_files_for_another_position(tmp_path: Path) -> None:
