@@ -46,6 +46,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, Self, TypeAlias
@@ -439,6 +440,8 @@ class SqlReader:
             with session.errors(f"{table.name}, chunk {chunk.number},"):
                 for arrays in session.rows(query, min(limit or ROWS_MAX, ROWS_MAX)):
                     batch = _batch(layout, arrays, ts, self.options.time_zone)
+                    if not layout.info.handle_key and not numbered:  # equal rows of one commit_ts are not repeats
+                        batch = replace(batch, row_ids=pa.array(np.arange(rows + 1, rows + batch.rows + 1)))
                     yield batch
                     rows += batch.rows
                     if limit:

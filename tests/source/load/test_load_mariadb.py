@@ -108,3 +108,17 @@ def test_a_killed_query_is_an_error(server: Server) -> None:
 
     assert type(caught.value) is SourceError
     assert sum(rows) < 59_000
+
+
+def test_equal_rows_without_a_key_have_numbers(server: Server) -> None:
+    """A server without `_tidb_rowid` numbers no rows, so a chunk's rows are counted: equal ones are no repeats."""
+    server.run("CREATE DATABASE IF NOT EXISTS e", "CREATE TABLE e.t (v INT)")
+    server.run("INSERT INTO e.t SELECT seq % 3 FROM `d`.`seq_1_to_70000`")
+    loads = reader(server)
+    plan = loads.plan(of("e"))
+    batches = list(loads.batches(plan.tables[0], plan.chunks[0], plan.ts))
+    loads.close()
+
+    numbers = [number for batch in batches for number in batch.row_ids.to_pylist()]
+    assert len(batches) > 1
+    assert numbers == list(range(1, 70_001))
