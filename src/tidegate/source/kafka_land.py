@@ -285,9 +285,7 @@ def land_range(plan: TopicPlan, clock: int, offsets: OffsetRange) -> TaskReport:
 
 
 LOGGER: Final = logging.getLogger(__name__)
-ANEW: Final = (
-    "the target stands at ts {}, and its changelog {} is new: the topic is landed again from its first message"
-)
+ANEW: Final = "the feed goes on behind ts {}, and its changelog {} is new: the topic is landed from its first message"
 
 
 class Landing(BatchLoop):
