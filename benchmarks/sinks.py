@@ -48,6 +48,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.redis_server import running_redis
 from tests.search_server import running_search
 
+from tidegate.codec.batch import calls_of
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
@@ -55,7 +56,6 @@ from tidegate.codec.wire_table import wire_table
 from tidegate.config.load import document_of
 from tidegate.config.metrics import parse_metrics
 from tidegate.engine.checkpoints import DirectoryCheckpoints
-from tidegate.sink.calls import calls_of
 from tidegate.sink.documents import last_changes
 from tidegate.sink.metrics import MetricsSink
 from tidegate.sink.metrics_options import MetricsOptions

@@ -19,9 +19,9 @@ their own, not measured, and close the open one before them, so that messages ar
 Source: TiCDC's encoders; recordings.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from tidegate.codec.canal_encode import CanalEncoder
 from tidegate.codec.claim import HANDLES, WHOLE, Cut, claim, claim_location, cut_of, pack_claim
@@ -37,6 +37,7 @@ from tidegate.model.event import Ddl, Event, Field, Resolved, RowChange, images
 RECORD_OVERHEAD: Final = 36
 """The largest overhead of a Kafka record: five 32-bit varints, one of 64 bits, and a byte."""
 
+Entry = TypeVar("Entry")
 _MAX_KEY_SHOWN: Final = 200
 
 
@@ -245,3 +246,19 @@ def join_for_storage(messages: list[Message], terminator: str) -> bytes:
     """Return the file of a storage sink: values, each with `terminator` after it. It has no keys."""
     end = terminator.encode()
     return b"".join(part for message in messages for part in (message.value, end))
+
+
+def calls_of(
+    entries: Iterable[Entry], size_of: Callable[[Entry], int], *, most_bytes: int, most: int | None = None
+) -> Iterator[list[Entry]]:
+    """Return the entries of each call, in order: at most `most`, and at most `most_bytes` unless there is only one."""
+    call, size = list[Entry](), 0
+    for entry in entries:
+        more = size_of(entry)
+        if call and (len(call) == most or size + more > most_bytes):
+            yield call
+            call, size = [], 0
+        call.append(entry)
+        size += more
+    if call:
+        yield call

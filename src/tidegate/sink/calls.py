@@ -1,8 +1,7 @@
-"""Shared by several sinks: rows that are found by their keys, tasks that write batch by batch, and calls of limited
-size."""
+"""Shared by several sinks: rows that are found by their keys, and tasks that write batch by batch."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
@@ -26,7 +25,6 @@ from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.effects import TableAltered
 from tidegate.schema.state import SchemaState
 
-Entry = TypeVar("Entry")
 R = TypeVar("R", bound=Result)
 
 
@@ -107,19 +105,3 @@ def write_batches(changes: Changes, step: Rows, write: Callable[[Batch], tuple[i
             done.rows, done.messages = done.rows + batch.rows, done.messages + messages
             done.size_bytes += size_bytes
     return done
-
-
-def calls_of(
-    entries: Iterable[Entry], size_of: Callable[[Entry], int], *, most_bytes: int, most: int | None = None
-) -> Iterator[list[Entry]]:
-    """Return the entries of each call, in order: at most `most`, and at most `most_bytes` unless there is only one."""
-    call, size = list[Entry](), 0
-    for entry in entries:
-        more = size_of(entry)
-        if call and (len(call) == most or size + more > most_bytes):
-            yield call
-            call, size = [], 0
-        call.append(entry)
-        size += more
-    if call:
-        yield call

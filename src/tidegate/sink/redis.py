@@ -49,6 +49,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from tidegate.codec.batch import calls_of
 from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.neutral import event_object, render
@@ -63,7 +64,7 @@ from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema import effects
 from tidegate.schema.ddl_tables import subject_table
 from tidegate.schema.effects import Effect
-from tidegate.sink.calls import KeyedSink, calls_of, write_batches
+from tidegate.sink.calls import KeyedSink, write_batches
 from tidegate.sink.documents import columns_of
 from tidegate.sink.redis_cache import KeptRows, RedisMode
 from tidegate.sink.redis_options import OWN, CacheTemplate, RedisOptions, parse_cache_keys, stream_of

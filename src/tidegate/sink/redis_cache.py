@@ -49,6 +49,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from tidegate.codec.batch import calls_of
 from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.engine.plan import PlannedDdl, Rows
 from tidegate.engine.ports import Changes, Tasks, Written, converted
@@ -59,7 +60,7 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo, TableName
 from tidegate.schema import effects
-from tidegate.sink.calls import calls_of, rows_gone, write_batches
+from tidegate.sink.calls import rows_gone, write_batches
 from tidegate.sink.documents import (
     Change,
     Row,

@@ -48,6 +48,7 @@ from zlib import crc32
 
 import obstore
 
+from tidegate.codec.batch import calls_of
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.neutral import event_object, render
 from tidegate.engine.plan import PlannedDdl, Round, Rows, Segment
@@ -57,7 +58,7 @@ from tidegate.model.event import Ddl, Event, Resolved, RowChange, Update, Values
 from tidegate.model.name import all_digits
 from tidegate.model.tso import to_datetime
 from tidegate.objectstore.stores import storing, writable
-from tidegate.sink.calls import CheckpointSink, calls_of
+from tidegate.sink.calls import CheckpointSink
 from tidegate.sink.exchange import HttpClient, Reply, tls_context
 from tidegate.sink.webhook_options import WebhookOptions
 

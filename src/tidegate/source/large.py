@@ -57,6 +57,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from tidegate.codec.batch import calls_of
 from tidegate.codec.canal import ColumnKind, kind_of
 from tidegate.codec.canal_encode import mysql_type
 from tidegate.codec.claim import claim_name, open_claim
@@ -506,7 +507,8 @@ class ClaimReader:
             return
         pool = ThreadPoolExecutor(min(WORKERS, len(locations)))
         try:
-            for group in _groups(pool.map(self._sized, locations)):
+            sized = pool.map(self._sized, locations)
+            for group in calls_of(sized, lambda file: 0 if file.error else file.size_bytes, most_bytes=IN_FLIGHT_BYTES):
                 yield from pool.map(self._read, group)
         finally:  # the collector may close this where a thread begins, under a lock that a wait for threads would take
             pool.shutdown(wait=False, cancel_futures=True)
@@ -551,21 +553,6 @@ class ClaimReader:
             ) from missing
         except (OSError, ValueError) as away:
             raise _away("the claim-check storage", away) from away
-
-
-def _groups(files: Iterable[_Sized]) -> Iterator[list[_Sized]]:
-    """Groups of adjacent files of at most IN_FLIGHT_BYTES together, or of one file."""
-    group: list[_Sized] = []
-    total = 0
-    for file in files:
-        size_bytes = 0 if file.error else file.size_bytes
-        if group and total + size_bytes > IN_FLIGHT_BYTES:
-            yield group
-            group, total = [], 0
-        group.append(file)
-        total += size_bytes
-    if group:
-        yield group
 
 
 def _lasting(name: str, error: Exception) -> TidegateError:

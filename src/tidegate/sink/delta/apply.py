@@ -46,6 +46,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.codec.batch import calls_of
 from tidegate.engine.change import Chunk
 from tidegate.engine.load import LoadChanges
 from tidegate.engine.plan import Alter, Create, Exchange, Position, Rows, Step, Trim, Unit, position_of
@@ -62,7 +63,6 @@ from tidegate.objectstore.deltalog import Action, CommitConflict, TableSnapshot
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.literal import stored_value
 from tidegate.schema.partition import partition_of
-from tidegate.sink.calls import calls_of
 from tidegate.sink.delta.columns import (
     Convert,
     Evolution,

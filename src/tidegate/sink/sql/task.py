@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
+from tidegate.codec.batch import calls_of
 from tidegate.engine.plan import Segment
 from tidegate.engine.ports import Changes, Written
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
@@ -28,7 +29,6 @@ from tidegate.model.errors import Retry, SinkError, SinkRefused, TidegateError
 from tidegate.model.table import TableName
 from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import failpoint
-from tidegate.sink.calls import calls_of
 from tidegate.sink.sql.connection import ROWS_MAX, RowCounts, SqlOptions, TargetServer, TargetSession, number_of
 from tidegate.sink.sql.progress import fence, position_of
 from tidegate.sink.sql.rows import (
