@@ -166,7 +166,7 @@ def proxy(port: int, spoil: Spoil) -> Iterator[int]:
     for method in ("GET", "PUT", "POST", "DELETE", "HEAD"):
         setattr(Handler, f"do_{method}", Handler.handle_request)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
         yield server.server_port

@@ -165,6 +165,7 @@ def damage(path: Path, how: str) -> None:
         path.write_bytes(bodies[how])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(some(6, 200)))
 def test_broken_lakes(kept: Path, tmp_path: Path, seed: int) -> None:
     """A lake one of whose files is damaged is read as it was, or the command ends in words."""

@@ -22,7 +22,7 @@ from tidegate_upstream.cli import broker as broker_cmd
 
 SOON_S = 0.3
 """Time enough for the main thread to sit down."""
-pytestmark = pytest.mark.limit(60)
+pytestmark = [pytest.mark.slow, pytest.mark.limit(60)]
 
 
 @contextmanager

@@ -68,6 +68,7 @@ LIMITS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(drawn=parts(), chosen=OPTIONS, limits=LIMITS)
 def test_both_protocols(drawn: list[Any], chosen: dict[str, Any], limits: dict[str, int]) -> None:

@@ -195,6 +195,7 @@ def test_what_is_no_row(line: bytes, why: str) -> None:
         CsvTable("s", "t", table, table.fields, options).lines(line + good, 0, 1 << 62)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COLUMNAR)
 def test_hostile_bytes(name: str) -> None:
     """Of bytes that nobody wrote so, line by line comes rows or DecodeErrors; what goes by columns is what goes line by

@@ -102,6 +102,7 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(drawn=rows(), options=OPTIONS)
 def test_open_protocol(drawn: tuple[RowChange, WireTable], options: dict[str, Any]) -> None:
@@ -109,6 +110,7 @@ def test_open_protocol(drawn: tuple[RowChange, WireTable], options: dict[str, An
     check_open_protocol(drawn, options)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(drawn=rows(), options=OPTIONS)
 def test_canal_json(drawn: tuple[RowChange, WireTable], options: dict[str, Any]) -> None:

@@ -34,6 +34,7 @@ def _quoted_char(char: str) -> str:
     return char if point < 0x80 else f"\\u{point:04x}" if point < 0x10000 else f"\\U{point:08x}"
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=40) | st.text(max_size=20).map(str.encode))
 def test_unquote_undoes_quote(raw: bytes) -> None:
     """Whatever the bytes, quoting and unquoting gives them back."""

@@ -97,6 +97,7 @@ def test_refused_keys_are_refused(source: SourceEntry, sink: SinkEntry) -> None:
         assert str(told.value).startswith(f"{path}: {refused[begin].why}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "sink"), PAIRS)
 def test_keys_act_or_are_named(source: SourceEntry, sink: SinkEntry) -> None:
     """A key of another sink is accepted, and named as one without effect; one that acts is not."""

@@ -31,6 +31,7 @@ def test_rounds_bring_the_lake_to_the_frontier(tmp_path: Path) -> None:
     assert not engine.round(None)
 
 
+@pytest.mark.slow
 def test_a_round_shorter_than_one_cut_off_is_not_published(tmp_path: Path) -> None:
     """Where some tables are further than the round's end, it is run but not published, and the next goes there."""
     first, second = truths()[0], truths()[2]

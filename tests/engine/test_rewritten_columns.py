@@ -90,6 +90,7 @@ def recorded(name: str, protocol: str) -> list[Event]:
     return [event for key, value in parts for event in decode(key or None, value, options)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "protocol"), [("op.jsonl.gz", "open-protocol"), ("cj.jsonl.gz", "canal-json")])
 def test_a_real_ticdc(name: str, protocol: str) -> None:
     """Each NULL that the recording has where TiDB had none lies in a window that is told."""

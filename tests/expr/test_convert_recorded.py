@@ -83,6 +83,7 @@ def rows_of(truth: dict[str, Any], table: str) -> dict[tuple[str, ...], dict[str
 DDLS = next(found for found in MANIFEST.values() if isinstance(found, list) and found and "query" in found[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ddl", [ddl for ddl in DDLS if "rewrites_values_of" in ddl], ids=lambda d: d["query"][:60])
 def test_workload(ddl: dict[str, Any]) -> None:
     """A row that nobody wrote around a column change holds afterwards what the rule makes of it."""

@@ -51,6 +51,7 @@ def test_claim_check_files_decode_to_the_whole_event(path: Path) -> None:
     assert opened > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["open", "open_table", "canal", "canal_table"])
 def test_workload_counts(name: str) -> None:
     """The partitions of the workload hold as many rows, resolved and DDL events as its manifest says."""

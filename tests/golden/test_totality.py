@@ -69,6 +69,7 @@ json_text = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(json_text, json_text, st.sampled_from(["INSERT", "UPDATE", "DELETE"]))
 def test_json_of_any_shape(one: object, two: object, change: str) -> None:

@@ -79,6 +79,7 @@ def in_lake(world: World, name: str, moment: str) -> dict[str, Rows]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lake", "history", "changes", "filed"])
 def test_lakes(opened: Opens, name: str) -> None:
     """A lake of each mode, and one behind files: its moments are those of the upstream, before it goes on and after."""

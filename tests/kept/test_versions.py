@@ -142,10 +142,8 @@ def test_all_kinds() -> None:
     assert {case.kind for case in CASES} | ELSEWHERE == set(StateKind)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=[pytest.mark.slow] * bool(case.server), id=case.kind.name.lower()) for case in CASES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.kind.name.lower()) for case in CASES])
 def test_a_higher_version_is_refused(case: Case, tmp_path: Path) -> None:
     """The error names file or row, the version found, the one known and what to do; nothing is changed."""
     with ExitStack() as stack:

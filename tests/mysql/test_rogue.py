@@ -99,6 +99,7 @@ def test_no_file_is_sent(caller: str, rogue: Rogue) -> None:
     assert b"Serves one client" not in rogue.heard
 
 
+@pytest.mark.slow
 def test_a_server_that_says_nothing_is_not_waited_for() -> None:
     """Also where answers may take as long as they take, a server that does not answer a login is told as one that is
     not there."""

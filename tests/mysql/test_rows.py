@@ -92,6 +92,7 @@ def test_rows_come_out_as_they_were_sent(seed: int) -> None:
     assert found == rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [LONGEST - 5, LONGEST - 4, LONGEST - 3, 2 * LONGEST - 10])
 def test_a_row_of_several_packets(size: int) -> None:
     """A row of 16 MiB and more is put together; one that fills its packet has an empty one behind it."""

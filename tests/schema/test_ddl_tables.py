@@ -73,6 +73,7 @@ STEPS_OF_A_SWAP: Final = {"RENAME TABLE `rc_ddl`.`t` TO `rc_ddl`.`tmp`;": "t2"}
 """A step whose label is not the name that it gives: the one that the table has at the end of the job."""
 
 
+@pytest.mark.slow
 def test_labels_and_texts_of_all_recordings() -> None:
     """What labels name beside the texts is what the rule's table says, of both architectures and both protocols."""
     exchanges, kinds = set[tuple[str, str]](), set[str]()

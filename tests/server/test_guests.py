@@ -173,6 +173,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_no_file_is_left() -> None:
     """Where all files are taken, further connections are closed, and the port lives on once some are free."""
     process = subprocess.Popen(

@@ -283,6 +283,7 @@ def test_proxies_become_java_words(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_trust_store_is_read_by_java(tmp_path: Path) -> None:
     """Java's own tool lists as many authorities in our store as we put into it."""
     java = find_java()

@@ -125,6 +125,7 @@ def read_lies(seed: int, count: int) -> None:
             decode_segment(lie(whole, random))
 
 
+@pytest.mark.slow
 def test_lies_with_a_right_checksum() -> None:
     """Whatever bytes stand under a checksum that holds, the process lives, and each is rows or a DecodeError."""
     program = f"from tests.upstream.test_segment import read_lies; read_lies(7, {some(400, 20_000)})"

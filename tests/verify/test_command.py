@@ -65,6 +65,7 @@ def test_the_commands_of_old_are_in_no_help() -> None:
     assert "verify" not in CliRunner().invoke(main, ["sink", "--help"]).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk_rows", [7, 20_000])
 def test_a_lake_beside_a_server(chunk_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recorded tables are equal to a right lake by sums of chunks as well, and a lake of the moment before is not."""

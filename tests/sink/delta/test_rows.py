@@ -86,6 +86,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS)
 def test_net_changes_are_those_of_a_dict(steps):

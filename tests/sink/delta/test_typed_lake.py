@@ -85,10 +85,8 @@ def through(changelog: Changelog, fed: Fed) -> None:
 CASES = [(stream, mode) for stream in ("types", "ddl", "partition") for mode in ("replica", "changelog", "history")]
 
 
-@pytest.mark.parametrize(
-    ("stream", "mode"),
-    [case if case == ("types", "replica") else pytest.param(*case, marks=pytest.mark.slow) for case in CASES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("stream", "mode"), CASES)
 def test_a_lake_without_a_changelog(tmp_path: Path, stream: str, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     """In each mode, with tables that have no key, every type and every DDL that a recording has, the lakes hold the
     same rows; the one was fed in typed columns, the other in texts."""

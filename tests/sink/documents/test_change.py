@@ -57,6 +57,7 @@ def test_a_float_is_a_number_of_32_bits(old: ColumnType, new: ColumnType, before
     assert changed(old, new, b'{"id":1,"c":%s}' % before) == b'{"id":1,"c":%s}' % after
 
 
+@pytest.mark.slow
 def test_every_change_is_that_of_the_converter() -> None:
     """A document changes as the values of a lake and of a database do, whatever the types."""
     count = 0

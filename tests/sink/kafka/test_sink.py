@@ -162,6 +162,7 @@ def test_a_kill_loses_nothing(place: str, protocol: str) -> None:
     assert feed.kept.saved == calm.kept.saved
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nth", range(0, 200, 9))
 def test_a_broker_that_is_away(nth: int) -> None:
     """A call that raised SinkError may be made again: its producer is dropped, with what waited in it."""

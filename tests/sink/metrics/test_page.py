@@ -58,6 +58,7 @@ def test_a_trickle_has_an_end(page: MetricsPage) -> None:
     assert time.monotonic() - began_s < 8
 
 
+@pytest.mark.slow
 def test_numbers_without_a_page_need_no_prometheus_client() -> None:
     """The sink is imported, and sends OTLP, where prometheus-client is not installed."""
     code = "import sys; sys.modules['prometheus_client'] = None; import tidegate.sink.metrics, tidegate.config.registry"

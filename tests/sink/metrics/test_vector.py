@@ -75,6 +75,7 @@ def by_columns(text: str, rows: Sequence[dict[str, Any]]) -> list[Any] | None:
     return [None if value is None else int(value) if vector.kind == "bool" else value for value in values]
 
 
+@pytest.mark.slow
 def test_any_expression() -> None:
     """A random expression over edges of its types has one value, whichever way it goes, down to the digits shown."""
     random = Random(7)

@@ -47,7 +47,7 @@ def answering(context: ssl.SSLContext | None = None) -> Iterator[tuple[str, int]
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
     if context is not None:
         server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield "127.0.0.1", server.server_address[1]

@@ -111,6 +111,7 @@ def sent(rows: list[Mounted], settings: dict[str, object]) -> tuple[list[Insert]
     return [event for event in events if isinstance(event, Insert)], kinds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time_zone", ["UTC", "Europe/Berlin"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_loaded_row_is_that_of_the_stream(seed: int, time_zone: str) -> None:

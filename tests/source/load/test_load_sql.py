@@ -90,6 +90,7 @@ def counted(rows: list[tuple[object, ...]]) -> list[str]:
     return sorted(map(repr, rows))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk_rows", [1000, 5])
 def test_every_row_comes_once(shapes: Loaded, chunk_rows: int) -> None:
     """Chunks of any size cover each table: its rows in one chunk, and in many, are the same."""
@@ -183,6 +184,7 @@ def numbers(upstream: Loaded) -> Loaded:
     return upstream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimated", "chunk_rows", "chunks"),
     [(0, 10, 10), (100, 10, 10), (100, 30, 4), (100, 2000, 1), (1000, 20, 10), (2000, 50, 10), (2100, 10, 10)],
@@ -248,6 +250,7 @@ def test_a_chunk_is_read_again_after_an_error(numbers: Loaded, monkeypatch: pyte
     assert rows_of(next(reader.batches(table, second, plan.ts)))[0][0] == 50
 
 
+@pytest.mark.slow
 def test_rows_come_as_slowly_as_asked(numbers: Loaded) -> None:
     """A limit spares the upstream."""
     reader = numbers.reader(rows_per_s=200)

@@ -59,6 +59,7 @@ SWAP_TS = 470735636274610186
 Names = tuple[tuple[str, str], ...]
 
 
+@pytest.mark.slow
 def test_the_swap_of_a_real_ticdc(tmp_path: Path) -> None:
     """Its directory has two of three files of a swap; what they tell is what the three messages of its topic did."""
     root = files(tmp_path)

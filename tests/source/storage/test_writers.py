@@ -62,9 +62,8 @@ def written(made: Made, kind: str, seed: int) -> tuple[Writer, int]:
     return writer, crashes
 
 
-@pytest.mark.parametrize(
-    "batch_bytes", [pytest.param(1 << 30, id="whole"), pytest.param(300, id="pieces", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_bytes", [pytest.param(1 << 30, id="whole"), pytest.param(300, id="pieces")])
 @pytest.mark.parametrize("kind", KINDS)
 def test_writers_that_crash(tmp_path: Path, kind: str, batch_bytes: int) -> None:
     """Once each, and none that was not written; read in pieces, repeats of two pieces may be left to the sink."""

@@ -77,6 +77,7 @@ def test_rows_and_ddls_have_no_place(tmp_path: Path) -> None:
     assert [placed.position for placed in ddls] == [EventPosition(seq=seq) for seq in range(len(ddls))] != []
 
 
+@pytest.mark.slow
 def test_a_changelog_of_the_time_before_goes_on(tmp_path: Path) -> None:
     """Where a log stood as topic "tidb" with timestamps for offsets, landing goes on behind them, and the lake has what
     one has that is begun now."""
@@ -127,6 +128,7 @@ def test_definitions_land_before_the_first_rows(tmp_path: Path) -> None:
     assert TableName("gt", "t_int") in {TableName(placed.ddl.schema, placed.ddl.table) for placed in ddls}
 
 
+@pytest.mark.slow
 def test_a_changelog_that_is_gone(tmp_path: Path) -> None:
     """Where the target stands below what a landing anew begins at, it stops; the log from its begin (no start-ts), or
     the changelog put back, goes on."""

@@ -24,6 +24,7 @@ LENGTHS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shortcut", SHORTCUTS, ids=lambda shortcut: shortcut.name)
 def test_is_found(shortcut: Shortcut) -> None:
     """The checker finds the anomaly, and finds the same one each time."""

@@ -36,6 +36,7 @@ def same(shapes: StatementShapes, sql: str) -> None:
             assert mine.node.sql(comments=False) == theirs.node.sql(comments=False)
 
 
+@pytest.mark.slow
 def test_random_changes() -> None:
     """Four hundred of a few shapes."""
     generator, shapes = Generator(1), StatementShapes()

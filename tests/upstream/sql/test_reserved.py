@@ -109,6 +109,7 @@ def test_taken_statements() -> None:
     assert read > 400
 
 
+@pytest.mark.slow
 def test_printed_ddls() -> None:
     """DDLs that a real TiDB ran go out to a TiDB with their names in quotes, whatever words they are."""
     tables = [

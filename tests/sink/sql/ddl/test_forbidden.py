@@ -109,6 +109,7 @@ def test_a_statement_without_a_name_is_about_the_database_of_its_event() -> None
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topic", ["new/open", "classic/canal"])
 def test_what_ticdc_sends_goes_out(topic: str) -> None:
     """No DDL that a real TiCDC sent is forbidden."""
@@ -139,6 +140,7 @@ def texts() -> Iterator[str]:
             yield pair["restored"]
 
 
+@pytest.mark.slow
 def test_nothing_goes_out_of_tables_that_the_filter_leaves_out() -> None:
     """Whatever TiDB's parser takes: with rules that take none of its names, no text of it goes out."""
     rules = TableFilter.parse(("elsewhere.*",))
@@ -148,6 +150,7 @@ def test_nothing_goes_out_of_tables_that_the_filter_leaves_out() -> None:
             assert not found.text, (text, found)
 
 
+@pytest.mark.slow
 def test_what_goes_out_names_what_was_checked() -> None:
     """Who reads what goes out finds no name in it but those that were asked for."""
     for text in texts():

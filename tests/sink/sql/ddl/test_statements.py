@@ -133,6 +133,7 @@ def test_the_page_says_what_becomes_of_each_statement() -> None:
             assert found[1] == table + "\n"
 
 
+@pytest.mark.slow
 def test_every_rule_has_an_example() -> None:
     """Each row of the tables of rules meets one of the examples, but for options of one kind."""
     texts = " ".join(statement_for(TIDB, one).text or one for group in EXAMPLES.values() for one in group).upper()
@@ -161,6 +162,7 @@ FUNCTIONS = {"1674": (*COMPUTED, *DOCUMENTS), "": TOLD}
 """Defaults by what a real TiDB answers where a column with one is added."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", FUNCTIONS)
 @pytest.mark.parametrize(
     ("form", "added"),
@@ -192,6 +194,7 @@ def test_nothing_of_tidb_alone_goes_out(target: TargetServer) -> None:
             assert not TIDB_ONLY.search(outcome(target, statement).text), statement
 
 
+@pytest.mark.slow
 def test_a_text_for_a_target_stays_as_it_is() -> None:
     """A text that was rewritten for a target passes when it is rewritten again."""
     for target in TARGETS:
