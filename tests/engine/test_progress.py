@@ -28,6 +28,7 @@ from tidegate.engine.progress import (
     line,
     lines,
     live,
+    load_words,
     slow_words,
     table,
 )
@@ -383,3 +384,12 @@ def test_the_status_has_the_load(tmp_path):
 
     assert status.load == LOADING
     assert "; loading shop.t, 12 of 40 chunks" in status_words(status)
+
+
+def test_tables_without_an_event_are_in_the_status():
+    """What a load has put there and no change has followed is told: how many, some names, since when."""
+    names = tuple(f"shop.t{at}" for at in range(6))
+    done = msgspec.structs.replace(LOADING, chunks_done=40, silent=900, silent_tables=names, silent_since=TS)
+    assert load_words(done).endswith(
+        "900 tables without an event since 2026-01-02 03:04:05 (shop.t0, shop.t1, shop.t2, shop.t3, shop.t4, ..)"
+    )

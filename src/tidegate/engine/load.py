@@ -34,6 +34,7 @@ Rows are read by a LoadReader, over SQL (source/load_sql.py) or from files; what
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol, Self
 
@@ -46,6 +47,7 @@ from tidegate.codec.columnar.encode.images import INSERT
 from tidegate.codec.columnar.rows import Batch
 from tidegate.engine.change import Chunk, ChunkPart, EventPosition, Layout, SourceDdl
 from tidegate.engine.event_filter import EventFilter, MessageFilter
+from tidegate.engine.filter import previous_name, renamed_together
 from tidegate.engine.plan import Rows, Unit
 from tidegate.engine.ports import Changes, LoadProgress, Reading, RowRange, Source, TableSpan, Tasks
 from tidegate.engine.split_columns import resized
@@ -58,7 +60,7 @@ from tidegate.model.path_counts import LEFT_OUT, PathCounts
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import shown_ts
 from tidegate.objectstore.failpoint import failpoint
-from tidegate.objectstore.stores import Changed, VersionedFile
+from tidegate.objectstore.stores import STORE_ERRORS, Changed, VersionedFile
 from tidegate.schema.state import SchemaState, apply_ddl
 
 ROW_ID: Final = "_tidb_rowid"
@@ -131,6 +133,8 @@ class LoadReader(Protocol):
 CHUNK_ROWS: Final = 300_000
 """The rows of a chunk of which nothing is known, and its bytes."""
 CHUNK_BYTES: Final = 64 << 20
+SILENT_NAMED: Final = 20
+"""The most tables without an event that a report names."""
 
 
 class LoadGuard(Protocol):
@@ -326,11 +330,45 @@ def _chunk(batch: Batch, commit_ts: int, judge: MessageFilter | None) -> Chunk:
     return Chunk((part,), np.zeros(batch.rows, np.int64), counts)
 
 
+class SilentTables(msgspec.Struct, frozen=True):
+    """The loaded tables of which the stream has brought no event above the TSO `since`."""
+
+    since: int
+    tables: tuple[TableName, ...]
+
+    def without(self, names: Collection[tuple[str, str]]) -> "SilentTables":
+        """Return the rest once there were events of tables, or of databases: of (schema, "") all tables."""
+        left = tuple(one for one in self.tables if one.key not in names and (one.key[0], "") not in names)
+        return SilentTables(self.since, left)
+
+
+def names_of(ddl: Ddl) -> set[tuple[str, str]]:
+    """Return the keys of the tables that a DDL is about, under the names before and after it; (schema, "") for a
+    database."""
+    together, before = renamed_together(ddl) if "RENAME" in ddl.query.upper() else (), previous_name(ddl)
+    return {name.key for name in (TableName(ddl.schema, ddl.table), *together, *([before] if before else ()))}
+
+
 class KeptPlan:
-    """The file of a load's plan, in the home of its feed."""
+    """The file of a load's plan, in the home of its feed, and beside it that of the silent tables."""
 
     def __init__(self, home: str) -> None:
         self._file = VersionedFile(home, "_tidegate/load.json")
+        self._silent = VersionedFile(home, "_tidegate/load-silent.json")
+
+    def silent(self) -> SilentTables | None:
+        """Return the silent tables; None where none were written. Raises StateTooNew."""
+        found = self._silent.read()
+        with suppress(msgspec.DecodeError):  # what it tells comes again
+            if found is not None:
+                return decode_state(StateKind.LOAD, found.body, SilentTables, self._silent.path)
+        return None
+
+    def write_silent(self, silent: SilentTables) -> None:
+        """Replace the silent tables. Another run, or a store that is away, keeps those of before."""
+        with suppress(Changed, *STORE_ERRORS):
+            found = self._silent.read()
+            self._silent.write(encode_state(StateKind.LOAD, silent), version=found and found.version)
 
     def read(self) -> LoadPlan | None:
         """Return the plan; None if there is none. Raises ConfigError for a file that is none, StateTooNew."""
@@ -386,6 +424,10 @@ class LoadingSource(Source):
         self._landing = False
         self._at = 0
         self._parts: tuple[Part, ...] = ()
+        self._silent: SilentTables | None = None
+        self._changes: Changes | None = None
+        self._ddls: Sequence[SourceDdl] = ()
+        """The changes and DDLs above S that were asked for last."""
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         """Begin with the load, or go on with it or with the stream. Return the ts behind which the feed begins.
@@ -504,7 +546,8 @@ class LoadingSource(Source):
         plan = self._plan
         if plan is None or after >= plan.ts:
             found = self._stream.ddls(after, upto)
-            return [one for one in found if plan is None or (one.ddl.commit_ts or 0) > plan.ts]
+            self._ddls = [one for one in found if plan is None or (one.ddl.commit_ts or 0) > plan.ts]
+            return self._ddls
         if after > defined_ts(plan):
             return ()
         found = [SourceDdl(EventPosition(), ddl) for ddl in create_statements(plan)]
@@ -513,7 +556,8 @@ class LoadingSource(Source):
     def changes(self, after: int, upto: int) -> Changes:
         plan, self._at = self._plan, max(self._at, after)
         if plan is None or after >= plan.ts:
-            return self._stream.changes(after, upto)
+            self._changes = self._stream.changes(after, upto)
+            return self._changes
         first = defined_ts(plan) + 1
         low, high = max(after + 1 - first, 0), min(upto, plan.ts) + 1 - first
         return LoadChanges(self._reader, plan.ts, after, upto, self._parts[low:high], self._events)
@@ -530,13 +574,30 @@ class LoadingSource(Source):
                     self._unheld = f"a parked table needs {shown_ts(self._plan.ts)}, which nothing holds: {error}"
             return
         self._release_guard()
+        self._listen(checkpoint_ts)
         self._stream.release(checkpoint_ts)
+
+    def _listen(self, checkpoint_ts: int) -> None:
+        """Note the loaded tables of which the stream has brought an event."""
+        plan, found = self._plan, self._changes
+        if plan is None or isinstance(self._stream, NoStream):
+            return
+        before = self._silent or self._kept.silent()
+        left = before or SilentTables(checkpoint_ts, tuple(one.name for one in plan.tables))
+        if left.tables and found is not None:
+            heard = {name.key for name in found.tables()}
+            left = left.without(heard.union(*(names_of(one.ddl) for one in self._ddls)))
+        if left != before:
+            self._kept.write_silent(left)
+        self._silent = left
+        self._changes, self._ddls = None, ()
 
     def reading(self) -> Reading:
         reading = self._stream.reading()
         plan = self._plan
         if plan is None:
             return replace(reading, warnings=(*reading.warnings, NO_LOAD)) if self._at else reading
+        silent = self._silent.tables if self._silent is not None and self._at > self._silent.since else ()
         done = min(max(self._at - defined_ts(plan), 0), len(plan.chunks))
         table = plan.chunks[done].table if done < len(plan.chunks) else len(plan.tables)
         progress = LoadProgress(
@@ -547,6 +608,9 @@ class LoadingSource(Source):
             chunks_done=done,
             table=str(plan.tables[table].name) if table < len(plan.tables) else "",
             guarded_until_ms=self._guard.deadline_ms if self._guard is not None else 0,
+            silent=len(silent),
+            silent_tables=tuple(map(str, silent[:SILENT_NAMED])),
+            silent_since=self._silent.since if self._silent is not None and silent else 0,
         )
         warnings = (*reading.warnings, self._unheld) if self._unheld else reading.warnings
         return replace(reading, load=progress, left_out=(*unloaded(plan), *reading.left_out), warnings=warnings)

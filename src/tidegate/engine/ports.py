@@ -330,7 +330,8 @@ class PartitionReached(NamedTuple):
 
 class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """The progress of a full load at the TSO `ts`: `table` is the one that is read now; `guarded_until_ms` is the time
-    until which garbage collection is kept away from `ts` (Unix milliseconds), 0 where that is not known."""
+    until which garbage collection is kept away from `ts` (Unix milliseconds), 0 where that is not known. `silent`
+    counts the loaded tables of which the stream has brought nothing above `silent_since`, and some are named."""
 
     ts: int
     tables: int
@@ -339,6 +340,9 @@ class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     chunks_done: int
     table: str = ""
     guarded_until_ms: int = 0
+    silent: int = 0
+    silent_tables: tuple[str, ...] = ()
+    silent_since: int = 0
 
     @property
     def is_done(self) -> bool:

@@ -281,7 +281,10 @@ def load_words(load: LoadProgress | None) -> str:
     if load is None:
         return ""
     if load.is_done:
-        return f"loaded {_count(load.tables)} tables in {_count(load.chunks)} chunks, S {_when(load.ts)}"
+        words = f"loaded {_count(load.tables)} tables in {_count(load.chunks)} chunks, S {_when(load.ts)}"
+        names = ", ".join(load.silent_tables[:NAMED]) + (", .." if load.silent > NAMED else "")
+        silent = f", {_count(load.silent)} tables without an event since {_when(load.silent_since)} ({names})"
+        return words + (silent if load.silent else "")
     words = (
         f"loading {load.table}, {_count(load.chunks_done)} of {_count(load.chunks)} chunks, {_count(load.tables_done)} "
         f"of {_count(load.tables)} tables, {load.chunks_done / load.chunks:.0%}, S {_when(load.ts)}"

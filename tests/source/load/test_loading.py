@@ -12,7 +12,7 @@ from tidegate.engine.ports import LocalTasks, PartitionReached, Reading
 from tidegate.model.errors import ConfigError, HistoryLost, SourceBehind, StateTooNew
 from tidegate.model.table import TableName
 from tidegate.testing.contract import stories
-from tidegate.testing.script import Script, ScriptedLoad, ScriptedSource
+from tidegate.testing.script import Script, ScriptedLoad, ScriptedSource, put
 
 KEPT = Path(__file__).parents[2] / "data" / "state_kept" / "load"
 ACCOUNTS = TableName("shop", "accounts")
@@ -220,3 +220,43 @@ def test_a_topic_that_is_ahead_of_load_ts(tmp_path: Path) -> None:
     story = stories.shop()
     load, source = loading(tmp_path, story, ordered=False, ts=story.marks[1], stream=Ahead(story))
     assert source.start(LocalTasks(), None) == begin_ts(load.made)
+
+
+def test_tables_without_an_event(tmp_path: Path) -> None:
+    """A loaded table of which the stream brings nothing above S is named, over restarts; a row, a rename and a DDL of
+    its database are events."""
+    story = Script()
+    story.ddl("shop", "CREATE DATABASE shop")
+    story.ddl("gone", "CREATE DATABASE gone")
+    for name in ("shop.t", "shop.old", "shop.idle", "gone.t"):
+        story.ddl(name, f"CREATE TABLE {name} (id INT PRIMARY KEY)")
+    story.commit(put("shop.t", id=1))
+    story.resolve()
+    ts = story.resolve()
+    row = story.commit(put("shop.t", id=2))
+    story.ddl("shop.new", "RENAME TABLE shop.old TO shop.new")
+    story.ddl("gone", "DROP DATABASE gone")
+    story.resolve()
+
+    def told(source: LoadingSource) -> tuple[Any, ...]:
+        now = source.reading().load
+        assert now is not None
+        return now.silent, now.silent_tables, now.silent_since
+
+    def reached(source: LoadingSource, after: int, upto: int) -> None:
+        source.ddls(after, upto)
+        source.changes(after, upto)
+        source.release(upto)
+
+    load, source = loading(tmp_path, story)
+    source.start(LocalTasks(), None)
+    source.release(load.made.ts)
+    assert told(source) == (0, (), 0)
+    reached(source, ts, row)
+    assert told(source) == (3, ("shop.old", "shop.idle", "gone.t"), ts)
+    reached(source, row, story.ts)
+    assert told(source) == (1, ("shop.idle",), ts)
+    _, again = loading(tmp_path, story)
+    again.start(LocalTasks(), story.ts)
+    again.release(story.ts)
+    assert told(again) == (1, ("shop.idle",), ts)
