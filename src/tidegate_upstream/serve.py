@@ -87,8 +87,12 @@ class UpstreamLog:
         self._thread = Thread(target=self._run, name="upstream-log", daemon=True)
         self._told_s = time.monotonic()
 
-    def start(self) -> Self:
-        """Start writing."""
+    def start(self, *, trimmed: bool = False) -> Self:
+        """Start writing; with `trimmed` the log begins behind what is there already."""
+        if trimmed:
+            for _ in range(2):  # the last segment always stays
+                self._write(empty=True)
+            trim(self._directory, self._writer.low)
         self._thread.start()
         return self
 

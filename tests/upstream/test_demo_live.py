@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from tidegate.cli.main import main
 from tidegate.lakes.lake import Lake
 from tidegate.objectstore import deltalog
+from tidegate.source.tidb_segment import SegmentLog
 from tidegate.verify.compare import Difference, TableReport
 from tidegate_upstream.demo.live import (
     LiveDemo,
@@ -117,6 +118,18 @@ def test_everything_is_equal(played):
     assert sum(one.note.state in {"delete only", "write only", "write reorganization"} for one in reports) >= 3
     assert min(sum(table.rows for table in one.tables) for one in reports) > 100
     assert all(len(step.versions) == 3 for one in run.upstream.reports for step in one.steps)
+
+
+@pytest.mark.slow
+def test_it_begins_with_a_load(played):
+    """The log lacks the upstream's first rows; the lake has them as of S, its first snapshot, and all else follows."""
+    run, reports = played
+    (chain,) = run.chains
+    assert not SegmentLog(run.log).begin().whole
+    assert chain.load is not None
+    assert chain.load.is_done
+    assert 0 < SegmentLog(run.log).begin().ts < chain.load.ts < min(one.note.ts for one in reports)
+    assert min(one.checkpoint_ts for one in Lake(str(chain.lake)).history()) >= chain.load.ts
 
 
 @pytest.mark.slow

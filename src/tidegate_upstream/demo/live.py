@@ -7,7 +7,8 @@
 The changefeeds are those of `tidegate run`, wired by the same functions, in threads of this process; the broker and
 Spark's JVM are processes of their own.
 
-    1 start      the upstream (3 nodes) and the chains
+    1 start      the upstream (3 nodes), whose log was trimmed behind its first rows, and the chains: each begins with
+                 a full load of these rows, at the TSO S, and work waits until S is known
     2 work       clients and administrators (demo/upstream.py) run their scripts; DDLs and throughput are reported
     3 catch up   the log ends; every chain reaches its end
     4 compare    at each chosen timestamp: the upstream against what the chain has, table by table
@@ -22,6 +23,7 @@ outside any DDL.  The lake's last published snapshot is compared as it was merge
 
 `Teller` writes the reports, as lines for people or one JSON object per line; everything else that makes them is pure.
 
+     0.4 s  load    canal: S 470607233675420000, loading shop.orders, 7 of 11 chunks, 3 of 6 tables, 63%, ..
      7.3 s  ddl     add index shop.orders: delete only 86/85/85, write only 87/86/86, public 88/87/87; 0.4 s ..
      8.0 s  flow    412 commits 58/s > topic 1,204 rows 160/s, resolved 0.9 s ago > landed 1,180 ..
     ts 470607233675427842  in the middle of add index shop.orders: write only: 9 tables, 812 rows equal
@@ -51,7 +53,8 @@ import msgspec
 
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.load import load
-from tidegate.engine.progress import Progress
+from tidegate.engine.ports import LoadProgress
+from tidegate.engine.progress import Progress, load_words
 from tidegate.engine.stop_signals import wait_until
 from tidegate.expr.scope import ResultSet
 from tidegate.lakes.lake import Lake
@@ -335,6 +338,13 @@ class Teller:
         waits = f"; waits: {' '.join(flow.error.split())}" if flow.error else ""
         self._tell({kind: flow}, [f"{flow.elapsed_s:6.1f} s  flow  {line}{waits}"])
 
+    def load(self, at_s: float, chain: str, load: LoadProgress) -> None:
+        """Report how far the full load of a chain is."""
+        self._tell(
+            {"at_s": round(at_s, 1), "chain": chain, "load": load},
+            [f"{at_s:6.1f} s  load  {chain}: S {load.ts}, {load_words(load)}"],
+        )
+
     def moment(self, lake: str, report: MomentReport) -> None:
         """Report the comparison at a timestamp."""
         tables = [
@@ -365,9 +375,11 @@ STUCK_S: Final = 180.0
 
 
 class Chain:
-    """Changefeeds that run in threads of this process; each has applied everything up to `checkpoint_ts`."""
+    """Changefeeds that run in threads of this process; each has applied everything up to `checkpoint_ts`, and has come
+    so far with its `load`."""
 
     checkpoint_ts = 0
+    load: LoadProgress | None = None
     error: str | None = None
     """The error after which a changefeed is waiting to retry."""
 
@@ -422,6 +434,7 @@ class Play(ABC, Generic[C]):
         self.stack = ExitStack()
         self._began_s = self._told_s = time.monotonic()
         self._reports = 0
+        self._loads: dict[str, LoadProgress] = {}
         self.upstream: DemoUpstream
         self.chains: list[C] = []
 
@@ -436,6 +449,11 @@ class Play(ABC, Generic[C]):
     @property
     def hints(self) -> list[str]:
         return []
+
+    @property
+    def load_from(self) -> str:
+        """Where the chains read the rows that they begin with, in chunks small enough to be seen."""
+        return f"{self.upstream.address}&chunk-rows=150"
 
     @abstractmethod
     def begin(self) -> None:
@@ -475,8 +493,12 @@ class Play(ABC, Generic[C]):
         self.upstream = DemoUpstream(self.options.seed, self.options.pace, self.log, self.scripts)
         self.stack.callback(self.upstream.close)
         self.upstream.start()
-        self.tell.say(f"upstream: nodes {', '.join(self.upstream.nodes)}, seed {self.options.seed}")
+        self.tell.say(
+            f"upstream: nodes {', '.join(self.upstream.nodes)}, seed {self.options.seed}, {self.upstream.address}; its "
+            "log begins behind its first rows"
+        )
         self.begin()
+        self.wait_for(lambda: all(chain.load for chain in self.chains))
 
     def take(self, chain: C) -> None:
         """Add a chain, which is stopped at the end."""
@@ -521,6 +543,10 @@ class Play(ABC, Generic[C]):
         for report in self.upstream.reports[self._reports :]:
             self.tell.ddl(at_s, report)
             self._reports += 1
+        for chain in self.chains:
+            if chain.load is not None and chain.load != self._loads.get(chain.name):
+                self._loads[chain.name] = chain.load
+                self.tell.load(at_s, chain.name, chain.load)
         if time.monotonic() - self._told_s < _TELL_S:
             return
         self._told_s = time.monotonic()
@@ -547,9 +573,9 @@ RULES: Final = tuple(f"{name}.*" for name in DATABASES)
 class LakeChain(Chain):
     """The two changefeeds of a protocol; `topic_progress` and `lake_progress` are their last reports."""
 
-    def __init__(self, protocol: str, log: Path, bootstrap: str, home: Path) -> None:
+    def __init__(self, protocol: str, log: Path, bootstrap: str, home: Path, load_from: str) -> None:
         super().__init__(protocol.partition("-")[0], 2)
-        self.protocol, self.log, self.bootstrap, self.home = protocol, log, bootstrap, home
+        self.protocol, self.log, self.bootstrap, self.home, self.load_from = protocol, log, bootstrap, home, load_from
         self.topic = f"demo-{self.name}"
         self.lake = home / f"lake-{self.name}"
         self.topic_progress = self.lake_progress = Progress("starting")
@@ -564,13 +590,18 @@ class LakeChain(Chain):
             rules=RULES,
             state_dir=self.log.with_name("state"),
         )
-        lake = Changefeed(address, self.lake.as_uri().replace("file:", "delta:", 1))
+        lake = load(
+            source_uri=address,
+            sink_uri=self.lake.as_uri().replace("file:", "delta:", 1),
+            rules=RULES,
+            load_from=self.load_from,
+        )
         self.run(Changefeed(topic), partial(self._reported, "topic_progress"))
-        self.run(lake, partial(self._reported, "lake_progress"))
+        self.run(Changefeed(lake), partial(self._reported, "lake_progress"))
 
     def _reported(self, name: str, progress: Progress) -> None:
         setattr(self, name, progress)
-        self.checkpoint_ts = self.lake_progress.checkpoint_ts or 0
+        self.checkpoint_ts, self.load = self.lake_progress.checkpoint_ts or 0, self.lake_progress.load
         error = self.topic_progress.error or self.lake_progress.error
         self.error = None if error is None else str(error)
 
@@ -592,11 +623,10 @@ class LiveDemo(Play[LakeChain]):
         self.tell.say(f"broker: {broker.bootstrap}")
         session(driver_memory=FEED_HEAP)
         for protocol in self.protocols:
-            chain = LakeChain(protocol, self.log, broker.bootstrap, self.options.home)
+            chain = LakeChain(protocol, self.log, broker.bootstrap, self.options.home, self.load_from)
             self.take(chain)
             chain.start()
             self.tell.say(f"{protocol}: topic {chain.topic} -> {chain.lake}")
-        self.wait_for(lambda: all(chain.topic_progress.checkpoint_ts for chain in self.chains))
 
     def compare(self) -> Iterator[MomentReport]:
         asking = self.upstream.session(0)

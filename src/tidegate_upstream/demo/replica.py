@@ -169,7 +169,7 @@ class ReplicaChain(Chain):
         self.run(feed, self._told)
 
     def _told(self, progress: Progress) -> None:
-        self.progress, self.checkpoint_ts = progress, progress.checkpoint_ts or 0
+        self.progress, self.checkpoint_ts, self.load = progress, progress.checkpoint_ts or 0, progress.load
         self.error = None if progress.error is None else str(progress.error)
 
 
@@ -209,7 +209,8 @@ class ReplicaDemo(Play[ReplicaChain]):
         make = TARGETS.get(self.target)
         uri = self.target if make is None else self.stack.enter_context(make(self.scratch / self.target))
         state = self.log.with_name("state")
-        config = load(source_uri=f"tidb://{self.log}", sink_uri=uri, name=NAME, rules=RULES, state_dir=state)
+        log, rows = f"tidb://{self.log}", self.load_from
+        config = load(source_uri=log, sink_uri=uri, load_from=rows, name=NAME, rules=RULES, state_dir=state)
         assert isinstance(config.sink, SqlOptions)
         self.address = replace(config.sink, feed=NAME, sync_points=SyncPoints(SYNC_MS))
         self.tell.say(f"replica: {config.sink_uri}")
@@ -217,7 +218,6 @@ class ReplicaDemo(Play[ReplicaChain]):
         chain = ReplicaChain(NAME, 1)
         self.take(chain)
         chain.start(Changefeed(replace(config, sink=self.address)))
-        self.wait_for(lambda: bool(chain.checkpoint_ts))
         self.reader = BankReader(self.address)
         self.stack.callback(self.reader.end)
         self.reader.start()

@@ -45,6 +45,7 @@ from tidegate_upstream.tidb.cluster import Cluster, Move
 from tidegate_upstream.tidb.ddl_jobs import read_entry
 from tidegate_upstream.tidb.engine import MemoryEngine
 from tidegate_upstream.tidb.information_schema import job_row
+from tidegate_upstream.tidb.listener import HOST, Upstream
 from tidegate_upstream.tidb.session import Session
 
 Transaction: TypeAlias = tuple[str, ...]
@@ -56,6 +57,8 @@ TOTAL: Final = ACCOUNTS * 1000
 """The sum of all balances, always."""
 _CUSTOMERS: Final = 40
 _PRODUCTS: Final = 30
+_TRANSFERS: Final = 900
+"""Those of the past."""
 _KINDS: Final = ("tool", "toy", "food", "book")
 _STATES: Final = ("new", "paid", "sent", "done")
 _FLAGS: Final = ("", "new", "sale", "new,hot", "new,sale,hot")
@@ -171,6 +174,8 @@ def setup(seed: int) -> Iterator[str]:
     yield f"INSERT INTO bank.accounts (id, owner, balance) VALUES {', '.join(people)}"
     old = (f"({-at}, {at % 2}, {at}, {at}.5)" for at in range(1, 21))
     yield f"INSERT INTO shop.orders (id, month, customer, total) VALUES {', '.join(old)}"
+    past = (f"({at % ACCOUNTS + 1}, {(at + 1) % ACCOUNTS + 1}, 0.{at:03})" for at in range(_TRANSFERS))
+    yield f"INSERT INTO bank.transfers (src, dst, amount) VALUES {', '.join(past)}"
     for at in range(1, _CUSTOMERS + 1):
         yield _customer(random, at)
     for at in range(1, _PRODUCTS + 1):
@@ -497,12 +502,18 @@ class DemoUpstream:
         self.workers = [_Worker(stream, self.session(stream.node)) for stream in STREAMS]
         self.refused_ddls: list[str] = []
         self._log, self._logs = UpstreamLog(self.cluster, log, in_memory=True), False
+        self._ports = Upstream(self.cluster)
         self._threads = ThreadPoolExecutor(len(STREAMS) + len(scripts), thread_name_prefix="demo-session")
         self._at_work: list[Future[None]] = []
 
     @property
     def nodes(self) -> tuple[str, ...]:
         return tuple(self.cluster.nodes)
+
+    @property
+    def address(self) -> str:
+        """Where its rows are read over SQL, once it is started."""
+        return f"mysql://root@{HOST}:{self._ports.ports[NODES[0]]}/?enable-tls=false"
 
     @property
     def reports(self) -> Sequence[DdlReport]:
@@ -521,12 +532,12 @@ class DemoUpstream:
         return Session(self.cluster.nodes[NODES[node]])
 
     def start(self) -> None:
-        """Create the tables and begin the change log."""
-        self.cluster.start_thread()
+        """Create the tables and their first rows, open the ports, and begin the change log behind these rows."""
+        self._ports.start()
         session = self.session(0)
         for statement in setup(self.seed):
             session.execute(statement)
-        self._log.start()
+        self._log.start(trimmed=True)
         self._logs = True
         self.cluster.moved = self._watch.moved
 
@@ -577,7 +588,7 @@ class DemoUpstream:
         wait_until(lambda: all(future.done() for future in self._at_work))
         self._threads.shutdown()
         self.end_log()
-        self.cluster.close()
+        self._ports.stop()
 
     def _administer(self, session: Session, script: tuple[str, ...]) -> None:
         began_s = time.monotonic()
