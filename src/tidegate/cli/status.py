@@ -9,7 +9,7 @@ import click
 from tidegate.cli.say import say, say_json
 from tidegate.config.status import FeedStatus, statuses
 from tidegate.config.uri import location_of
-from tidegate.engine.progress import PathsSeen, left_out_words, load_words, slow_words
+from tidegate.engine.progress import PathsSeen, left_out_words, load_words, slow_words, undecodable_words
 from tidegate.model.errors import ConfigError
 
 
@@ -19,6 +19,8 @@ def words(status: FeedStatus) -> str:
     text += f", checkpoint {status.checkpoint_ts} ({status.checkpoint_time}), {status.source} -> {status.sink}"
     if load := load_words(status.load):
         text += f"; {load}"
+    if odd := undecodable_words(status.undecodable):
+        text += f"; {odd}"
     if status.error is not None:
         text += f"; {status.error}"
     if left := left_out_words(status):

@@ -78,6 +78,7 @@ class FeedStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     updated: str = ""
     frontier_ts: int = 0
     load: LoadProgress | None = None
+    undecodable: dict[str, int] = {}
     rows: int = 0
     ddls: int = 0
     left_out: tuple[LeftOut, ...] = ()
@@ -180,6 +181,7 @@ def _status(kept: _Kept | None, checkpoints: StateFiles | None) -> FeedStatus | 
         updated=report.updated,
         frontier_ts=_number(progress, "frontier_ts"),
         load=msgspec.convert(progress.get("load"), LoadProgress | None),
+        undecodable=msgspec.convert(progress.get("undecodable") or {}, dict[str, int]),
         rows=_number(progress, "rows"),
         ddls=_number(progress, "ddls"),
         left_out=msgspec.convert(progress.get("left_out") or (), tuple[LeftOut, ...]),

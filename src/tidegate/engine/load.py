@@ -56,7 +56,7 @@ from tidegate.model.event import Ddl
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.model.left_out import LeftOut, without_key
 from tidegate.model.mysql import ActionType
-from tidegate.model.path_counts import LEFT_OUT, PathCounts
+from tidegate.model.path_counts import LEFT_OUT, UNDECODABLE, PathCounts
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import shown_ts
 from tidegate.objectstore.failpoint import failpoint
@@ -327,6 +327,8 @@ def _chunk(batch: Batch, commit_ts: int, judge: MessageFilter | None) -> Chunk:
     part = ChunkPart(replace(batch, commit_ts=at, start_ts=at), np.arange(batch.rows))
     counts.add("load/columns", batch.rows)
     counts.add(LEFT_OUT, every - batch.rows)
+    for column, texts in undecodable(batch):
+        counts.add(f"{UNDECODABLE}{batch.schema}.{batch.table}.{column}", texts)
     return Chunk((part,), np.zeros(batch.rows, np.int64), counts)
 
 
@@ -347,6 +349,15 @@ def names_of(ddl: Ddl) -> set[tuple[str, str]]:
     database."""
     together, before = renamed_together(ddl) if "RENAME" in ddl.query.upper() else (), previous_name(ddl)
     return {name.key for name in (TableName(ddl.schema, ddl.table), *together, *([before] if before else ()))}
+
+
+def undecodable(batch: Batch) -> Iterator[tuple[str, int]]:
+    """Return each text column with the number of its texts that are no UTF-8: they are kept as they are, though no
+    message could carry them."""
+    for column, array in zip(batch.fields, batch.after.columns, strict=True):
+        if pa.types.is_binary(array.type) and not column.binary:
+            texts = (value for value in array.to_pylist() if value is not None)
+            yield column.name, sum(text.decode("utf-8", "ignore").encode() != text for text in texts)
 
 
 class KeptPlan:

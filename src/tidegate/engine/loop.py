@@ -262,12 +262,19 @@ class Meter:
             **self._rows_by_path(),
             corrupt=self.corrupt,
         )
+        for name in self.now.undecodable:
+            self.warn(f"column {name} has texts that are no UTF-8: they are loaded as they are, messages replace them")
         for warning in planned.warnings:
             self.warn(warning)
 
     def _rows_by_path(self) -> dict[str, object]:
         every = self.landed + self.written
-        return {"roads": every.by_path(), "slow_roads": every.slow(), "rows_left_out": every.left_out}
+        return {
+            "roads": every.by_path(),
+            "slow_roads": every.slow(),
+            "rows_left_out": every.left_out,
+            "undecodable": every.undecodable,
+        }
 
     def leave_out(self, tables: Iterable[LeftOut]) -> None:
         """Report the tables left out, and warn of the new ones."""

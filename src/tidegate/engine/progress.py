@@ -122,7 +122,7 @@ def _stage(path: str) -> str:
 
 LINE_EVERY_S: Final = 5.0
 NAMED: Final = 5
-"""The most left-out tables that one line names."""
+"""The most left-out tables, or columns with texts that are no UTF-8, that one line names."""
 
 
 class LeavesOut(Protocol):
@@ -181,6 +181,8 @@ class Progress:
     """The full load of a feed that began with one."""
     rows_loaded: int = 0
     """Rows of the load that the sink has written in this run."""
+    undecodable: Mapping[str, int] = field(default_factory=dict)
+    """Texts among them that are no UTF-8, by table and column; they are written as they are."""
     lands: bool = False
     """True if the source keeps what it reads in a changelog before the sink gets it."""
     rows_landed: int = 0
@@ -314,6 +316,8 @@ def line(progress: Progress, before: PathsSeen = NO_PATHS) -> str:
         parts.append(f"wrote {_count(progress.messages_written)} messages")
     if progress.corrupt:
         parts.append(f"{_count(progress.corrupt)} rows with a wrong checksum")
+    if odd := undecodable_words(progress.undecodable):
+        parts.append(odd)
     if progress.dead_letters:
         parts.append(f"dead letters {_count(progress.dead_letters)}")
     if left := left_out_words(progress):
@@ -325,6 +329,14 @@ def line(progress: Progress, before: PathsSeen = NO_PATHS) -> str:
     if progress.error:
         parts.append(_one_line(str(progress.error), 300))
     return "  ".join(parts)
+
+
+def undecodable_words(counts: Mapping[str, int]) -> str:
+    """Return how many texts of a load are no UTF-8, by table and column; "" if none.
+
+    loaded texts that are no UTF-8: shop.t.note 3"""
+    named = [f"{name} {_count(counts[name])}" for name in sorted(counts)[:NAMED]] + [".."] * (len(counts) > NAMED)
+    return f"loaded texts that are no UTF-8: {', '.join(named)}" if counts else ""
 
 
 def left_out_words(report: "LeavesOut") -> str:
@@ -449,7 +461,8 @@ def lines(stream: IO[str], *, every_s: float = LINE_EVERY_S) -> Iterator[Show]:
     def show(progress: Progress) -> None:
         nonlocal phase, last, paths, loads
         if loads and progress.load is not None and progress.load.is_done:
-            stream.write(f"{load_words(progress.load)}: complete\n")
+            told = filter(None, [load_words(progress.load), undecodable_words(progress.undecodable)])
+            stream.write(f"{'; '.join(told)}: complete\n")
         loads = bool(_loading(progress))
         for warning in progress.warnings:
             if warning not in printed and not (progress.error and progress.error.message in warning):

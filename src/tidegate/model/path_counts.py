@@ -64,6 +64,8 @@ class SlowRows(msgspec.Struct, frozen=True):
 
 LEFT_OUT: Final = "filter/rows"
 """Not a path: rows that filters removed, counted with the others."""
+UNDECODABLE: Final = "undecodable/"
+"""No paths either: the texts of a load that are no UTF-8, by table and column."""
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ class PathCounts:
         """Return the counts as those of another stage."""
 
         def moved(path: str) -> str:
-            return path if path == LEFT_OUT else f"{stage}/{path.rpartition('/')[2]}"
+            return path if path.startswith((LEFT_OUT, UNDECODABLE)) else f"{stage}/{path.rpartition('/')[2]}"
 
         rows = Counter({(moved(path), reason): rows for (path, reason), rows in self.rows.items()})
         return PathCounts(rows, {(moved(path), reason): text for (path, reason), text in self.examples.items()})
@@ -107,12 +109,18 @@ class PathCounts:
         for (path, _), rows in self.rows.items():
             by_path[path] += rows
         by_path.pop(LEFT_OUT, None)
-        return dict(by_path)
+        return {path: rows for path, rows in by_path.items() if not path.startswith(UNDECODABLE)}
 
     @property
     def left_out(self) -> int:
         """Rows that filters removed."""
         return self.rows[LEFT_OUT, None]
+
+    @property
+    def undecodable(self) -> dict[str, int]:
+        """Texts of a load that are no UTF-8, by the names of table and column."""
+        mark = len(UNDECODABLE)
+        return {path[mark:]: count for (path, _), count in self.rows.items() if path.startswith(UNDECODABLE)}
 
     def slow(self) -> tuple[SlowRows, ...]:
         """Return the rows on slow paths, by path and reason, most rows first."""

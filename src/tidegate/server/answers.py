@@ -50,10 +50,10 @@ UNHAPPY: Final = frozenset({"warning", "pending", "failed"})
 """States in which TiCDC shows an error."""
 LISTED: Final = frozenset({"normal", "stopped", "failed", "warning"})
 """States that a list without a state includes."""
-_OWN_FIELDS: Final = ("phase", "since", "load", "rows_loaded", "rows_landed", "rows", "rows_per_s", "messages",
-                      "messages_written", "ddls", "watermarks", "dead_letters", "left_out", "rows_left_out",
-                      "ddls_left_out", "corrupt", "roads", "slow_roads", "spent_s", "partitions", "tables", "parked",
-                      "ddl", "warnings", "elapsed_s", "resumed")  # fmt: skip
+_OWN_FIELDS: Final = ("phase", "since", "load", "rows_loaded", "undecodable", "rows_landed", "rows", "rows_per_s",
+                      "messages", "messages_written", "ddls", "watermarks", "dead_letters", "left_out",
+                      "rows_left_out", "ddls_left_out", "corrupt", "roads", "slow_roads", "spent_s", "partitions",
+                      "tables", "parked", "ddl", "warnings", "elapsed_s", "resumed")  # fmt: skip
 
 
 def version_text(own: str) -> str:

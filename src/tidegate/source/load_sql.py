@@ -595,14 +595,6 @@ def _typed(info: TableInfo, column: WireColumn, texts: Any, time_zone: str) -> A
     return array
 
 
-def undecodable(batch: Batch) -> int:
-    """Return how many texts of a loaded batch are no UTF-8: kept as they are, though no message could carry them."""
-    columns = zip(batch.fields, batch.after.columns, strict=True)
-    odd = [array for field, array in columns if pa.types.is_binary(array.type) and not field.binary]
-    texts = (value for array in odd for value in array.to_pylist() if value is not None)
-    return sum(text.decode("utf-8", "ignore").encode() != text for text in texts)
-
-
 class GcGuard:
     """Keeps the upstream from collecting S while it is entered: a session that reads at S, asked each `every_s`, and
     made again where it ends. `check` raises what made S, or the way to it, be lost."""

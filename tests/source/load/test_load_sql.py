@@ -8,6 +8,7 @@ import pymysql
 import pytest
 
 from tests.source.load.kit import Loaded, loaded, of, rows_of
+from tidegate.engine.load import undecodable
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SchemaError, SourceError, TidegateError
 from tidegate.model.table import TableName
 from tidegate.mysql import server_sql as sent
@@ -20,7 +21,6 @@ from tidegate.source.load_sql import (
     duration_ms,
     load_error,
     set_gc_life_time,
-    undecodable,
 )
 from tidegate.source.upstream_address import Address, SqlLoadOptions, parse_address
 from tidegate_upstream.tidb.cluster import Cluster
@@ -296,7 +296,7 @@ def test_texts_that_are_no_utf8_are_kept_and_counted() -> None:
     batch = load_sql._batch(layout, texts, 7, "UTC")
 
     assert batch.after.column("a").to_pylist() == [b"\xff", None, "ä".encode()]
-    assert undecodable(batch) == 1
+    assert list(undecodable(batch)) == [("a", 1)]
 
 
 def test_a_lost_snapshot_stops_the_load() -> None:

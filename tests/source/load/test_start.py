@@ -1,13 +1,18 @@
 """How a feed begins with a load, goes on with it, ends with it, or does not begin: without Spark, in this process."""
 
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from tidegate.codec.columnar import Batch
 from tidegate.engine.load import NO_LOAD, KeptPlan, LoadingSource, NoGuard, NoStream
 from tidegate.engine.ports import Source
-from tidegate.engine.progress import Progress
+from tidegate.engine.progress import Progress, line, undecodable_words
 from tidegate.model.errors import ConfigError, MadeAnew, SourceBehind, TidegateError
 from tidegate.sink.sqlite import SqliteSink
 from tidegate.testing.contract import stories
@@ -101,3 +106,33 @@ def test_a_topic_is_waited_for_and_must_reach_back(tmp_path: Path) -> None:
             source.start(LocalTasks(), None)
         assert stream.began == [ts]
     assert KeptPlan(str(tmp_path / "plan")).read() is None
+
+
+class Odd(ScriptedLoad):
+    """A load whose owners are no UTF-8."""
+
+    def batches(self, table: Any, chunk: Any, ts: int) -> Iterator[Batch]:
+        for batch in super().batches(table, chunk, ts):
+            after = batch.after
+            if (at := after.schema.get_field_index("owner")) >= 0:
+                odd = pa.array([b"\xff%d" % row for row in range(batch.rows)])
+                after = after.set_column(at, "owner", odd)
+            yield replace(batch, after=after)
+
+
+def test_texts_that_are_no_utf8_are_told(tmp_path: Path) -> None:
+    """They are written as they are, counted by table and column, and warned of once."""
+    source = LoadingSource(
+        Odd(STORY, STORY.marks[1]), KeptPlan(str(tmp_path / "plan")), lambda *_: True, NoStream(),
+        guard=lambda _: NoGuard(), ordered=True, keyless=True,
+    )  # fmt: skip
+    done = run_here(source, sink(tmp_path))
+
+    accounts = (
+        sqlite3.connect(tmp_path / "shop.db").execute('SELECT CAST(owner AS BLOB) FROM "shop.accounts"').fetchall()
+    )
+    assert done.undecodable == {"shop.accounts.owner": len(accounts)}
+    assert accounts
+    assert {value[:1] for (value,) in accounts} == {b"\xff"}
+    assert len([text for text in done.warnings if "shop.accounts.owner has texts that are no UTF-8" in text]) == 1
+    assert undecodable_words(done.undecodable) in line(done)
