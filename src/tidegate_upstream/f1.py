@@ -180,16 +180,16 @@ def access(kind: ElementKind, state: ElementState) -> Access:
     return ACCESS[kind][state]
 
 
-def next_step(operation: Operation, at: int) -> int | None:
-    """Return the step after step `at`; None if there is none."""
-    return at + 1 if at + 1 < len(operation.steps) else None
+def next_step(operation: Operation, index: int) -> int | None:
+    """Return the step after step `index`; None if there is none."""
+    return index + 1 if index + 1 < len(operation.steps) else None
 
 
-def rollback(operation: Operation, at: int) -> tuple[Step, ...] | None:
-    """Return the steps that undo an operation cancelled at step `at`; None if it can only go on, or has ended.
+def rollback(operation: Operation, index: int) -> tuple[Step, ...] | None:
+    """Return the steps that undo an operation cancelled at step `index`; None if it can only go on, or has ended.
 
     Empty at step 0: nothing has happened yet, the job is `cancelled`; after any others it is `rollback_done`."""
-    return operation.back[at] if at <= operation.revertible and next_step(operation, at) is not None else None
+    return operation.back[index] if index <= operation.revertible and next_step(operation, index) is not None else None
 
 
 MULTI_SCHEMA_CHANGE: Final = 61
@@ -197,20 +197,20 @@ MULTI_SCHEMA_CHANGE: Final = 61
 
 def interleave(parts: Sequence[Operation]) -> tuple[tuple[int, ...], ...]:
     """Return for each version of the job the step of each of `parts`; the first is the schema before the job."""
-    at = [0] * len(parts)
-    positions = [tuple(at)]
+    position = [0] * len(parts)
+    positions = [tuple(position)]
     for index, part in enumerate(parts):
         for step in range(1, part.revertible + 1):
-            at[index] = step
-            positions.append(tuple(at))
+            position[index] = step
+            positions.append(tuple(position))
     ends = [len(part.steps) - 1 for part in parts]
-    at = [min(step + 1, end) for step, end in zip(at, ends, strict=True)]
-    positions.append(tuple(at))
-    keepers = [index for index, part in enumerate(parts) if part.keeps and at[index] < ends[index]]
+    position = [min(step + 1, end) for step, end in zip(position, ends, strict=True)]
+    positions.append(tuple(position))
+    keepers = [index for index, part in enumerate(parts) if part.keeps and position[index] < ends[index]]
     for index in sorted(range(len(parts)), key=lambda index: index in keepers):
-        for step in range(at[index] + 1, ends[index] + (index not in keepers)):
-            at[index] = step
-            positions.append(tuple(at))
+        for step in range(position[index] + 1, ends[index] + (index not in keepers)):
+            position[index] = step
+            positions.append(tuple(position))
     return (*positions, tuple(ends)) if keepers else tuple(positions)
 
 
@@ -231,8 +231,8 @@ def combine(name: str, parts: Sequence[Operation]) -> Operation:
 
 
 def _joined(parts: Sequence[Operation], position: tuple[int, ...], before: tuple[int, ...] | None) -> Step:
-    current = [part.steps[at] for part, at in zip(parts, position, strict=True)]
-    moved = [index for index, at in enumerate(position) if before is not None and at != before[index]]
+    current = [part.steps[number] for part, number in zip(parts, position, strict=True)]
+    moved = [index for index, number in enumerate(position) if before is not None and number != before[index]]
     busy = [index for index in moved if current[index].work is not Work.NOTHING]
     work = current[busy[0]].work if busy else Work.NOTHING
     assert all(current[index].work is work for index in busy), "two kinds of work in one version"
@@ -241,7 +241,7 @@ def _joined(parts: Sequence[Operation], position: tuple[int, ...], before: tuple
 
 
 def _way_back(parts: Sequence[Operation], position: tuple[int, ...]) -> tuple[Step, ...]:
-    states = [part.steps[at].states for part, at in zip(parts, position, strict=True)]
+    states = [part.steps[number].states for part, number in zip(parts, position, strict=True)]
     steps: list[Step] = []
     ranges: tuple[str, ...] = ()
     for index in reversed(range(len(parts))):
@@ -283,7 +283,7 @@ def operation(
     """Return an operation from its lines (job state, then the roles' states), `work` by line, and one rollback `back`
     for all."""
     todo = work or {}
-    steps = tuple(Step(line[0], line[1:], *todo.get(at, ())) for at, line in enumerate(lines))
+    steps = tuple(Step(line[0], line[1:], *todo.get(index, ())) for index, line in enumerate(lines))
     typed_roles = tuple(Role(role, kind) for role, kind in roles)
     return Operation(name, actions, typed_roles, steps, revertible, ((), *[back] * revertible), done, keeps)
 

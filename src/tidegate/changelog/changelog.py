@@ -815,10 +815,12 @@ def _read(uri: str, group: RowGroup) -> pa.Table:
 def _kept(rows: pa.Table, letters: Iterable[DeadLetter]) -> pa.Table:
     """The rows of other messages."""
     for (topic, partition), some in groupby(
-        sorted(letter.position for letter in letters), lambda at: (at.topic, at.partition)
+        sorted(letter.position for letter in letters), lambda position: (position.topic, position.partition)
     ):
         of_partition = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition))
-        theirs: Any = pc.and_(of_partition, pc.is_in(rows["offset"], pa.array([at.offset for at in some], pa.int64())))
+        theirs: Any = pc.and_(
+            of_partition, pc.is_in(rows["offset"], pa.array([position.offset for position in some], pa.int64()))
+        )
         rows = rows.filter(pc.invert(pc.fill_null(theirs, fill_value=False)))
     return rows
 

@@ -527,10 +527,10 @@ def _chunks(tables: Sequence[pa.Table], most: int, batch: MakeBatch) -> Iterator
     times = [table.column("commit_ts").to_numpy() for table in tables]
     starts = [0] * len(tables)
     every = np.sort(np.concatenate(times)) if times else np.empty(0, np.int64)
-    at = 0
-    while at < len(every):
-        ts = int(every[min(at + most, len(every)) - 1])  # the last of the chunk
-        at = int(np.searchsorted(every, ts, "right"))
+    position = 0
+    while position < len(every):
+        ts = int(every[min(position + most, len(every)) - 1])  # the last of the chunk
+        position = int(np.searchsorted(every, ts, "right"))
         ends = [int(np.searchsorted(time, ts, "right")) for time in times]
         pieces = [
             (table.slice(start, end - start), time[start:end])
@@ -549,10 +549,10 @@ def _chunk(pieces: Sequence[tuple[pa.Table, Any]], batch: MakeBatch) -> Chunk:
     transaction = np.zeros(len(every), np.int64)
     np.cumsum(every[order][1:] != every[order][:-1], out=transaction[1:])
     parts: list[ChunkPart] = []
-    at = 0
+    start = 0
     for rows, time in pieces:
-        parts += _parts(rows, numbers[at : at + len(time)], batch)
-        at += len(time)
+        parts += _parts(rows, numbers[start : start + len(time)], batch)
+        start += len(time)
     path_counts = PathCounts()
     path_counts.add("changelog/columns", len(every))
     return Chunk(tuple(parts), transaction, path_counts)
@@ -568,9 +568,9 @@ def _parts(rows: pa.Table, numbers: Any, batch: MakeBatch) -> Iterator[ChunkPart
             some, some_numbers = rows.filter(mine), numbers[mine.to_numpy(zero_copy_only=False)]
         layout = decode_layout(layouts.dictionary[code].as_py())
         step = _rows_within(some, PART_BYTES)
-        for at in range(0, len(some_numbers), step):
-            new_batch = batch(some.slice(at, step), layout.fields, layout.pk_names)
-            numbered = some_numbers[at : at + step]
+        for start in range(0, len(some_numbers), step):
+            new_batch = batch(some.slice(start, step), layout.fields, layout.pk_names)
+            numbered = some_numbers[start : start + step]
             yield ChunkPart(replace(new_batch, message=pc.cast(pa.array(numbered), pa.int32())), numbered)
 
 
@@ -703,7 +703,7 @@ class Footers:
         metadata, size = _known(uri, path)
         with opened(uri, path, size) as source:
             file = pq.ParquetFile(source, metadata=metadata)
-            columns = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
+            columns = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
             groups = tuple(_group(path, number, file, columns) for number in range(metadata.num_row_groups))
         with self._turn:
             if (uri, path) not in self._kept:

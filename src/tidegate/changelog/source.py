@@ -199,12 +199,14 @@ class ChangelogSource(Source):
         """Begin after the checkpoint. Raises HistoryLost if the changelog begins later, ConfigError if there is
         none."""
         self.changelog.refresh()
-        at, floor = checkpoint_ts or 0, self.changelog.floor()
+        feed_ts, floor = checkpoint_ts or 0, self.changelog.floor()
         if self.changelog.version < 0:
             raise ConfigError(f"no changelog at {self.changelog.uri}")
-        if at < floor:
-            raise HistoryLost(f"the changelog at {self.changelog.uri} begins behind ts {floor}, the feed is at {at}")
-        return at
+        if feed_ts < floor:
+            raise HistoryLost(
+                f"the changelog at {self.changelog.uri} begins behind ts {floor}, the feed is at {feed_ts}"
+            )
+        return feed_ts
 
     def stop(self) -> None:
         """Do nothing: there is no landing."""
@@ -316,20 +318,21 @@ class LandedSource(ChangelogSource):
         positions = {EventPosition(*message[:3]): message[3] for message in error.messages}
         bodies = self.landing.bodies(positions)
         letters = [
-            DeadLetter(at, error.code, str(error), 0, *bodies.get(at, (None, None)), ts) for at, ts in positions.items()
+            DeadLetter(position, error.code, str(error), 0, *bodies.get(position, (None, None)), ts)
+            for position, ts in positions.items()
         ]
         if self.landing.skips_dead:
             self._refused += len(letters)
             return put_aside(self.changelog, letters)
         note(self.changelog, letters)
         first, home = letters[0].position, self.changelog.uri.removesuffix(changelog_uri(""))
-        at = f"{first.topic}/{first.partition}/{first.offset}"
+        position = f"{first.topic}/{first.partition}/{first.offset}"
         more = f" ({len(letters) - 1} more messages like it, see `tidegate dlq list {home}`)" if letters[1:] else ""
         kind = type(error) if len(error.args) == 1 else PoisonMessage
         raise kind(
-            f"{error}{more}. Ways out: look at the message with `tidegate dlq show {home} --at {at}`; give the right "
-            f"bytes with `tidegate dlq replay {home} --at {at} --value-file FILE`; leave it out with `tidegate dlq "
-            f"skip {home} --at {at}`; or set dead-letter=skip. Then start the feed again"
+            f"{error}{more}. Ways out: look at the message with `tidegate dlq show {home} --at {position}`; give the "
+            f"right bytes with `tidegate dlq replay {home} --at {position} --value-file FILE`; leave it out with "
+            f"`tidegate dlq skip {home} --at {position}`; or set dead-letter=skip. Then start the feed again"
         ).at(**msgspec.structs.asdict(error.where))
 
     def release(self, checkpoint_ts: int) -> None:

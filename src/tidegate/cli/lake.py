@@ -55,7 +55,7 @@ def _table(rows: pa.Table) -> None:
     numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     right = [any(is_of(field.type) for is_of in numbers) for field in rows.schema]
     lines = [[_cell(value) for value in row] for row in _rows(rows)]
-    widths = [max(len(name), *(len(line[at]) for line in lines), 0) for at, name in enumerate(names)]
+    widths = [max(len(name), *(len(line[index]) for line in lines), 0) for index, name in enumerate(names)]
 
     def line(cells: list[str]) -> str:
         aligned = [
@@ -289,14 +289,15 @@ def _at(command: T) -> T:
     live = click.option(
         "--live", is_flag=True, help="Include changes that have landed but are not merged yet, exactly up to --at."
     )
-    at = click.option(
+    at_option = click.option(
         "--at",
+        "moment",
         default="latest",
         show_default=True,
         metavar="latest|TSO|TIME",
         help="The newest snapshot at or before it.",
     )
-    return at(live(command))
+    return at_option(live(command))
 
 
 _form = click.option(
@@ -307,10 +308,10 @@ _root = click.argument("root", metavar="LAKE")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def _view(root: str, at: str, *, live: bool) -> "Lake | Live":
+def _view(root: str, moment: str, *, live: bool) -> "Lake | Live":
     from tidegate.lakes.lake import Lake
 
-    lake = Lake(lake_root(root)).at(at)
+    lake = Lake(lake_root(root)).at(moment)
     return lake.live() if live else lake
 
 
@@ -318,9 +319,9 @@ def _view(root: str, at: str, *, live: bool) -> "Lake | Live":
 @_root
 @_at
 @_json
-def show(*, root: str, at: str, live: bool, as_json: bool) -> None:
+def show(*, root: str, moment: str, live: bool, as_json: bool) -> None:
     """List the tables of LAKE with their rows, keys, directories and Delta versions."""
-    view = _view(root, at, live=live)
+    view = _view(root, moment, live=live)
     rows = [_shown(view, name) for name in view.tables()]
     if as_json:
         say_json({"checkpoint_ts": view.checkpoint_ts, "tables": rows})
@@ -385,7 +386,7 @@ def read(
     *,
     root: str,
     table: str,
-    at: str,
+    moment: str,
     live: bool,
     form: str,
     limit: int | None,
@@ -398,7 +399,7 @@ def read(
     from tidegate.cli.lake import tell
 
     names, values = _names(columns), _values(where)
-    tell(_view(root, at, live=live).arrow(table, names, limit, where=values), form)
+    tell(_view(root, moment, live=live).arrow(table, names, limit, where=values), form)
 
 
 _CONDITION: Final = re.compile(r"(?:`((?:[^`]|``)+)`|([^`=][^=]*))=(.*)", re.DOTALL)
@@ -440,11 +441,11 @@ def _names(columns: str | None) -> Sequence[str]:
 @_at
 @_form
 @_limit
-def sql(*, root: str, query: str, at: str, live: bool, form: str, limit: int | None) -> None:
+def sql(*, root: str, query: str, moment: str, live: bool, form: str, limit: int | None) -> None:
     """Print the result of QUERY, in Spark's SQL, over the tables of LAKE (database.table), all at one moment."""
     from tidegate.cli.lake import tell
 
-    frame = _view(root, at, live=live).sql(query)
+    frame = _view(root, moment, live=live).sql(query)
     tell((frame if limit is None else frame.limit(limit)).toArrow(), form)
 
 

@@ -84,7 +84,9 @@ def _show(entry: LedgerDdl) -> None:
 @sink.command()
 @click.argument("uri", metavar="SINK_URI")
 @click.option("-c", "--changefeed", metavar="NAME", help="Which one; needed if several write to the server.")
-@click.option("--at", metavar="now|TSO|TIME", help="The timestamp to hold at; default: the next possible one.")
+@click.option(
+    "--at", "moment", metavar="now|TSO|TIME", help="The timestamp to hold at; default: the next possible one."
+)
 @click.option("--wait", "wait_s", default=60.0, show_default=True, help="Seconds to wait until it is reached.")
 @click.option("--for", "hold_s", default=600.0, show_default=True, help="Most seconds to hold.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -95,7 +97,7 @@ def hold(
     *,
     uri: str,
     changefeed: str | None,
-    at: str | None,
+    moment: str | None,
     wait_s: float,
     hold_s: float,
     as_json: bool,
@@ -104,7 +106,7 @@ def hold(
     """Hold a changefeed into the database SINK_URI at one timestamp while COMMAND runs, or until Ctrl-C.
 
     COMMAND finds the timestamp in TIDEGATE_HELD_TS. If this command dies, the hold ends within 30 seconds."""
-    ts = None if at is None else parse_ts(at, now_ms=time.time_ns() // 1_000_000)
+    ts = None if moment is None else parse_ts(moment, now_ms=time.time_ns() // 1_000_000)
     session = session_of(uri)
     feed = feed_of(session, changefeed)
     try:

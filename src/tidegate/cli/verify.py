@@ -197,8 +197,10 @@ class _Verify(click.Command):
         rest = super().parse_args(ctx, args)
         former = ctx.params.pop("former")
         if former and not ctx.params["upstream"]:
-            at = len(words) - 1 - words[::-1].index(former[0])
-            raise click.UsageError(renamed("verify LAKE RECORDING", [*words[:at], UPSTREAM, *words[at:]]), ctx)
+            position = len(words) - 1 - words[::-1].index(former[0])
+            raise click.UsageError(
+                renamed("verify LAKE RECORDING", [*words[:position], UPSTREAM, *words[position:]]), ctx
+            )
         if former or not ctx.params["upstream"]:
             what = f"Got unexpected extra argument ({former[0]})" if former else f"Missing option '{UPSTREAM}'."
             raise click.UsageError(what, ctx)
@@ -210,7 +212,9 @@ class _Verify(click.Command):
 @click.argument("former", metavar="", nargs=-1)
 @click.option(UPSTREAM, metavar="URI|RECORDING", help="A tidb:// or mysql:// server, a lake or a recording.")
 @click.option("-c", "--changefeed", "feed", metavar="NAME", help="TARGET's changefeed; needed if several write it.")
-@click.option("--at", default="latest", show_default=True, metavar="latest|N|TSO|TIME", help="The moment to compare.")
+@click.option(
+    "--at", "moment", default="latest", show_default=True, metavar="latest|N|TSO|TIME", help="The moment to compare."
+)
 @click.option(
     "--wait",
     "wait_s",
@@ -229,7 +233,7 @@ def verify(
     target: str,
     upstream: str,
     feed: str | None,
-    at: str,
+    moment: str,
     wait_s: float,
     rules: tuple[str, ...],
     limit: int,
@@ -242,7 +246,7 @@ def verify(
     key-template define how rows are stored, and with lookups the look-ups are compared with rows, too; tables without a
     key are left out."""
     source = upstream_of(upstream)
-    options = VerifyOptions(feed, at, wait_s, TableFilter.parse(rules).matches)
+    options = VerifyOptions(feed, moment, wait_s, TableFilter.parse(rules).matches)
     with _sides(resolve_uri(target, "TARGET"), source, options) as compared:
         truth = compared.truth
         if truth is not None and not as_json:
@@ -259,8 +263,8 @@ def verify(
     if not total:
         raise ConfigError(f"nothing was compared: no table passes the filter {' '.join(rules) or '*.*'}")
     if as_json:
-        moment = {} if truth is None else {"moment": truth.n}
-        say_json({**moment, "ts": compared.ts, "tables": total, "different": wrong, "equal": not wrong})
+        line_head = {} if truth is None else {"moment": truth.n}
+        say_json({**line_head, "ts": compared.ts, "tables": total, "different": wrong, "equal": not wrong})
     else:
         say(f"{wrong} of {total} tables differ" if wrong else f"all {total} tables equal")
     ctx.exit(1 if wrong else 0)

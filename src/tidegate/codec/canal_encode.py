@@ -311,7 +311,7 @@ def sql_types_of(columns: Columns, over: Mapping[int, int]) -> str:
     """Return `sqlType`; `over` has the codes of columns whose value is too large for their signed type."""
     if not over:
         return columns.sql_type
-    return sql_types_text([(head, over.get(at, code)) for at, (head, code) in enumerate(columns.sql_types)])
+    return sql_types_text([(head, over.get(index, code)) for index, (head, code) in enumerate(columns.sql_types)])
 
 
 def sql_types_text(pairs: Sequence[tuple[str, int]]) -> str:

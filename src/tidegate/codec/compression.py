@@ -87,16 +87,16 @@ def _lz4(raw: bytes, most: int) -> bytes:
 
 def _lz4_room(raw: bytes, most: int) -> int:
     """An upper bound of the decompressed blocks of all frames, at most `most`."""
-    at = room = 0
-    while room < most and raw[at : at + 4] == _LZ4_MAGIC:
-        flags, kind = raw[at + 4 : at + 6].ljust(2, b"\0")
+    offset = room = 0
+    while room < most and raw[offset : offset + 4] == _LZ4_MAGIC:
+        flags, kind = raw[offset + 4 : offset + 6].ljust(2, b"\0")
         largest = _LZ4_BLOCK.get(kind >> 4, 0)
-        at += 7 + 8 * bool(flags & 8) + 4 * (flags & 1)
-        while (word := int.from_bytes(raw[at : at + 4], "little")) > 0:
+        offset += 7 + 8 * bool(flags & 8) + 4 * (flags & 1)
+        while (word := int.from_bytes(raw[offset : offset + 4], "little")) > 0:
             size = word & 0x7FFF_FFFF
             room += min(largest, size * _LZ4_RATIO)
-            at += 4 + size + 4 * bool(flags & 16)
-        at += 4 + 4 * bool(flags & 4)
+            offset += 4 + size + 4 * bool(flags & 16)
+        offset += 4 + 4 * bool(flags & 4)
     return min(room, most)
 
 

@@ -290,12 +290,12 @@ def whole_bytes(body: bytes, options: CsvOptions) -> int:
     """Return the number of bytes before a truncated record, or of all if there is none. A truncated record has no
     terminator, or an open quote."""
     end, quote = terminator_of(options).encode(), options.quote.encode()
-    at = len(body)
-    while at > 0:
-        if body.endswith(end, 0, at) and (not quote or body.count(quote, 0, at) % 2 == 0):
-            return at
-        last_end = body.rfind(end, 0, at - 1)
-        at = 0 if last_end < 0 else last_end + len(end)
+    offset = len(body)
+    while offset > 0:
+        if body.endswith(end, 0, offset) and (not quote or body.count(quote, 0, offset) % 2 == 0):
+            return offset
+        last_end = body.rfind(end, 0, offset - 1)
+        offset = 0 if last_end < 0 else last_end + len(end)
     return 0
 
 
@@ -306,24 +306,24 @@ def records(body: bytes, options: CsvOptions) -> Iterator[Record]:
     separately. An invalid piece ends at the next terminator."""
     text = body.decode("utf-8", "surrogateescape")
     field, end = _field(options.delimiter, options.quote, terminator_of(options)), terminator_of(options)
-    at, number, line = 0, 0, 1
-    while at < len(text):
-        begin, fields = at, list[CsvField]()
+    offset, number, line = 0, 0, 1
+    while offset < len(text):
+        begin, fields = offset, list[CsvField]()
         while True:
-            match = field.match(text, at)
+            match = field.match(text, offset)
             if match is None:
                 fields.clear()
-                stop = text.find(end, at)
-                at = len(text) if stop < 0 else stop + len(end)
+                stop = text.find(end, offset)
+                offset = len(text) if stop < 0 else stop + len(end)
                 break
-            at = match.end()
+            offset = match.end()
             quoted = match[1] is not None
             content = match[1].replace(options.quote * 2, options.quote) if quoted else match[2]
             fields.append(CsvField(content, quoted))
             if match[3] == end:
                 break
         number += 1
-        whole = text[begin:at]
+        whole = text[begin:offset]
         yield Record(number, line, fields or None, whole.encode("utf-8", "surrogateescape"))
         line += whole.count("\n") or 1
 

@@ -190,12 +190,12 @@ def unquote(text: str, codec: str) -> bytes:
         return raw
     if _SIMPLE.fullmatch(raw):
         return raw.decode("unicode_escape").encode("latin-1")
-    plain, at = bytearray(), 0
+    plain, offset = bytearray(), 0
     for token in _TOKEN.finditer(raw):
-        plain += raw[at : token.start()]
+        plain += raw[offset : token.start()]
         plain += _byte_of(token, codec)
-        at = token.end()
-    return bytes(plain + raw[at:])
+        offset = token.end()
+    return bytes(plain + raw[offset:])
 
 
 def _byte_of(token: "re.Match[bytes]", codec: str) -> bytes:

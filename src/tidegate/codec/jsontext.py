@@ -84,7 +84,7 @@ def _stand_ins(escape: bytes, lead: bytes, first: int) -> "tuple[re.Pattern[byte
     """128 characters from `first` on: the pattern that finds them, escaped or not, and the translations there and
     back."""
     used = re.compile(rb"\\u" + escape + rb"[89a-f]|" + lead, re.IGNORECASE)
-    stand_in = {0xDC80 + at: first + at for at in range(128)}
+    stand_in = {0xDC80 + index: first + index for index in range(128)}
     return used, stand_in, {character: bad for bad, character in stand_in.items()}
 
 

@@ -265,14 +265,14 @@ def _entries(pairs: tuple[tuple[str, object], ...]) -> list[_Entry] | None:
 def _match(columns: list[tuple[str, OpenColumn]], entries: list[_Entry]) -> list[str] | None:
     """The name of each entry when every one takes the first column that it can; None if one finds none."""
     names: list[str] = []
-    at = 0
+    index = 0
     for name, old in entries:
-        while at < len(columns) and not _fits(name, old, *columns[at]):
-            at += 1
-        if at == len(columns):
+        while index < len(columns) and not _fits(name, old, *columns[index]):
+            index += 1
+        if index == len(columns):
             return None
-        names.append(columns[at][0])
-        at += 1
+        names.append(columns[index][0])
+        index += 1
     return names
 
 
@@ -432,70 +432,70 @@ def decode_open(key: bytes | None, value: bytes | None, options: DecodeOptions =
         text, start = _take(keys, key_at, "key")
         head = parse(_KEY, text, CODEC, f"key of event {len(events)}", start)
         key_at = start + len(text)
-        body, at = b"", value_at
+        body, body_start = b"", value_at
         if head.t != _RESOLVED or value_at < len(values):
-            body, at = _take(values, value_at, "value")
-            value_at = at + len(body)
+            body, body_start = _take(values, value_at, "value")
+            value_at = body_start + len(body)
         try:
             if body and options.compression != "none":
-                body = decompress(body, options.compression, CODEC, at, plain)
+                body = decompress(body, options.compression, CODEC, body_start, plain)
                 plain += len(body)
-            events.append(_event(head, body, at, options))
+            events.append(_event(head, body, body_start, options))
         except DecodeError as error:
-            raise DecodeError(f"event {len(events)}: {error.what}", CODEC, error.offset or at) from error
+            raise DecodeError(f"event {len(events)}: {error.what}", CODEC, error.offset or body_start) from error
     if value_at < len(values) and (events or any(values)):
         raise DecodeError(f"the value goes on after its {len(events)} events", CODEC, value_at)
     return tuple(events)
 
 
-def _take(buffer: bytes, at: int, name: str) -> tuple[bytes, int]:
-    """The length-prefixed bytes at `at`, and where they start."""
-    start = at + _LENGTH.size
+def _take(buffer: bytes, offset: int, name: str) -> tuple[bytes, int]:
+    """The length-prefixed bytes at `offset`, and where they start."""
+    start = offset + _LENGTH.size
     if start > len(buffer):
-        raise DecodeError(f"the {name} ends within a length", CODEC, at)
-    size = _LENGTH.unpack_from(buffer, at)[0]
+        raise DecodeError(f"the {name} ends within a length", CODEC, offset)
+    size = _LENGTH.unpack_from(buffer, offset)[0]
     if size > len(buffer) - start:
-        raise DecodeError(f"the {name} has {len(buffer) - start} of {size} bytes", CODEC, at)
+        raise DecodeError(f"the {name} has {len(buffer) - start} of {size} bytes", CODEC, offset)
     return buffer[start : start + size], start
 
 
-def _event(head: _Key, body: bytes, at: int, options: DecodeOptions) -> Event:
+def _event(head: _Key, body: bytes, offset: int, options: DecodeOptions) -> Event:
     read = _EVENTS.get(head.t)
     if read is None:
-        raise DecodeError(f"event type {head.t:#x} is not 1, 2 or 3", CODEC, at)
-    return read(head, body, at, options)
+        raise DecodeError(f"event type {head.t:#x} is not 1, 2 or 3", CODEC, offset)
+    return read(head, body, offset, options)
 
 
-def _row(head: _Key, body: bytes, at: int, options: DecodeOptions) -> Event:
+def _row(head: _Key, body: bytes, offset: int, options: DecodeOptions) -> Event:
     if not head.scm or not head.tbl:
-        raise DecodeError("its key names no table", CODEC, at)
+        raise DecodeError("its key names no table", CODEC, offset)
     for number in (head.rid, head.ptn):
         if number is not None and not -(1 << 63) <= number < 1 << 63:
-            raise DecodeError(f"row or partition id {number:#x} has more than 64 bits", CODEC, at)
+            raise DecodeError(f"row or partition id {number:#x} has more than 64 bits", CODEC, offset)
     key: RowKey = {
         "schema": head.scm,
         "table": head.tbl,
-        "commit_ts": timestamp(head.ts, CODEC, at),
+        "commit_ts": timestamp(head.ts, CODEC, offset),
         "row_id": head.rid,
         "partition_id": head.ptn,
         "handle_only": bool(head.ohk),
         "claim_check": head.ccl or None,
     }
-    return read_row(key, body, at, legacy=options.legacy)
+    return read_row(key, body, offset, legacy=options.legacy)
 
 
-def _ddl(head: _Key, body: bytes, at: int, _options: DecodeOptions) -> Event:
-    ddl = parse(_DDL, body, CODEC, "DDL value", at)
+def _ddl(head: _Key, body: bytes, offset: int, _options: DecodeOptions) -> Event:
+    ddl = parse(_DDL, body, CODEC, "DDL value", offset)
     if not 0 <= ddl.t <= 0xFF:
-        raise DecodeError(f"DDL type {ddl.t:#x} is not an action code", CODEC, at)
-    commit_ts = timestamp(head.ts, CODEC, at)
+        raise DecodeError(f"DDL type {ddl.t:#x} is not an action code", CODEC, offset)
+    commit_ts = timestamp(head.ts, CODEC, offset)
     return Ddl(schema=head.scm or "", table=head.tbl or "", query=ddl.q, commit_ts=commit_ts, type=ddl.t)
 
 
-def _resolved(head: _Key, body: bytes, at: int, _options: DecodeOptions) -> Event:
+def _resolved(head: _Key, body: bytes, offset: int, _options: DecodeOptions) -> Event:
     if body:
-        raise DecodeError(f"a resolved event with a value of {len(body)} bytes", CODEC, at)
-    return Resolved(timestamp(head.ts, CODEC, at, limit=MAX_RESOLVED_TS))
+        raise DecodeError(f"a resolved event with a value of {len(body)} bytes", CODEC, offset)
+    return Resolved(timestamp(head.ts, CODEC, offset, limit=MAX_RESOLVED_TS))
 
 
 _EVENTS: Final[Mapping[int, ReadEvent]] = {1: _row, 2: _ddl, _RESOLVED: _resolved}

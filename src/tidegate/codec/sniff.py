@@ -365,11 +365,11 @@ def _message(key: bytes | None, value: bytes | None) -> Sniffed:
 
 def _bodies(buffer: bytes) -> list[bytes]:
     """The length-prefixed bytes of `buffer`, as far as they go."""
-    bodies, at = [], 0
-    while at + 8 <= len(buffer):
-        end = at + 8 + int.from_bytes(buffer[at : at + 8], "big")
-        bodies.append(buffer[at + 8 : end])
-        at = end
+    bodies, offset = [], 0
+    while offset + 8 <= len(buffer):
+        end = offset + 8 + int.from_bytes(buffer[offset : offset + 8], "big")
+        bodies.append(buffer[offset + 8 : end])
+        offset = end
     return bodies
 
 

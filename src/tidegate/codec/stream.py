@@ -49,13 +49,13 @@ class Readable(Protocol):
 def read_frames(source: bytes | Readable) -> Iterator[tuple[bytes, bytes]]:
     """(key, value) of each message; DecodeError where the input ends inside one or claims too much."""
     stream = BytesIO(source) if isinstance(source, bytes) else source
-    at = 0
+    offset = 0
     while True:
         first = _read(stream, _LENGTH.size)
         if not first:
             return
-        key, at = _sized(stream, first, at, "key")
-        value, at = _sized(stream, _read(stream, _LENGTH.size), at, "value")
+        key, offset = _sized(stream, first, offset, "key")
+        value, offset = _sized(stream, _read(stream, _LENGTH.size), offset, "value")
         yield key, value
 
 
@@ -67,19 +67,19 @@ def pack_frame(key: bytes | None, value: bytes | None) -> bytes:
     return b"".join((_LENGTH.pack(len(keys)), keys, _LENGTH.pack(len(values)), values))
 
 
-def _sized(stream: Readable, length: bytes, at: int, name: str) -> tuple[bytes, int]:
+def _sized(stream: Readable, length: bytes, offset: int, name: str) -> tuple[bytes, int]:
     """The bytes that follow `length`, and the offset after them."""
     if len(length) < _LENGTH.size:
-        raise DecodeError(f"the input ends within the length of a {name}", CODEC, at)
+        raise DecodeError(f"the input ends within the length of a {name}", CODEC, offset)
     size = _LENGTH.unpack(length)[0]
     if size > MAX_FRAME_BYTES:
         raise DecodeError(
-            f"a {name} of {size} bytes is longer than {MAX_FRAME_BYTES}; is this a framed file?", CODEC, at
+            f"a {name} of {size} bytes is longer than {MAX_FRAME_BYTES}; is this a framed file?", CODEC, offset
         )
     body = _read(stream, size)
     if len(body) < size:
-        raise DecodeError(f"the input ends after {len(body)} of the {size} bytes of a {name}", CODEC, at)
-    return body, at + _LENGTH.size + size
+        raise DecodeError(f"the input ends after {len(body)} of the {size} bytes of a {name}", CODEC, offset)
+    return body, offset + _LENGTH.size + size
 
 
 def _read(stream: Readable, size: int) -> bytes:

@@ -52,14 +52,14 @@ def repeated_hour(name: str) -> str:
 
     Two moments around it have one text."""
     zone = ZoneInfo(name)
-    days = [_EPOCH + timedelta(days=at) for at in range(_DAYS)]
+    days = [_EPOCH + timedelta(days=index) for index in range(_DAYS)]
     offsets = [day.astimezone(zone).utcoffset() or timedelta() for day in days]
-    for at in range(len(days) - 1, 0, -1):
-        if offsets[at] < offsets[at - 1]:
-            early, late = days[at - 1], days[at]
+    for index in range(len(days) - 1, 0, -1):
+        if offsets[index] < offsets[index - 1]:
+            early, late = days[index - 1], days[index]
             while late - early > timedelta(minutes=1):
                 middle = early + (late - early) / 2
-                goes_back = (middle.astimezone(zone).utcoffset() or timedelta()) == offsets[at]
+                goes_back = (middle.astimezone(zone).utcoffset() or timedelta()) == offsets[index]
                 early, late = (early, middle) if goes_back else (middle, late)
             return f"{late.astimezone(zone):%Y-%m-%d %H:%M}"
     return ""

@@ -86,13 +86,13 @@ def full_load(document: Document, mode: str | None, load_from: str | None, ts: i
         raise ConfigError(f"load is {mode!r}; it is one of {', '.join(MODES)}")
     if mode == "never":
         return None
-    at = ts or int(str(in_file["load-ts"] or 0)) or None
-    if mode == "done" and at is None:
+    load_ts = ts or int(str(in_file["load-ts"] or 0)) or None
+    if mode == "done" and load_ts is None:
         raise ConfigError("load = done begins behind the rows of the target: give load-ts, the TSO that they are of")
     if mode != "done" and not load_from:
         raise ConfigError(f"load = {mode} reads a database: give load-from, such as mysql://root@127.0.0.1:4000/")
     options = parse_load(load_from) if load_from else None
-    return FullLoad(mode, options, at, document.flat.get("force-replicate") is True)
+    return FullLoad(mode, options, load_ts, document.flat.get("force-replicate") is True)
 
 
 def check_stream(config: FeedConfig, source: SourceEntry, sink: SinkEntry) -> None:

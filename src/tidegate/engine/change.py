@@ -175,9 +175,9 @@ class Chunk:
         passed = [0] * len(self.parts)
         start = 0
         for end in ends:
-            at, start, rows = int(part_of[start]), end, end - start
-            yield self.parts[at].batch.part(passed[at], passed[at] + rows)
-            passed[at] += rows
+            index, start, rows = int(part_of[start]), end, end - start
+            yield self.parts[index].batch.part(passed[index], passed[index] + rows)
+            passed[index] += rows
 
 
 def encode_layout(row: RowChange) -> str:

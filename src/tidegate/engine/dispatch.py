@@ -261,8 +261,8 @@ class TablePlan:
         """Return the hash of an image; a plan by timestamp has one hash for all rows."""
         self.check(row)
         hashed = self._seed
-        for at, name, name_crc, text in self._parts:
-            value = values[at]
+        for index, name, name_crc, text in self._parts:
+            value = values[index]
             if value is None and self._skips_null:
                 continue
             try:
@@ -275,9 +275,9 @@ class TablePlan:
     def hashes(self, columns: Callable[[int], Sequence[Value]], rows: int) -> list[int]:
         """`hash_of` for many images, whose column values `columns` returns by index."""
         hashes = [self._seed] * rows
-        for at, _, name_crc, text in self._parts:
+        for index, _, name_crc, text in self._parts:
             null = 0 if self._skips_null else crc32(NULL_TEXT, name_crc)
-            texts = (null if value is None else crc32(text(value), name_crc) for value in columns(at))
+            texts = (null if value is None else crc32(text(value), name_crc) for value in columns(index))
             hashes = [hashed ^ crc for hashed, crc in zip(hashes, texts, strict=True)]
         return hashes
 
@@ -414,12 +414,12 @@ def _indexed(rule: DispatchRule, name: TableName, info: TableInfo | None) -> tup
 
 
 def _parts(fields: tuple[Field, ...], names: tuple[str, ...], time_zone: str) -> Iterator[_Part]:
-    indexes = {field.name: at for at, field in enumerate(fields)}
+    indexes = {field.name: index for index, field in enumerate(fields)}
     for name in names:
         if name not in indexes:
             raise DispatcherFailed(f"column {name!r} is to dispatch rows, but they do not carry it")
-        at = indexes[name]
-        yield _Part(at, name, crc32(_bytes(name)), value_text(fields[at].type, time_zone))
+        index = indexes[name]
+        yield _Part(index, name, crc32(_bytes(name)), value_text(fields[index].type, time_zone))
 
 
 def _bytes(name: str) -> bytes:
@@ -469,8 +469,8 @@ class Splitter:
     def of(cls, policy: SplitPolicy, plan: TablePlan) -> "Splitter":
         """Return the splitter of the rows that `plan` routes."""
         keys = (
-            (at, value_text(field.type))
-            for at, field in enumerate(plan.fields)
+            (index, value_text(field.type))
+            for index, field in enumerate(plan.fields)
             if field.handle or (field.flag or 0) & _KEYS
         )
         return cls(policy, plan, tuple(keys) if policy.unique_keys else ())
@@ -478,8 +478,8 @@ class Splitter:
     def splits(self, update: Update) -> bool:
         """Return whether the update has to be split."""
         self.plan.check(update)
-        for at, text in self.keys:
-            before, after = update.before[at], update.after[at]
+        for index, text in self.keys:
+            before, after = update.before[index], update.after[index]
             if before == after and type(before) is type(after) and not isinstance(before, float):
                 continue
             try:
@@ -487,7 +487,7 @@ class Splitter:
                     return True
             except (TypeError, AttributeError) as error:
                 table = f"{update.schema}.{update.table}"
-                where = f"column {update.fields[at].name!r} of {table}"
+                where = f"column {update.fields[index].name!r} of {table}"
                 refused = EncodeError(f"{where} cannot change from {before!a:.60} to {after!a:.60}")
                 raise refused.at(table=table) from error
         if not self.policy.dispatch_key or self.plan.by in {PartitionDispatcher.TABLE, PartitionDispatcher.TS}:

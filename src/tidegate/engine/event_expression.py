@@ -66,8 +66,8 @@ class SqlExpressions:
 
         Raises SchemaError and SqlError for fields of no known type as well."""
         slots = tuple(
-            Slot(at, column.name, wide_bit(column.type), assumed_collation(column.type), name.table, name.schema)
-            for at, column in enumerate(infer_table(name, fields, None, 0).columns)
+            Slot(index, column.name, wide_bit(column.type), assumed_collation(column.type), name.table, name.schema)
+            for index, column in enumerate(infer_table(name, fields, None, 0).columns)
         )
         return self._tester(text, str(name), slots, self._zone())
 
@@ -88,14 +88,14 @@ class SqlExpressions:
                     "content-compatible=true, which tells them"
                 )
         zone = self._zone()
-        readers = [(at, value_reader(kind, clocks, zone)) for at, kind in used]
-        width = max((at for at, _ in readers), default=-1) + 1
+        readers = [(index, value_reader(kind, clocks, zone)) for index, kind in used]
+        width = max((index for index, _ in readers), default=-1) + 1
 
         def drops(values: Values) -> bool:
             row: list[SqlValue] = [None] * width
             try:
-                for at, read in readers:
-                    row[at] = read(values[at])
+                for index, read in readers:
+                    row[index] = read(values[index])
                 value = compiled(row, Context(datetime.now(UTC), zone, self.sql_mode))
             except (UpstreamError, EncodeError) as error:
                 failed = RowFilterFailed(f"expression {text!r} has no value ({error}) for a row of {table}")
@@ -129,8 +129,8 @@ def _slots(version: TableVersion) -> tuple[Slot, ...]:
         if not column.hidden and (column.generated_stored or not column.generated_expr_string)
     ]
     return tuple(
-        Slot(at, target.name, target.type, target.collation, version.stored.name.original, version.schema)
-        for at, column in enumerate(carried)
+        Slot(index, target.name, target.type, target.collation, version.stored.name.original, version.schema)
+        for index, column in enumerate(carried)
         if column.state == ElementState.PUBLIC
         for target in (target_of(column),)
     )

@@ -130,7 +130,7 @@ class _Tests(NamedTuple):
         before, after = images(row)
         if before is not None and after is not None:
             for indexes in self.unmoved:
-                if all(before[at] == after[at] for at in indexes):
+                if all(before[index] == after[index] for index in indexes):
                     return True
         return any(
             (old is not None and before is not None and old(before))
@@ -232,9 +232,9 @@ def _texts(kind: type[RowChange], rule: EventRule) -> tuple[str, str]:
 def _unmoved(names: Sequence[str], fields: tuple[Field, ...]) -> tuple[int, ...] | None:
     """The indexes of columns that an UPDATE must leave alone to be filtered out; None for a rule that keeps all."""
     folded = {lowered(name) for name in names}
-    named = [at for at, field in enumerate(fields) if lowered(field.name) in folded]
-    free = {at for at in named if not fields[at].handle and not (fields[at].flag or 0) & _KEYS}
-    return tuple(at for at in range(len(fields)) if at not in free) if named else None
+    named = [index for index, field in enumerate(fields) if lowered(field.name) in folded]
+    free = {index for index in named if not fields[index].handle and not (fields[index].flag or 0) & _KEYS}
+    return tuple(index for index in range(len(fields)) if index not in free) if named else None
 
 
 _A: Final = ActionType

@@ -391,7 +391,7 @@ class Selection(NamedTuple):
         return msgspec.structs.replace(row, **changes)
 
     def _image(self, values: Values) -> Values:
-        return tuple([values[at] for at in self.indexes])
+        return tuple([values[index] for index in self.indexes])
 
 
 class _Selector(NamedTuple):
@@ -449,9 +449,9 @@ class ColumnSelectors:
         if len(kept) == len(wire.columns):
             return None
         _check(info, kept, selector.rule, dispatched)
-        indexes = tuple(at for at, column in enumerate(wire.columns) if column.name in kept)
+        indexes = tuple(index for index, column in enumerate(wire.columns) if column.name in kept)
         left = WireTable(
-            tuple(wire.columns[at] for at in indexes), tuple(name for name in wire.pk_names if name in kept)
+            tuple(wire.columns[index] for index in indexes), tuple(name for name in wire.pk_names if name in kept)
         )
         return Selection(indexes, left.fields, left)
 

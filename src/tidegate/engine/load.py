@@ -323,8 +323,8 @@ def _chunk(batch: Batch, commit_ts: int, judge: MessageFilter | None) -> Chunk:
     if judge is not None and judge.judges(batch.schema, batch.table):
         kept = pa.array([number for number, row in enumerate(events_of(batch)) if not judge.drops(row)], pa.int64())
         batch = resized(batch, kept, np.full(len(kept), INSERT), batch.before, batch.after.take(kept))
-    at = pa.repeat(pa.scalar(commit_ts, pa.int64()), batch.rows)
-    part = ChunkPart(replace(batch, commit_ts=at, start_ts=at), np.arange(batch.rows))
+    times = pa.repeat(pa.scalar(commit_ts, pa.int64()), batch.rows)
+    part = ChunkPart(replace(batch, commit_ts=times, start_ts=times), np.arange(batch.rows))
     counts.add("load/columns", batch.rows)
     counts.add(LEFT_OUT, every - batch.rows)
     for column, texts in undecodable(batch):
@@ -465,13 +465,13 @@ class LoadingSource(Source):
             self._plan = self._kept.write(plan)
             failpoint("load/plan-kept")
         plan = self._plan
-        at = begin_ts(plan) if checkpoint_ts is None else checkpoint_ts
-        if at < plan.ts and self._guard is None:
+        start_ts = begin_ts(plan) if checkpoint_ts is None else checkpoint_ts
+        if start_ts < plan.ts and self._guard is None:
             self._guard = self._make_guard(plan.ts).__enter__()
         if not self._landing:
-            self._stream.start(tasks, max(at, plan.ts))
-        self._landing, self._at, self._parts = False, at, tuple(_parts(plan))
-        return at
+            self._stream.start(tasks, max(start_ts, plan.ts))
+        self._landing, self._at, self._parts = False, start_ts, tuple(_parts(plan))
+        return start_ts
 
     def _planned(self) -> LoadPlan:
         """Return a new plan; of a load that is done the definitions alone."""
@@ -655,9 +655,9 @@ def without_keyless(plan: LoadPlan) -> LoadPlan:
     of theirs."""
     keyless = without_key(defined_tables(plan))
     names = {one.table for one in keyless}
-    kept = [at for at, one in enumerate(plan.tables) if str(one.name) not in names]
-    new = {at: number for number, at in enumerate(kept)}
+    kept = [index for index, one in enumerate(plan.tables) if str(one.name) not in names]
+    new = {index: number for number, index in enumerate(kept)}
     chunks = [msgspec.structs.replace(one, table=new[one.table]) for one in plan.chunks if one.table in new]
-    tables = tuple(plan.tables[at] for at in kept)
+    tables = tuple(plan.tables[index] for index in kept)
     left_out = (*plan.left_out, *keyless)
     return msgspec.structs.replace(plan, tables=tables, chunks=tuple(chunks), left_out=left_out)

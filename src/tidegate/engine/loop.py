@@ -444,10 +444,10 @@ class Engine:
     def begin(self, idle_s: float | None) -> bool:
         """Recover the sink's position and start the source; False if a stop or `idle_s` ended the wait for it."""
         position = self.outage.retrying(self.sink.recover)
-        at = None if position.is_new else position.checkpoint.ts
-        if at is not None:
+        checkpoint_ts = None if position.is_new else position.checkpoint.ts
+        if checkpoint_ts is not None:
             self.carry(position.state)
-        begun = self.wait_for_source(at, idle_s)
+        begun = self.wait_for_source(checkpoint_ts, idle_s)
         if begun is None:
             return False
         self.sink.epoch, self.sink.whole_from = self.source.epoch(), self.source.whole_from()
@@ -455,7 +455,7 @@ class Engine:
         self.outage.retrying(lambda: self.sink.open(position))
         parked = self.release(begun)
         self.meter.park(parked)
-        self.meter.started(position.checkpoint.ts, resumed=at is not None)
+        self.meter.started(position.checkpoint.ts, resumed=checkpoint_ts is not None)
         self.outage.recovered()
         self.outage.policy = self.feed.patience
         return True
@@ -471,13 +471,13 @@ class Engine:
         if known.tables:
             self.source.carry(known)
 
-    def wait_for_source(self, at: int | None, idle_s: float | None) -> int | None:
-        """Return the start position once the source has reached `at`; None if the wait ended before."""
+    def wait_for_source(self, checkpoint_ts: int | None, idle_s: float | None) -> int | None:
+        """Return the start position once the source has reached `checkpoint_ts`; None if the wait ended before."""
         begun_s = time.monotonic()
 
         def start() -> int | SourceBehind:
             try:
-                return self.source.start(self.tasks, at)
+                return self.source.start(self.tasks, checkpoint_ts)
             except SourceBehind as behind:
                 return behind
 
@@ -517,9 +517,9 @@ class Engine:
             if ended or (idle_s is not None and time.monotonic() - moved_s >= idle_s):
                 if silent:
                     if ended:
-                        at = shown_ts(self.position.checkpoint.ts)
+                        shown = shown_ts(self.position.checkpoint.ts)
                         self.meter.warn(
-                            f"the writer of the source has ended, at {at}: everything that it wrote is there"
+                            f"the writer of the source has ended, at {shown}: everything that it wrote is there"
                         )
                     return
                 silent = self.outage.retrying(self.source.idle)
@@ -551,21 +551,21 @@ class Engine:
             self.outage.retrying(self.source.refresh)  # 1 pull; 2 decode and 3 filter happen in tasks
         frontier = self.source.frontier()  # 4 gate
         self.report_reading(frontier)
-        at = self.position.checkpoint
-        if frontier is None or frontier < at.ts:
+        checkpoint = self.position.checkpoint
+        if frontier is None or frontier < checkpoint.ts:
             return False
-        gate = self.outage.retrying(partial(self.sink.gate, at.ts)) if isinstance(self.sink, WithGate) else None
+        gate = self.outage.retrying(partial(self.sink.gate, checkpoint.ts)) if isinstance(self.sink, WithGate) else None
         frontier = frontier if gate is None else min(frontier, gate)
         with self.meter.timed("read"):
-            ddls = self.outage.retrying(partial(self.source.ddls, at.ts, frontier))
+            ddls = self.outage.retrying(partial(self.source.ddls, checkpoint.ts, frontier))
             goal = max(frontier, self.floor)
             if self.sink.barrier is Barrier.ALL:
-                goal = segment_end(at, ddls, goal)
-            whole = self.outage.retrying(partial(self.source.changes, at.ts, goal))
+                goal = segment_end(checkpoint, ddls, goal)
+            whole = self.outage.retrying(partial(self.source.changes, checkpoint.ts, goal))
             waiting = self.outage.retrying(lambda: list(whole.row_ranges()))
         if self.resting(waiting):
             return False
-        end = end_of_round(at.ts, goal, waiting, until=until, floor=self.floor, limit=self.limit(at.ts))
+        end = end_of_round(checkpoint.ts, goal, waiting, until=until, floor=self.floor, limit=self.limit(checkpoint.ts))
         with self.meter.timed("read"):
             planned, changes = self.outage.retrying(partial(self.plan, self.position, whole, end))  # 5 cut
         if not planned.is_idle:
@@ -574,7 +574,7 @@ class Engine:
             self.outage.recovered()
             return True
         ends_early = planned.checkpoint.ts < (frontier if until is None else min(frontier, until))
-        through = at.ts < planned.checkpoint.ts == gate
+        through = checkpoint.ts < planned.checkpoint.ts == gate
         self.idle_advance(planned, now=ends_early or through or end == until)
         return ends_early or through
 
@@ -674,16 +674,18 @@ class Engine:
 
     def next_part(self, position: SinkPosition, goal: int) -> tuple[Round, Changes]:
         """Return the next part, at most one round, of the changes from `position` to `goal`."""
-        at, whole_from = position.checkpoint.ts, self.source.whole_from()
-        goal = min(goal, whole_from) if at < whole_from else goal  # a source brings a load's rows, or those behind it
-        whole = self.source.changes(at, goal)
-        end = end_of_round(at, goal, list(whole.row_ranges()), limit=self.limit(at))
+        checkpoint_ts, whole_from = position.checkpoint.ts, self.source.whole_from()
+        goal = (
+            min(goal, whole_from) if checkpoint_ts < whole_from else goal
+        )  # a source brings a load's rows, or those behind it
+        whole = self.source.changes(checkpoint_ts, goal)
+        end = end_of_round(checkpoint_ts, goal, list(whole.row_ranges()), limit=self.limit(checkpoint_ts))
         return self.plan(position, whole, end)
 
-    def limit(self, at: int) -> RoundLimit:
-        """Return the limit of a round that begins at `at`."""
+    def limit(self, checkpoint_ts: int) -> RoundLimit:
+        """Return the limit of a round that begins at `checkpoint_ts`."""
         policy = self.sink.flush_policy
-        return (policy.load_limit if at < self.source.whole_from() else None) or policy.limit
+        return (policy.load_limit if checkpoint_ts < self.source.whole_from() else None) or policy.limit
 
     def resting(self, waiting: Sequence[RowRange]) -> bool:
         """Return True while merging rests and the backlog is small."""

@@ -144,7 +144,8 @@ class ColumnMounter:
         values = images.values.take(pa.array(left)).to_pylist()
         read = [_plainly(ready.table, key, value) for key, value in zip(keys, values, strict=True)]
         return [
-            replaced(array, left, array_of([row[at] for row in read], array.type)) for at, array in enumerate(arrays)
+            replaced(array, left, array_of([row[index] for row in read], array.type))
+            for index, array in enumerate(arrays)
         ]
 
 

@@ -537,26 +537,28 @@ def identity(ddl: Ddl) -> str:
     return f"{ddl.schema}\x1f{ddl.table}\x1f{ddl.query}"
 
 
-def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[SourceDdl], upto: int, landed: Landed) -> Round:
+def plan_round(
+    state: SchemaState, checkpoint: Checkpoint, ddls: Iterable[SourceDdl], upto: int, landed: Landed
+) -> Round:
     """Return everything between the checkpoint and `upto`, as units of steps.
 
     `ddls` are ordered and without repeats (feed.change.ordered_ddls) and may include those at the checkpoint's ts.
     """
-    ddls = [source_ddl for source_ddl in ddls if at.ts <= (source_ddl.ddl.commit_ts or 0) <= upto]
-    lacking = SkippedDdls(list(at.left_out))
+    ddls = [source_ddl for source_ddl in ddls if checkpoint.ts <= (source_ddl.ddl.commit_ts or 0) <= upto]
+    lacking = SkippedDdls(list(checkpoint.left_out))
     first_ddls: dict[Key, int] = {}
     for source_ddl in ddls:
         first_ddls.setdefault(TableName(source_ddl.ddl.schema, source_ddl.ddl.table).key, source_ddl.ddl.commit_ts or 0)
-    plan = _Plan(state, at.ts, landed, first_ddls=first_ddls, upto=upto, lacking=lacking)
+    plan = _Plan(state, checkpoint.ts, landed, first_ddls=first_ddls, upto=upto, lacking=lacking)
     plan.catch_up()
     plan.follow_drift()
-    done: list[str] = list(at.done)
-    done_ts = at.ts
+    done: list[str] = list(checkpoint.done)
+    done_ts = checkpoint.ts
     applied: list[Ddl] = []
     for source_ddl in ddls:
         ddl = source_ddl.ddl
         ts = ddl.commit_ts or 0
-        if ts == at.ts and identity(ddl) in at.done:
+        if ts == checkpoint.ts and identity(ddl) in checkpoint.done:
             continue
         if ts != done_ts:
             done, done_ts = [], ts
@@ -575,9 +577,9 @@ def plan_round(state: SchemaState, at: Checkpoint, ddls: Iterable[SourceDdl], up
             applied.append(ddl)
     plan.meet(upto)
     units = plan.finish(upto)
-    checkpoint = Checkpoint(upto, tuple(done) if done_ts == upto else (), tuple(lacking.marks))
+    reached = Checkpoint(upto, tuple(done) if done_ts == upto else (), tuple(lacking.marks))
     planned = plan.state if plan.state is state else plan.state.distinct()
-    return Round(units, planned, checkpoint, tuple(applied), tuple(plan.warnings), left_out=plan.left_out)
+    return Round(units, planned, reached, tuple(applied), tuple(plan.warnings), left_out=plan.left_out)
 
 
 def replace_ts(ddl: Ddl, ts: int) -> Ddl:

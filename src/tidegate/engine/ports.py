@@ -93,10 +93,10 @@ def round_end(ranges: Iterable[RowRange], upto: int, limit: RoundLimit = ROUND) 
     a transaction is never cut."""
     ordered = sorted(ranges)
     rows = size_bytes = 0
-    for at, part in enumerate(ordered):
+    for index, part in enumerate(ordered):
         rows += part.rows
         size_bytes += part.size_bytes
-        if at and (rows > limit.rows or size_bytes > limit.size_bytes):
+        if index and (rows > limit.rows or size_bytes > limit.size_bytes):
             nearest = min(table.last_ts for table in ordered)
             return min(max(part.first_ts - 1, nearest), upto)
     return upto
@@ -174,15 +174,15 @@ def touched(units: Iterable[Unit], incarnations: Collection[str]) -> tuple[list[
 
 
 def parked_after(
-    before: Sequence[Parked], refused: Iterable[Refused], at: Checkpoint, schema: str, now_ms: int
+    before: Sequence[Parked], refused: Iterable[Refused], checkpoint: Checkpoint, schema: str, now_ms: int
 ) -> tuple[Parked, ...]:
-    """Return the parked tables after a round from `at`, whose schema has that digest. Tables that a unit ties together
-    share the position of the first that stopped."""
+    """Return the parked tables after a round from `checkpoint`, whose schema has that digest. Tables that a unit ties
+    together share the position of the first that stopped."""
     groups = list(before)
     for result in refused:
         tied = [group for group in groups if not result.incarnations.isdisjoint(group.incarnations)]
         if result.error is not None:
-            tied.append(_parked(result.incarnations, result.error, at, schema, now_ms))
+            tied.append(_parked(result.incarnations, result.error, checkpoint, schema, now_ms))
         if tied:
             first = min(tied, key=lambda group: group.at.ts)
             everyone = result.incarnations.union(*(group.incarnations for group in tied))
@@ -191,10 +191,12 @@ def parked_after(
     return tuple(groups)
 
 
-def _parked(incarnations: Iterable[str], error: TidegateError, at: Checkpoint, schema: str, now_ms: int) -> Parked:
+def _parked(
+    incarnations: Iterable[str], error: TidegateError, checkpoint: Checkpoint, schema: str, now_ms: int
+) -> Parked:
     where = error.where
     reason = error.code, str(error), where.table, where.commit_ts
-    return Parked(tuple(sorted(incarnations)), (), at, schema, *reason, now_ms)
+    return Parked(tuple(sorted(incarnations)), (), checkpoint, schema, *reason, now_ms)
 
 
 def refused_again(group: Parked, error: TidegateError, now_ms: int) -> Parked:
@@ -734,8 +736,10 @@ def blamed(error: TidegateError, steps: Iterable[Rows], changes: Changes) -> Tid
         return error
     for step in steps:
         if step.table.inferred and error.where.table == str(step.table.name):
-            at = error.where
-            row = (at.topic, at.partition or 0, at.offset, at.commit_ts) if at.offset is not None else None
+            where = error.where
+            row = (
+                (where.topic, where.partition or 0, where.offset, where.commit_ts) if where.offset is not None else None
+            )
             error.messages = (row,) if row is not None else _rarest(changes, step)
             if error.messages:
                 topic, partition, offset, ts = error.messages[0]

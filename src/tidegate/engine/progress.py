@@ -401,12 +401,12 @@ def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
 def _grid(width: int, columns: Mapping[str, int], rows: Sequence[tuple[str, ...]], more: int) -> rich.table.Table:
     """A table of the columns that fit into the terminal's width."""
     rest = [(f"... {more} more", *[""] * (len(columns) - 1))] if more > 0 else []
-    shown = [at for at, least in enumerate(columns.values()) if width >= least]
+    shown = [index for index, least in enumerate(columns.values()) if width >= least]
     view = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for at in shown:
-        view.add_column([*columns][at], justify="right" if at else "left", no_wrap=True, overflow="ellipsis")
+    for index in shown:
+        view.add_column([*columns][index], justify="right" if index else "left", no_wrap=True, overflow="ellipsis")
     for cells in (*rows, *rest):
-        view.add_row(*(rich.text.Text(printable(cells[at])) for at in shown))
+        view.add_row(*(rich.text.Text(printable(cells[index])) for index in shown))
     return view
 
 

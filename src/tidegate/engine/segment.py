@@ -47,12 +47,14 @@ from tidegate.schema.infer import infer_table, merge_inferred, unusable
 from tidegate.schema.state import SchemaState
 
 
-def segment_end(at: Checkpoint, ddls: Iterable[SourceDdl], upto: int) -> int:
+def segment_end(checkpoint: Checkpoint, ddls: Iterable[SourceDdl], upto: int) -> int:
     """Return the ts of the first of `ddls` (ordered) that is not done at the checkpoint, at most `upto`."""
-    return min((_ts(source_ddl) for source_ddl in ddls if _is_pending(source_ddl, at)), default=upto)
+    return min((_ts(source_ddl) for source_ddl in ddls if _is_pending(source_ddl, checkpoint)), default=upto)
 
 
-def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[SourceDdl], upto: int, landed: Landed) -> Round:
+def plan_segment(
+    state: SchemaState, checkpoint: Checkpoint, ddls: Iterable[SourceDdl], upto: int, landed: Landed
+) -> Round:
     """Return the round from the checkpoint to `upto`, which is at or before the first DDL that is not done.
 
     `ddls` are ordered and without repeats. Raises RenameRefused for a table that a RENAME brings into the filter."""
@@ -60,7 +62,7 @@ def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[SourceDdl], 
     warnings: list[str] = []
     rows = 0
     for name, (count, low, high) in landed.spans.items():
-        if low > upto or not at.ts < min(high, upto) or not landed.accept(*name):
+        if low > upto or not checkpoint.ts < min(high, upto) or not landed.accept(*name):
             continue
         table = state.table(name)
         if table is None:
@@ -72,12 +74,12 @@ def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[SourceDdl], 
             state = state.with_table(table)
         tables.append(table)
         rows += count
-    done = list(at.done) if upto == at.ts else []
+    done = list(checkpoint.done) if upto == checkpoint.ts else []
     applied: list[Ddl] = []
     planned: list[PlannedDdl] = []
     left_out = 0
     for source_ddl in ddls:
-        if _ts(source_ddl) != upto or not _is_pending(source_ddl, at):
+        if _ts(source_ddl) != upto or not _is_pending(source_ddl, checkpoint):
             continue
         done.append(identity(source_ddl.ddl))
         ddl = replace_ts(source_ddl.ddl, upto)
@@ -103,15 +105,15 @@ def plan_segment(state: SchemaState, at: Checkpoint, ddls: Iterable[SourceDdl], 
         Checkpoint(upto, tuple(done)),
         tuple(applied),
         tuple(warnings),
-        Segment(at.ts, upto, tuple(tables), rows),
+        Segment(checkpoint.ts, upto, tuple(tables), rows),
         tuple(planned),
         left_out,
     )
 
 
-def _is_pending(source_ddl: SourceDdl, at: Checkpoint) -> bool:
+def _is_pending(source_ddl: SourceDdl, checkpoint: Checkpoint) -> bool:
     ts = _ts(source_ddl)
-    return ts > at.ts or (ts == at.ts and identity(source_ddl.ddl) not in at.done)
+    return ts > checkpoint.ts or (ts == checkpoint.ts and identity(source_ddl.ddl) not in checkpoint.done)
 
 
 def _ts(source_ddl: SourceDdl) -> int:
@@ -119,7 +121,7 @@ def _ts(source_ddl: SourceDdl) -> int:
 
 
 def end_of_round(
-    at: int,
+    checkpoint_ts: int,
     frontier: int,
     waiting: Iterable[RowRange],
     *,
@@ -127,7 +129,7 @@ def end_of_round(
     floor: int = 0,
     limit: RoundLimit = ROUND,
 ) -> int:
-    """Return where the round from the checkpoint `at` ends, given what has landed behind it.
+    """Return where the round from `checkpoint_ts` ends, given what has landed behind it.
 
         checkpoint C   where the lake was published last          frontier F   how far everything has landed
         until U        where the user wants to stop               floor L      the furthest that a table was found ahead
@@ -138,7 +140,7 @@ def end_of_round(
     A round that was cut off by a crash leaves some tables at its end and others behind.  Rounds are planned anew,
     and a shorter one would find those tables ahead: the lake is then at no single ts until all tables have reached
     the furthest of them.  So nothing below the floor is published, and the next round goes there."""
-    upto = frontier if until is None else max(min(frontier, until), at, floor)
+    upto = frontier if until is None else max(min(frontier, until), checkpoint_ts, floor)
     return max(round_end(waiting, upto, limit), floor)
 
 
@@ -165,18 +167,18 @@ class Planning:
 
 def plan_landed(
     state: SchemaState,
-    at: Checkpoint,
+    checkpoint: Checkpoint,
     ddls: Iterable[SourceDdl],
     upto: int,
     landed: Changes,
     *,
     rules: Planning,
 ) -> Round:
-    """Return the round from `at` to `upto` over the changes between them."""
+    """Return the round from `checkpoint` to `upto` over the changes between them."""
     spans = {name: (span.rows, span.min_ts, span.max_ts) for name, span in landed.tables().items()}
 
     def layouts(name: TableName, end: int) -> Sequence[Layout]:
-        seen = landed.layouts(name, at.ts, end)
+        seen = landed.layouts(name, checkpoint.ts, end)
         for layout in seen if rules.barrier is Barrier.TABLE else ():
             if what := unusable(layout.fields, layout.pk_names):
                 raise refused_layout(landed, name, layout, what)
@@ -184,7 +186,7 @@ def plan_landed(
 
     landed_changes = Landed(spans, layouts, rules.accept, rules.drops, rules.takes)
     plan = plan_round if rules.barrier is Barrier.TABLE else plan_segment
-    return plan(state, at, ddls, upto, landed_changes)
+    return plan(state, checkpoint, ddls, upto, landed_changes)
 
 
 def plan_from(
@@ -192,12 +194,12 @@ def plan_from(
 ) -> tuple[Round, Changes]:
     """Return the round of a source from `position` to `end`, or to the DDL that later rows lack, with its changes;
     `whole` are the changes up to `end` or further. Raises RowsLackDdl when that round is empty."""
-    at = position.checkpoint
-    changes = whole if end == whole.upto else source.changes(at.ts, end)
+    checkpoint = position.checkpoint
+    changes = whole if end == whole.upto else source.changes(checkpoint.ts, end)
     try:
-        planned = plan_landed(position.state, at, source.ddls(at.ts, end), end, changes, rules=rules)
+        planned = plan_landed(position.state, checkpoint, source.ddls(checkpoint.ts, end), end, changes, rules=rules)
     except RowsLackDdl as lack:
-        if lack.ts <= max(at.ts, floor):
+        if lack.ts <= max(checkpoint.ts, floor):
             raise
         return plan_from(source, position, whole, lack.ts, rules, floor=floor)
     return planned, changes

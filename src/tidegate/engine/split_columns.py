@@ -101,8 +101,8 @@ def _splits(batch: Batch, codes: Any, splitter: Splitter) -> Any:
     olds = pa.array(np.flatnonzero(codes[codes != INSERT] == UPDATE))
     news = pa.array(np.flatnonzero(codes[codes != DELETE] == UPDATE))
     changed = np.zeros(len(updates), np.bool_)
-    for at, text in splitter.keys:
-        changed |= _changed(batch.before.column(at).take(olds), batch.after.column(at).take(news), text)
+    for index, text in splitter.keys:
+        changed |= _changed(batch.before.column(index).take(olds), batch.after.column(index).take(news), text)
     plan = splitter.plan
     if splitter.policy.dispatch_key and plan.by not in {PartitionDispatcher.TABLE, PartitionDispatcher.TS}:
         before, after = hashes_of(batch.before, plan), hashes_of(batch.after, plan)
@@ -123,4 +123,4 @@ def _changed(old: Any, new: Any, text: ValueText) -> Any:
 
 def hashes_of(images: Any, plan: TablePlan) -> Any:
     """Return the hash of each image, which chooses its partition."""
-    return np.array(plan.hashes(lambda at: images.column(at).to_pylist(), images.num_rows), np.int64)
+    return np.array(plan.hashes(lambda index: images.column(index).to_pylist(), images.num_rows), np.int64)

@@ -348,7 +348,7 @@ def _name_key(collation: str, name: str) -> bytes:
 
 
 def _numbered(names: tuple[str, ...], collation: str) -> Mapping[bytes, int]:
-    return {_name_key(collation, name): at for at, name in reversed(list(enumerate(names)))}
+    return {_name_key(collation, name): index for index, name in reversed(list(enumerate(names)))}
 
 
 def to_enum(value: SqlValue, kind: ColumnType, collation: str) -> Converted:
@@ -362,9 +362,9 @@ def to_enum(value: SqlValue, kind: ColumnType, collation: str) -> Converted:
     if isinstance(value, Named) and value in names:
         return Converted(Unsigned(names.index(value) + 1))
     text = _decoded(plain_text(value))
-    at = _numbered(names, collation).get(_name_key(collation, text))
-    if at is not None:
-        return Converted(Unsigned(at + 1))
+    position = _numbered(names, collation).get(_name_key(collation, text))
+    if position is not None:
+        return Converted(Unsigned(position + 1))
     return _index(int(text), len(names)) if all_digits(text) and len(text) < 6 else _index(0, 0)
 
 

@@ -511,8 +511,8 @@ def parse_tokens(sql: str, tokens: Sequence[Token], reserved: AbstractSet[str] =
         if token.kind in _KINDS:
             _put(converted, _KINDS[token.kind], text, token.start, token.end)
         elif token.kind is TokenKind.SIGN and text not in _KEYWORDS:
-            for at, sign in enumerate(text, token.start):
-                _put(converted, _KEYWORDS.get(sign, Tk.UNKNOWN), sign, at, at + 1)
+            for index, sign in enumerate(text, token.start):
+                _put(converted, _KEYWORDS.get(sign, Tk.UNKNOWN), sign, index, index + 1)
         elif pair in _PAIRS:
             _put(converted, _KEYWORDS[pair], pair, converted.pop().start, token.end)
         elif token.kind is not TokenKind.HINT:

@@ -179,7 +179,7 @@ def define(
 def _runner(shape: _Shape, args: Sequence[Compiled]) -> Evaluate:
     letters = (shape.takes + shape.rest * len(args))[: len(args)]
     parts = [(_run(arg, letter), arg.type, _READERS[letter]) for arg, letter in zip(args, letters, strict=True)]
-    texts = [at for at, letter in enumerate(letters) if letter == "t"] if "t" in letters else []
+    texts = [index for index, letter in enumerate(letters) if letter == "t"] if "t" in letters else []
     apply, nulls, session = shape.apply, shape.nulls, shape.session
 
     def run(row: Row, context: Context) -> SqlValue:
@@ -204,10 +204,10 @@ def _run(arg: Compiled, letter: str) -> Evaluate:
 
 def _alike(values: list[Any], texts: list[int]) -> None:
     """Turn all texts into bytes if one of them is."""
-    if any(isinstance(values[at], bytes) for at in texts):
-        for at in texts:
-            if isinstance(values[at], str):
-                values[at] = values[at].encode("utf-8", "surrogateescape")
+    if any(isinstance(values[index], bytes) for index in texts):
+        for index in texts:
+            if isinstance(values[index], str):
+                values[index] = values[index].encode("utf-8", "surrogateescape")
 
 
 def text_result(args: Sequence[Compiled]) -> ColumnType:
@@ -444,7 +444,7 @@ def _target(words: list[str]) -> _Target:
 
 def _cast_call(node: Node, scope: Scope) -> Compiled:
     value = compile_scalar(node.expressions[0], scope)
-    words = [part.name.lower() if at else part.name for at, part in enumerate(node.expressions[1:])]
+    words = [part.name.lower() if index else part.name for index, part in enumerate(node.expressions[1:])]
     if words[0] == "USING":
         return _using(value, words[1], scope)
     kind, cast = _target(words)

@@ -112,8 +112,8 @@ def _sorted(sql: str, tokens: Sequence[Token], reserved: AbstractSet[str]) -> Pa
     try:
         return Dml(parse_tokens(sql, tokens, reserved), text)
     except ParseError as error:
-        at = error.errors[0]["col"] if error.errors else len(sql)
-        raise syntax_error(sql, _blamed(sql, tokens, at)) from error
+        offset = error.errors[0]["col"] if error.errors else len(sql)
+        raise syntax_error(sql, _blamed(sql, tokens, offset)) from error
     except IndexError as error:  # the text breaks off where sqlglot steps over two tokens at once
         raise syntax_error(sql, len(sql)) from error
     except RecursionError as error:
@@ -123,8 +123,8 @@ def _sorted(sql: str, tokens: Sequence[Token], reserved: AbstractSet[str]) -> Pa
 def _begin(sql: str, start: int) -> int:
     """Return the offset at which a statement's text begins: before the executed comment that holds its first word, if
     any."""
-    at = sql.rfind("/*", 0, start)
-    return at if at >= 0 and _OPENING.fullmatch(sql, at, start) else start
+    opening = sql.rfind("/*", 0, start)
+    return opening if opening >= 0 and _OPENING.fullmatch(sql, opening, start) else start
 
 
 def _whole(sql: str, text: str, end: int) -> str:
@@ -134,26 +134,26 @@ def _whole(sql: str, text: str, end: int) -> str:
     return text + sql[end : close + 2] if inside and close >= 0 and not sql[end:close].strip() else text
 
 
-def _blamed(sql: str, tokens: Sequence[Token], at: int) -> int:
-    """Return the offset at which a parser with one token of lookahead reports an error at `at`: behind a word with an
-    operand."""
-    index = next((number for number, token in enumerate(tokens) if token.start == at), 0)
+def _blamed(sql: str, tokens: Sequence[Token], offset: int) -> int:
+    """Return the offset at which a parser with one token of lookahead reports an error at `offset`: behind a word with
+    an operand."""
+    index = next((number for number, token in enumerate(tokens) if token.start == offset), 0)
     if index and tokens[index].word in LEADING and tokens[index - 1].word not in RESERVED:
         return tokens[index + 1].start if index + 1 < len(tokens) else len(sql)
-    return at
+    return offset
 
 
-def syntax_error(sql: str, at: int, why: str = "") -> SqlRefused:
-    """Return a syntax error in TiDB's words; `at` is the offset of the token that it names.
+def syntax_error(sql: str, offset: int, why: str = "") -> SqlRefused:
+    """Return a syntax error in TiDB's words; `offset` is that of the token that it names.
     `why` is appended, except for a reserved word."""
     try:
         tokens = lex(sql)[:-1]
     except SqlError:
         tokens = ()
-    blamed = next((token for token in tokens if token.start >= at), None)
+    blamed = next((token for token in tokens if token.start >= offset), None)
     end = len(sql) if blamed is None else blamed.end
     line, begins = sql.count("\n", 0, end) + 1, sql.rfind("\n", 0, end) + 1
-    near = sql[at:].encode("utf-8", "surrogateescape")
+    near = sql[offset:].encode("utf-8", "surrogateescape")
     whole = f"(total length {len(near)})" if len(near) > _NEAR_BYTES else ""
     reason = "" if blamed is not None and blamed.word in RESERVED else why
     return SqlRefused(

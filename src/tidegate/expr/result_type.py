@@ -278,24 +278,24 @@ def as_member(value: SqlValue, kind: ColumnType) -> JsonValue:
 def parse_path(text: str) -> Path:
     """Return the steps of a JSON path; SqlRefused 3143 for an invalid path."""
     body = text.strip()
-    at = 1
+    position = 1
     steps: list[Step] = []
     if not body.startswith("$"):
         raise _bad_path(0)
-    while at < len(body):
-        match = _STEP.match(body, at)
+    while position < len(body):
+        match = _STEP.match(body, position)
         if match is None:
-            raise _bad_path(at)
+            raise _bad_path(position)
         steps.append(_step(match))
-        at = match.end()
+        position = match.end()
     if steps and steps[-1] is Wild.DEEP:
         raise _bad_path(len(text))
     return tuple(steps)
 
 
-def _bad_path(at: int) -> SqlRefused:
+def _bad_path(position: int) -> SqlRefused:
     return SqlRefused(
-        _INVALID_PATH, f"Invalid JSON path expression. The error is around character position {at}.", "42000"
+        _INVALID_PATH, f"Invalid JSON path expression. The error is around character position {position}.", "42000"
     )
 
 

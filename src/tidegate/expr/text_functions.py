@@ -423,8 +423,8 @@ def _changed_at(document: JsonValue, steps: Path, change: _Change) -> JsonValue:
     if isinstance(document, dict) and isinstance(step, str) and step in document:
         return {**document, step: _changed_at(document[step], steps[1:], change)}
     if isinstance(document, list) and isinstance(step, int) and -len(document) <= step < len(document):
-        at = step % len(document)
-        return [*document[:at], _changed_at(document[at], steps[1:], change), *document[at + 1 :]]
+        index = step % len(document)
+        return [*document[:index], _changed_at(document[index], steps[1:], change), *document[index + 1 :]]
     if step in {0, -1} and not isinstance(document, list):
         return _changed_at(document, steps[1:], change)
     return document
@@ -441,13 +441,13 @@ def _put(document: JsonValue, path: str, value: JsonValue, *, old: bool, new: bo
             changes = isinstance(holder, dict) and (old if step in holder else new)
             return {**holder, step: value} if changes and isinstance(holder, dict) else holder
         items = holder if isinstance(holder, list) else [holder]
-        at = step if step >= 0 else max(len(items) + step, -1)
-        if 0 <= at < len(items):
+        index = step if step >= 0 else max(len(items) + step, -1)
+        if 0 <= index < len(items):
             if not old:
                 return holder
-            replaced: list[JsonValue] = [*items[:at], value, *items[at + 1 :]]
+            replaced: list[JsonValue] = [*items[:index], value, *items[index + 1 :]]
             return replaced if isinstance(holder, list) else value
-        return [*items, value] if new and at >= len(items) else [value, *items] if new else holder
+        return [*items, value] if new and index >= len(items) else [value, *items] if new else holder
 
     return _changed_at(document, steps, change)
 
@@ -466,8 +466,8 @@ def _without(holder: JsonValue, step: str | int) -> JsonValue:
     if isinstance(holder, dict):
         return {key: value for key, value in holder.items() if key != step}
     if isinstance(holder, list) and isinstance(step, int) and -len(holder) <= step < len(holder):
-        at = step % len(holder)
-        return [*holder[:at], *holder[at + 1 :]]
+        index = step % len(holder)
+        return [*holder[:index], *holder[index + 1 :]]
     return holder
 
 

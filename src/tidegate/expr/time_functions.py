@@ -160,18 +160,18 @@ _NAMED_MONTH: Final = frozenset("Mb")
 def format_time(time: Time, pattern: str) -> str | None:
     """Return `time` formatted by a pattern; None when the pattern needs a part that a date with zero parts lacks."""
     out: list[str] = []
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
-        if char == "%" and at + 1 < len(pattern):
-            at += 1
-            spec = pattern[at]
+    position = 0
+    while position < len(pattern):
+        char = pattern[position]
+        if char == "%" and position + 1 < len(pattern):
+            position += 1
+            spec = pattern[position]
             if (spec in _CALENDAR and not (time.month and time.day)) or (spec in _NAMED_MONTH and not time.month):
                 return None
             out.append(_SPECS[spec](time) if spec in _SPECS else spec)
         else:
             out.append(char)
-        at += 1
+        position += 1
     return "".join(out)
 
 

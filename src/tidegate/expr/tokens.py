@@ -143,13 +143,13 @@ class Token(NamedTuple):
         return self.text.upper() if self.kind is TokenKind.WORD else ""
 
 
-def is_reserved(tokens: Sequence[Token], at: int, reserved: AbstractSet[str]) -> bool:
+def is_reserved(tokens: Sequence[Token], index: int, reserved: AbstractSet[str]) -> bool:
     """Return whether a token is a word of `reserved`, and not part of a qualified name."""
-    token, after = tokens[at], tokens[at + 1] if at + 1 < len(tokens) else None
+    token, after = tokens[index], tokens[index + 1] if index + 1 < len(tokens) else None
     if token.word not in reserved:
         return False
     is_before = after is not None and after.text == "." and after.start == token.end
-    return not is_before and not (at and tokens[at - 1].text == "." and tokens[at - 1].kind is TokenKind.SIGN)
+    return not is_before and not (index and tokens[index - 1].text == "." and tokens[index - 1].kind is TokenKind.SIGN)
 
 
 def lex(
@@ -160,32 +160,32 @@ def lex(
     Comments of features that are not in `features` are blanks; None stands for all features.  Raises SqlError at an
     open quote, an open comment or a malformed literal."""
     escapes, ansi = "NO_BACKSLASH_ESCAPES" not in modes, "ANSI_QUOTES" in modes
-    pattern, tokens, at, opened = _ESCAPED if escapes else _PLAIN, list[Token](), 0, 0
-    while at < len(text):
-        match = pattern.match(text, at)
+    pattern, tokens, offset, opened = _ESCAPED if escapes else _PLAIN, list[Token](), 0, 0
+    while offset < len(text):
+        match = pattern.match(text, offset)
         assert match is not None  # the last alternative takes anything
-        kind, start, at, raw = match.lastgroup or "", at, match.end(), match[0]
+        kind, start, offset, raw = match.lastgroup or "", offset, match.end(), match[0]
         if kind in ("features", "open"):
             named = match["features"]
             if features is None or named is None or all(name.strip() in features for name in named.split(",")):
                 opened += 1
-            elif (at := text.find("*/", start) + 2) < 2:
+            elif (offset := text.find("*/", start) + 2) < 2:
                 raise fail("a comment that never ends", text, start)
         elif raw == "*/" and opened:
             opened -= 1
         elif kind == "broken":
             raise fail("unreadable text (an open quote or comment, or a malformed literal)", text, start)
         elif kind in _KINDS:
-            tokens.append(Token(_KINDS[kind], raw, start, at))
+            tokens.append(Token(_KINDS[kind], raw, start, offset))
         elif kind in ("name", "string"):
-            tokens.extend(_quoted(raw, start, at, escapes=escapes, ansi=ansi))
+            tokens.extend(_quoted(raw, start, offset, escapes=escapes, ansi=ansi))
         elif kind in ("hex", "bits"):
             digits = raw[2:-1] if "'" in raw else raw[2:]
-            tokens.append(Token(TokenKind.HEX if kind == "hex" else TokenKind.BITS, digits, start, at))
+            tokens.append(Token(TokenKind.HEX if kind == "hex" else TokenKind.BITS, digits, start, offset))
         elif kind == "null":
-            tokens.append(Token(TokenKind.WORD, "NULL", start, at))
+            tokens.append(Token(TokenKind.WORD, "NULL", start, offset))
         elif kind == "hint" and tokens and tokens[-1].word == "SELECT":
-            tokens.append(Token(TokenKind.HINT, raw, start, at))
+            tokens.append(Token(TokenKind.HINT, raw, start, offset))
     return (*tokens, Token(TokenKind.END, "", len(text), len(text)))
 
 
@@ -202,12 +202,12 @@ def _quoted(raw: str, start: int, end: int, *, escapes: bool, ansi: bool) -> lis
     return [Token(TokenKind.STRING, unquote(raw, escapes=escapes), start, end)]
 
 
-def fail(what: str, text: str, at: int) -> SqlError:
-    """Return the error for `text` at offset `at`, with the position and the text found there."""
-    line = text.count("\n", 0, at) + 1
-    near = " ".join(text[at : at + 40].split()) or "the end"
-    error = SqlError(f"{what} at offset {at} (line {line}) near {near!r}")
-    error.offset = at
+def fail(what: str, text: str, offset: int) -> SqlError:
+    """Return the error for `text` at `offset`, with the position and the text found there."""
+    line = text.count("\n", 0, offset) + 1
+    near = " ".join(text[offset : offset + 40].split()) or "the end"
+    error = SqlError(f"{what} at offset {offset} (line {line}) near {near!r}")
+    error.offset = offset
     return error
 
 

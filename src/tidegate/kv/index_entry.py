@@ -106,13 +106,13 @@ def decode_index_value(buf: bytes) -> IndexValue:
             raise DecodeError(f"an old value of {len(buf)} bytes", VALUE_CODEC, 0)
         return IndexValue(handle=IntHandle(int.from_bytes(buf, "big", signed=True)))
     tail_size = buf[0]
-    version, at = 0, 1
+    version, offset = 0, 1
     if buf[1] == _VERSION:
-        version, at = take_byte(buf, 2, VALUE_CODEC), 3
-    if version > 1 or (version and tail_size) or tail_size > len(buf) - at:
+        version, offset = take_byte(buf, 2, VALUE_CODEC), 3
+    if version > 1 or (version and tail_size) or tail_size > len(buf) - offset:
         raise DecodeError(f"version {version} with {tail_size} bytes at the end", VALUE_CODEC, 0)
-    middle, tail = buf[at : len(buf) - tail_size], buf[len(buf) - tail_size :]
-    handle, partition_id, restored = _decode_middle(middle, at)
+    middle, tail = buf[offset : len(buf) - tail_size], buf[len(buf) - tail_size :]
+    handle, partition_id, restored = _decode_middle(middle, offset)
     if tail_size >= _HANDLE_SIZE and handle is None:
         number = int.from_bytes(tail[-_HANDLE_SIZE:], "big", signed=True)
         handle, tail = IntHandle(number), tail[:-_HANDLE_SIZE]
@@ -122,21 +122,21 @@ def decode_index_value(buf: bytes) -> IndexValue:
 
 
 def _decode_middle(buf: bytes, base: int) -> tuple[Handle | None, int | None, Mapping[int, bytes | None] | None]:
-    at = 0
+    offset = 0
     handle, partition_id, restored = None, None, None
-    if buf[at : at + 1] == bytes([_COMMON_HANDLE]):
-        size = int.from_bytes(take(buf, at + 1, 2, VALUE_CODEC), "big")
-        handle = CommonHandle(take(buf, at + 3, size, VALUE_CODEC))
-        at += 3 + size
-    if buf[at : at + 1] == bytes([_PARTITION]):
-        partition_id, at = decode_int(buf, at + 1)
-    if buf[at : at + 1] == bytes([VERSION_BYTE]):
-        row = decode_raw_row(buf[at:])
+    if buf[offset : offset + 1] == bytes([_COMMON_HANDLE]):
+        size = int.from_bytes(take(buf, offset + 1, 2, VALUE_CODEC), "big")
+        handle = CommonHandle(take(buf, offset + 3, size, VALUE_CODEC))
+        offset += 3 + size
+    if buf[offset : offset + 1] == bytes([_PARTITION]):
+        partition_id, offset = decode_int(buf, offset + 1)
+    if buf[offset : offset + 1] == bytes([VERSION_BYTE]):
+        row = decode_raw_row(buf[offset:])
         if row.tail is not None:
-            raise DecodeError("restored data with a checksum", VALUE_CODEC, base + at)
-        restored, at = row.values, len(buf)
-    if at != len(buf):
-        raise DecodeError(f"{buf[at]:#04x} begins no part of a value", VALUE_CODEC, base + at)
+            raise DecodeError("restored data with a checksum", VALUE_CODEC, base + offset)
+        restored, offset = row.values, len(buf)
+    if offset != len(buf):
+        raise DecodeError(f"{buf[offset]:#04x} begins no part of a value", VALUE_CODEC, base + offset)
     return handle, partition_id, restored
 
 
@@ -246,26 +246,26 @@ def _decode(table: TableLayout, key: IndexKey, value: IndexValue) -> IndexEntry:
     if index is None:
         raise DecodeError(f"table {table.id} has no index {key.index_id}", CODEC, 0)
     datums: dict[int, Datum] = {}
-    at = 0
+    offset = 0
     for part in index.parts:
-        datums[part.column_id], at = decode_datum(key.rest, at)
-    handle = value.handle or _handle_at(table, key.rest, at)
-    if value.handle is not None and at != len(key.rest):
-        raise DecodeError("a handle in the key and in the value", CODEC, at)
+        datums[part.column_id], offset = decode_datum(key.rest, offset)
+    handle = value.handle or _handle_at(table, key.rest, offset)
+    if value.handle is not None and offset != len(key.rest):
+        raise DecodeError("a handle in the key and in the value", CODEC, offset)
     columns = {column_id: from_datum(table.by_id[column_id].type, datum) for column_id, datum in datums.items()}
     if value.restored is not None:
         columns.update(_read_restored(table, value, handle, datums))
     return IndexEntry(index.id, columns, handle, value.partition_id, key.temporary)
 
 
-def _handle_at(table: TableLayout, rest: bytes, at: int) -> Handle:
+def _handle_at(table: TableLayout, rest: bytes, offset: int) -> Handle:
     if table.common_handle is not None:
-        handle = CommonHandle(rest[at:])
+        handle = CommonHandle(rest[offset:])
         handle_columns(table, handle)
         return handle
-    number, end = decode_datum(rest, at)
+    number, end = decode_datum(rest, offset)
     if type(number) is not int or end != len(rest):
-        raise DecodeError("no handle behind the columns of an entry", CODEC, at)
+        raise DecodeError("no handle behind the columns of an entry", CODEC, offset)
     return IntHandle(number)
 
 

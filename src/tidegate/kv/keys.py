@@ -84,12 +84,12 @@ class CommonHandle(NamedTuple):
     def datums(self, count: int) -> list[Datum]:
         """Return the first `count` columns of the primary key; DecodeError if they are missing or more follows."""
         datums: list[Datum] = []
-        at = 0
+        offset = 0
         for _ in range(count):
-            datum, at = decode_datum(self.encoded, at)
+            datum, offset = decode_datum(self.encoded, offset)
             datums.append(datum)
-        if any(self.encoded[at:]) or (at != len(self.encoded) and len(self.encoded) > MIN_SIZE):
-            raise DecodeError(f"bytes behind the {count} columns of a handle", CODEC, at)
+        if any(self.encoded[offset:]) or (offset != len(self.encoded) and len(self.encoded) > MIN_SIZE):
+            raise DecodeError(f"bytes behind the {count} columns of a handle", CODEC, offset)
         return datums
 
 
@@ -171,12 +171,12 @@ def decode_table_key(key: bytes) -> TableKey:
 def _decode(key: bytes) -> TableKey:
     if take(key, 0, 1, _TABLE_KEY_CODEC) != PREFIX:
         raise DecodeError("a key that does not begin with t", _TABLE_KEY_CODEC, 0)
-    table_id, at = decode_int(key, 1)
-    kind = take(key, at, 2, _TABLE_KEY_CODEC)
+    table_id, offset = decode_int(key, 1)
+    kind = take(key, offset, 2, _TABLE_KEY_CODEC)
     if kind == RECORD:
         return RecordKey(table_id, _handle(key[_BODY_AT:]))
     if kind != INDEX:
-        raise DecodeError(f"{kind!r} is neither _r nor _i", _TABLE_KEY_CODEC, at)
+        raise DecodeError(f"{kind!r} is neither _r nor _i", _TABLE_KEY_CODEC, offset)
     index_id, end = decode_int(key, _BODY_AT)
     temporary = index_id > 0 and index_id & _TEMPORARY == _TEMPORARY
     return IndexKey(table_id, index_id & _INDEX_ID if temporary else index_id, key[end:], temporary)
@@ -198,10 +198,10 @@ def mvcc_key(key: bytes, ts: int | None = None) -> bytes:
 def split_mvcc_key(stored: bytes) -> tuple[bytes, int | None]:
     """Return the raw key and the timestamp of a key stored in TiKV; KvDecodeError for any other bytes."""
     try:
-        key, at = decode_bytes(stored)
-        if at == len(stored):
+        key, offset = decode_bytes(stored)
+        if offset == len(stored):
             return key, None
-        ts, end = decode_uint(invert(stored), at)
+        ts, end = decode_uint(invert(stored), offset)
         at_end(stored, end, _TABLE_KEY_CODEC)
     except DecodeError as error:
         raise KvDecodeError(error.what, error.codec, error.offset, stored) from error
@@ -259,11 +259,11 @@ def decode_meta_key(key: bytes) -> MetaKey:
 def _meta_key_decode(key: bytes) -> MetaKey:
     if take(key, 0, 1, _META_KEY_CODEC) != _META_KEY_PREFIX:
         raise DecodeError("a key that does not begin with m", _META_KEY_CODEC, 0)
-    name, at = decode_bytes(key, 1)
-    number, end = decode_uint(key, at)
+    name, offset = decode_bytes(key, 1)
+    number, end = decode_uint(key, offset)
     kind = chr(number) if number < 0x80 else ""
     if kind not in _KINDS:
-        raise DecodeError(f"kind {number:#x} is none of s, h, l", _META_KEY_CODEC, at)
+        raise DecodeError(f"kind {number:#x} is none of s, h, l", _META_KEY_CODEC, offset)
     field, position = None, None
     if kind == "h":
         field, end = decode_bytes(key, end)

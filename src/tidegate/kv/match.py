@@ -61,26 +61,26 @@ class Matcher:
 
     def apply(self, change: KvChange) -> list[KvChange]:
         """Take the next row of the log; return the COMMITTED rows that it completes. Raises PrewriteNotMatch."""
-        at = (change.start_ts, change.key)
+        change_id = (change.start_ts, change.key)
         match change.type:
             case LogType.PREWRITE:
-                prewrite = self._prewrites.get(at)
+                prewrite = self._prewrites.get(change_id)
                 if prewrite is None or (change.value and change.generation >= prewrite.generation):
-                    self._prewrites[at] = change
+                    self._prewrites[change_id] = change
             case LogType.COMMIT:
-                return self._commit(at, change)
+                return self._commit(change_id, change)
             case LogType.ROLLBACK:
-                self._rollback(at)
+                self._rollback(change_id)
             case LogType.COMMITTED:
-                if self._commits.pop(at, None) is not None:
-                    self._prewrites.pop(at, None)
+                if self._commits.pop(change_id, None) is not None:
+                    self._prewrites.pop(change_id, None)
                 return [change] if change.commit_ts > self.checkpoint_ts else []
             case LogType.INITIALIZED:
                 return self._initialize()
         return []
 
-    def _commit(self, at: _Id, commit: KvChange) -> list[KvChange]:
-        prewrite = self._prewrites.get(at)
+    def _commit(self, change_id: _Id, commit: KvChange) -> list[KvChange]:
+        prewrite = self._prewrites.get(change_id)
         if self.initialized and prewrite is None:
             raise PrewriteNotMatch(
                 f"key {commit.key.hex()}: commit of start_ts {commit.start_ts} at {commit.commit_ts} has no "
@@ -88,21 +88,25 @@ class Matcher:
             )
         # Before INITIALIZED the scan may still bring a better PREWRITE than a heartbeat or an early flush.
         if prewrite is None or not (self.initialized or (prewrite.value and prewrite.generation == 0)):
-            self._commits.setdefault(at, commit)
+            self._commits.setdefault(change_id, commit)
             return []
-        return self._matched(self._prewrites.pop(at), commit)
+        return self._matched(self._prewrites.pop(change_id), commit)
 
-    def _rollback(self, at: _Id) -> None:
+    def _rollback(self, change_id: _Id) -> None:
         if self.initialized:
-            self._prewrites.pop(at, None)
+            self._prewrites.pop(change_id, None)
         else:
-            self._rollbacks.add(at)
+            self._rollbacks.add(change_id)
 
     def _initialize(self) -> list[KvChange]:
         self.initialized = True
-        pairs = [(self._prewrites.pop(at), commit) for at, commit in self._commits.items() if at in self._prewrites]
-        for at in self._rollbacks:
-            self._prewrites.pop(at, None)
+        pairs = [
+            (self._prewrites.pop(change_id), commit)
+            for change_id, commit in self._commits.items()
+            if change_id in self._prewrites
+        ]
+        for change_id in self._rollbacks:
+            self._prewrites.pop(change_id, None)
         self._commits.clear()
         self._rollbacks.clear()
         return [row for prewrite, commit in pairs for row in self._matched(prewrite, commit)]

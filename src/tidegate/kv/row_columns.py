@@ -92,44 +92,44 @@ class RowCells(NamedTuple):
     fits: Any
 
 
-def words(data: Any, at: Any) -> Any:
-    """Return the eight bytes at each of the offsets `at` as little-endian numbers."""
-    return windows(data, "<u8")[at]
+def words(data: Any, offsets: Any) -> Any:
+    """Return the eight bytes at each of the `offsets` as little-endian numbers."""
+    return windows(data, "<u8")[offsets]
 
 
-def spans(data: Any, at: Any, size: Any, absent: Any = None) -> Any:
-    """Return the `size` bytes at each of the offsets `at` as a binary array; null where `absent`."""
-    ends = np.zeros(len(at) + 1, np.int64)
+def spans(data: Any, offsets: Any, size: Any, absent: Any = None) -> Any:
+    """Return the `size` bytes at each of the `offsets` as a binary array; null where `absent`."""
+    ends = np.zeros(len(offsets) + 1, np.int64)
     np.cumsum(size, out=ends[1:])
     text = np.empty(ends[-1] + PADDING, np.uint8)
-    gather(windows(data), at, ends, windows(text))
+    gather(windows(data), offsets, ends, windows(text))
     valid = None if absent is None else pa.py_buffer(np.packbits(~absent, bitorder="little"))
     buffers = [valid, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(text[: ends[-1]])]
-    return pa.Array.from_buffers(pa.binary(), len(at), buffers)
+    return pa.Array.from_buffers(pa.binary(), len(offsets), buffers)
 
 
 def locate(values: Any, columns: Sequence[int], excluded: Collection[int] = ()) -> RowCells:
     """Return the cells of `columns`; a row that holds one of `excluded` does not fit. `values`: a binary
     array."""
     count = len(values)
-    _, offsets, raw = pa.concat_arrays([values, _PADDED]).buffers()
-    data, ends = np.frombuffer(raw, np.uint8), np.frombuffer(offsets, np.int32)[: count + 1].astype(np.int64)
+    _, ends_buffer, raw = pa.concat_arrays([values, _PADDED]).buffers()
+    data, ends = np.frombuffer(raw, np.uint8), np.frombuffer(ends_buffer, np.int32)[: count + 1].astype(np.int64)
     ids = np.array([*columns, *excluded], np.int64)
     order = np.argsort(ids)
     lines = np.where(order < len(columns), order, _UNWANTED)
-    at, size = np.zeros((len(columns), count), np.int32), np.full((len(columns), count), MISSING, np.int32)
+    offsets, size = np.zeros((len(columns), count), np.int32), np.full((len(columns), count), MISSING, np.int32)
     fits = np.zeros(count, np.bool_)
-    _locate(data, ends, ids[order], lines, at, size, fits)
-    return RowCells(data, {column: Cells(at[line], size[line]) for line, column in enumerate(columns)}, fits)
+    _locate(data, ends, ids[order], lines, offsets, size, fits)
+    return RowCells(data, {column: Cells(offsets[line], size[line]) for line, column in enumerate(columns)}, fits)
 
 
 @inlined
-def _number(data: Any, at: int, width: int) -> Any:
-    number: Any = np.int64(data[at])
+def _number(data: Any, offset: int, width: int) -> Any:
+    number: Any = np.int64(data[offset])
     if width > 1:
-        number |= np.int64(data[at + 1]) << 8
+        number |= np.int64(data[offset + 1]) << 8
     if width > 2:
-        number |= np.int64(data[at + 2]) << 16 | np.int64(data[at + 3]) << 24
+        number |= np.int64(data[offset + 2]) << 16 | np.int64(data[offset + 3]) << 24
     return number
 
 
@@ -142,7 +142,9 @@ def _seek(column_ids: Any, index: int, column: int) -> int:
 
 
 @compiled
-def _locate_row(data: Any, begin: int, end: int, column_ids: Any, lines: Any, at: Any, size: Any, row: int) -> bool:
+def _locate_row(
+    data: Any, begin: int, end: int, column_ids: Any, lines: Any, offsets: Any, size: Any, row: int
+) -> bool:
     """Store the offsets of a row's columns; return whether `decode_raw_row` accepts the row."""
     if end - begin < _HEAD_BYTES:
         return False
@@ -150,14 +152,14 @@ def _locate_row(data: Any, begin: int, end: int, column_ids: Any, lines: Any, at
     if data[begin] != VERSION_BYTE or flags & ~(LARGE | CHECKSUM):
         return False
     if flags & LARGE:
-        return _locate_cells(data, begin, end, flags, 4, 4, column_ids, lines, at, size, row)
-    return _locate_cells(data, begin, end, flags, 1, 2, column_ids, lines, at, size, row)
+        return _locate_cells(data, begin, end, flags, 4, 4, column_ids, lines, offsets, size, row)
+    return _locate_cells(data, begin, end, flags, 1, 2, column_ids, lines, offsets, size, row)
 
 
 @inlined
 def _locate_cells(
-    data: Any, begin: int, end: int, flags: int, id_bytes: int, end_bytes: int, column_ids: Any, lines: Any, at: Any,
-    size: Any, row: int,
+    data: Any, begin: int, end: int, flags: int, id_bytes: int, end_bytes: int, column_ids: Any, lines: Any,
+    offsets: Any, size: Any, row: int,
 ) -> bool:  # fmt: skip
     """`_locate_row` for one size of ids and ends: callers pass constants, so that numba compiles a loop for each."""
     count, nulls = _number(data, begin + 2, 2), _number(data, begin + 4, 2)
@@ -177,7 +179,7 @@ def _locate_cells(
             line = lines[entry]
             if line == _UNWANTED:
                 return False
-            at[line, row], size[line, row] = first + done, stop - done
+            offsets[line, row], size[line, row] = first + done, stop - done
         before, done = column, stop
     entry, before, beside = 0, -1, 0
     for index in range(count, count + nulls):
@@ -200,18 +202,18 @@ def _locate_cells(
 
 
 @compiled
-def _locate(data: Any, ends: Any, column_ids: Any, lines: Any, at: Any, size: Any, fits: Any) -> None:
+def _locate(data: Any, ends: Any, column_ids: Any, lines: Any, offsets: Any, size: Any, fits: Any) -> None:
     """Store the offsets of all rows.
 
     data, ends      bytes of all rows, with padding, and where each ends, behind a 0
     known, lines    ids of columns, ascending, and the line of each, or that no row may have it
-    at, size        (lines, rows): 0 and MISSING at first, and again in a row that does not fit
+    offsets, size   (lines, rows): 0 and MISSING at first, and again in a row that does not fit
     fits            which rows do"""
     for row in range(len(ends) - 1):
-        fits[row] = _locate_row(data, ends[row], ends[row + 1], column_ids, lines, at, size, row)
+        fits[row] = _locate_row(data, ends[row], ends[row + 1], column_ids, lines, offsets, size, row)
         if not fits[row]:
-            for line in range(len(at)):
-                at[line, row], size[line, row] = 0, MISSING
+            for line in range(len(offsets)):
+                offsets[line, row], size[line, row] = 0, MISSING
 
 
 _MAX_LEVELS: Final = 32
@@ -225,7 +227,7 @@ class Level(NamedTuple):
     """Values of one depth, arrays of one length, and the names of those that are members of objects.
 
     kind        type of the value
-    at          its first byte behind its head: number, text, number of a literal, head of a container
+    offsets     its first byte behind its head: number, text, number of a literal, head of a container
     size        bytes of a text, members of a container, else 0
     end         the byte behind it
     document    which it is of
@@ -281,9 +283,9 @@ def read_levels(data: Any, starts: Any, ends: Any) -> Levels:
         levels.append(level)
 
 
-def _measured(data: Any, kind: Any, at: Any, bound: Any) -> _Values:
-    """Return the extents of the values at `at`, and which of them are valid and end at or before `bound`."""
-    word = words(data, np.minimum(at, len(data) - _WORD))
+def _measured(data: Any, kind: Any, offsets: Any, bound: Any) -> _Values:
+    """Return the extents of the values at `offsets`, and which of them are valid and end at or before `bound`."""
+    word = words(data, np.minimum(offsets, len(data) - _WORD))
     low, high = (word & np.uint64(0xFFFF_FFFF)).astype(np.int64), (word >> np.uint64(32)).astype(np.int64)
     is_object, is_text = kind == OBJECT, kind == STRING
     is_container = is_object | (kind == ARRAY)
@@ -297,8 +299,8 @@ def _measured(data: Any, kind: Any, at: Any, bound: Any) -> _Values:
     good |= (kind == LITERAL) & (low & 0xFF < _LITERALS)
     good |= (kind == INT64) | (kind == UINT64)
     good |= (kind == DOUBLE) & (word >> np.uint64(52) & _INFINITE != _INFINITE)
-    end = at + extent
-    return _Values(at + np.where(is_text, head, 0), size, end, good & (end <= bound))
+    end = offsets + extent
+    return _Values(offsets + np.where(is_text, head, 0), size, end, good & (end <= bound))
 
 
 def _length(low: Any) -> tuple[Any, Any, Any]:
@@ -345,11 +347,11 @@ def _ascending(kind: Any, begin: Any, end: Any, first: Any, floor: Any) -> Any:
 def _names(data: Any, base: Any, index: Any, bound: Any, heads_end: Any) -> tuple[Any, Any, Any]:
     """Return offset and size of members' names, and which are contiguous, from the end of the heads on."""
     word = words(data, base + _JSON_COLUMNS_HEAD_BYTES + _KEY_BYTES * index)
-    at = base + (word & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+    offsets = base + (word & np.uint64(0xFFFF_FFFF)).astype(np.int64)
     size = (word >> np.uint64(32) & np.uint64(0xFFFF)).astype(np.int64)
     due = heads_end.copy()
-    due[1:] = np.where(index[1:] > 0, (at + size)[:-1], due[1:])
-    return at, size, (at == due) & (at + size <= bound)
+    due[1:] = np.where(index[1:] > 0, (offsets + size)[:-1], due[1:])
+    return offsets, size, (offsets == due) & (offsets + size <= bound)
 
 
 _CODEC: Final = "binary json"
@@ -430,16 +432,16 @@ def _texts(data: Any, levels: list[Level], names: Any) -> Any:
     counts = _counts(levels)
     order = np.zeros(int(counts[0].sum()), np.int64)
     begin = np.zeros(0, np.int64)
-    start, at = np.cumsum(counts[0]) - counts[0], 0
+    start, offset = np.cumsum(counts[0]) - counts[0], 0
     for number, (level, count) in enumerate(zip(levels, counts, strict=True)):
         if number:
             within = np.cumsum(count) - count
             begin = begin[level.owner] + 1 + within - within[level.first]
         else:
             begin = start
-        order[begin] = before[at : at + len(count)]
-        order[begin + count - 1] = own[at : at + len(count)]
-        at += len(count)
+        order[begin] = before[offset : offset + len(count)]
+        order[begin + count - 1] = own[offset : offset + len(count)]
+        offset += len(count)
     pieces = pool.take(pa.array(order))
     bounds = np.frombuffer(pieces.buffers()[1], np.int32)[np.append(start, len(order))]
     return pa.Array.from_buffers(pa.string(), len(start), [None, pa.py_buffer(bounds), pieces.buffers()[2]])
@@ -456,7 +458,7 @@ def _counts(levels: list[Level]) -> list[Any]:
 
 def _pieces(data: Any, levels: list[Level], names: Any) -> tuple[Any, Any, Any]:
     """Return the pool of distinct pieces, and per value, level by level, the piece before it and its own."""
-    kind, at, size = (np.concatenate(column) for column in list(zip(*levels, strict=True))[:3])
+    kind, offsets, size = (np.concatenate(column) for column in list(zip(*levels, strict=True))[:3])
     titles = [quote_json(name.decode()).encode() + b": " for name in names.dictionary.to_pylist()]
     pool = [_FIXED, pa.array([start + title for start in (b"{", b", ") for title in titles], _BINARY)]
     known = len(_FIXED) + len(pool[1])
@@ -464,10 +466,10 @@ def _pieces(data: Any, levels: list[Level], names: Any) -> tuple[Any, Any, Any]:
     is_object = kind == OBJECT
     own = np.where(size > 0, _CLOSE, _EMPTY) + is_object
     literals = np.flatnonzero(kind == LITERAL)
-    own[literals] = _NULL + data[at[literals]]
+    own[literals] = _NULL + data[offsets[literals]]
     for code, write in (*_NUMBER_TYPES.items(), (DOUBLE, "<f8")):
         rows = np.flatnonzero(kind == code)
-        numbers = pa.array(words(data, at[rows]).view(write))
+        numbers = pa.array(words(data, offsets[rows]).view(write))
         pool.append(_doubles(numbers) if code == DOUBLE else numbers.cast(pa.string()).view(_BINARY))
         own[rows] = known + np.arange(len(rows))
         known += len(rows)
@@ -479,12 +481,12 @@ def _pieces(data: Any, levels: list[Level], names: Any) -> tuple[Any, Any, Any]:
 
 def _before(levels: list[Level], code: Any, names: int) -> Any:
     """Return the piece before each value: nothing, a bracket or a comma, with the member's name."""
-    parts, at = [np.full(len(levels[0].kind), _NOTHING)], 0
+    parts, offset = [np.full(len(levels[0].kind), _NOTHING)], 0
     for level in levels[1:]:
         follows = np.arange(len(level.kind)) != level.first
         pieces = np.where(follows, _COMMA, _BRACKET)
-        pieces[level.names] = len(_FIXED) + names * follows[level.names] + code[at : at + len(level.names)]
-        at += len(level.names)
+        pieces[level.names] = len(_FIXED) + names * follows[level.names] + code[offset : offset + len(level.names)]
+        offset += len(level.names)
         parts.append(pieces)
     return np.concatenate(parts)
 
@@ -558,13 +560,13 @@ def _is_unsigned(kind: ColumnType) -> bool:
 
 
 @compiled
-def _integers(words: Any, at: Any, size: Any, is_signed: bool, numbers: Any, absent: Any, unread: Any) -> None:
+def _integers(words: Any, offsets: Any, size: Any, is_signed: bool, numbers: Any, absent: Any, unread: Any) -> None:
     """Read numbers of one, two, four or eight bytes; mark absent and invalid ones."""
-    for row in range(len(at)):
+    for row in range(len(offsets)):
         width = size[row]
         if width == 1 or width == 2 or width == 4 or width == 8:
             shift = 64 - 8 * width
-            left = words[at[row]] << np.uint64(shift)
+            left = words[offsets[row]] << np.uint64(shift)
             numbers[row] = np.uint64(np.int64(left) >> np.int64(shift)) if is_signed else left >> np.uint64(shift)
         else:
             numbers[row], absent[row], unread[row] = 0, True, width >= 0
@@ -622,9 +624,9 @@ def _strings(text: Any, ends: Any, absent: Any) -> Any:
 
 
 @inlined
-def _put(line: Any, at: int, digits: int, number: Any) -> None:
+def _put(line: Any, offset: int, digits: int, number: Any) -> None:
     """Write a number with so many digits."""
-    for index in range(at + digits - 1, at - 1, -1):
+    for index in range(offset + digits - 1, offset - 1, -1):
         line[index] = 48 + number % 10
         number //= 10
 
@@ -678,13 +680,13 @@ def _decimals(data: Any, cells: Cells, kind: ColumnType, read: Read) -> ReadValu
 
 @compiled
 def _decimal_texts(
-    data: Any, at: Any, size: Any, precision: int, scale: int, chunks: Any, text: Any, ends: Any, done: Any
+    data: Any, offsets: Any, size: Any, precision: int, scale: int, chunks: Any, text: Any, ends: Any, done: Any
 ) -> None:
     """Write sign, digits without leading zeros, and `scale` decimals; mark the rows of that precision and scale."""
     width = chunks[:, 1].sum()
     to = 0
-    for row in range(len(at)):
-        begin = at[row]
+    for row in range(len(offsets)):
+        begin = offsets[row]
         if size[row] == 2 + width and data[begin] == precision and data[begin + 1] == scale:
             flip = 0 if data[begin + 2] & 0x80 else 0xFF
             offset, digits_left, whole, fraction, good = begin + 2, precision, 0, 0, True
@@ -731,8 +733,8 @@ def _completed(data: Any, cells: Cells, read: Read, texts: Any, done: Any) -> Re
         return ReadValues(texts, unread)
     texts_by_value = dict[bytes, Any]()
     others: list[Any] = []
-    for row, at, size in zip(rows.tolist(), cells.at[rows].tolist(), cells.size[rows].tolist(), strict=True):
-        value = data[at : at + size].tobytes()
+    for row, offset, size in zip(rows.tolist(), cells.at[rows].tolist(), cells.size[rows].tolist(), strict=True):
+        value = data[offset : offset + size].tobytes()
         if value not in texts_by_value:
             try:
                 texts_by_value[value] = read(value)

@@ -221,14 +221,14 @@ class _Shape(NamedTuple):
 
 def _columns(buf: bytes) -> tuple[dict[int, bytes | None], int]:
     data, shape = _head(buf)
-    at = len(data)
-    ends = shape.ends.unpack(take(buf, at, shape.ends.size, CODEC))
-    start = at + shape.ends.size
+    offset = len(data)
+    ends = shape.ends.unpack(take(buf, offset, shape.ends.size, CODEC))
+    start = offset + shape.ends.size
     values: dict[int, bytes | None] = {}
     before = 0
     for column_id, end in zip(shape.ids, ends, strict=True):
         if end < before:
-            raise DecodeError("values that end before they begin", CODEC, at)
+            raise DecodeError("values that end before they begin", CODEC, offset)
         values[column_id] = buf[start + before : start + end]
         before = end
     take(buf, start, before, CODEC)
@@ -274,13 +274,13 @@ def decode_old_row(buf: bytes) -> dict[int, Datum]:
     if buf == _EMPTY:
         return {}
     columns: dict[int, Datum] = {}
-    at = 0
-    while at < len(buf):
-        start = at
-        column_id, at = decode_datum(buf, at)
+    offset = 0
+    while offset < len(buf):
+        start = offset
+        column_id, offset = decode_datum(buf, offset)
         if type(column_id) is not int or column_id in columns:
             raise DecodeError(f"{column_id!r} where a new column id stands", V1_CODEC, start)
-        columns[column_id], at = decode_datum(buf, at)
+        columns[column_id], offset = decode_datum(buf, offset)
     return columns
 
 

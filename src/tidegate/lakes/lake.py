@@ -132,8 +132,8 @@ class Lake:
         """The published snapshot."""
         found = self._published()
         if found.number < 0:
-            at = "" if self.ts is None else f" at or before {self.ts}"
-            raise ConfigError(f"{self.options.root} holds no published snapshot{at}")
+            bound = "" if self.ts is None else f" at or before {self.ts}"
+            raise ConfigError(f"{self.options.root} holds no published snapshot{bound}")
         return found
 
     def _published(self) -> Snapshot:

@@ -47,13 +47,13 @@ def windows(array: Any, kind: str = "u8") -> Any:
 
 
 @inlined
-def copy(words: Any, at: int, stop: int, data_words: Any, to: int) -> int:
+def copy(words: Any, offset: int, stop: int, data_words: Any, to: int) -> int:
     """Copy bytes, eight at a time; return the index behind the copy."""
-    source, target = np.uint64(at), np.uint64(to)
-    for _ in range(at, stop, 8):
+    source, target = np.uint64(offset), np.uint64(to)
+    for _ in range(offset, stop, 8):
         data_words[target] = words[source]
         source, target = source + _EIGHT, target + _EIGHT
-    return to + stop - at
+    return to + stop - offset
 
 
 @compiled

@@ -73,8 +73,8 @@ class _Piece(NamedTuple):
     length: int
     literals: tuple[tuple[int, str], ...]
 
-    def fits(self, text: str, at: int) -> bool:
-        return all(text.startswith(literal, at + offset) for offset, literal in self.literals)
+    def fits(self, text: str, position: int) -> bool:
+        return all(text.startswith(literal, position + offset) for offset, literal in self.literals)
 
     def find(self, text: str, start: int, end: int) -> int:
         """Return the first position in text[start:end]; -1 if there is none."""
@@ -82,12 +82,12 @@ class _Piece(NamedTuple):
             return start if start + self.length <= end else -1
         offset, literal = self.literals[0]
         last = end - self.length + offset + len(literal)
-        at = text.find(literal, start + offset, last)
+        position = text.find(literal, start + offset, last)
         for _ in range(TRIES):
-            if at < 0 or self.fits(text, at - offset):
-                return at - offset if at >= 0 else -1
-            at = text.find(literal, at + 1, last)
-        return self._walked(text, at - offset, end) if at >= 0 else -1
+            if position < 0 or self.fits(text, position - offset):
+                return position - offset if position >= 0 else -1
+            position = text.find(literal, position + 1, last)
+        return self._walked(text, position - offset, end) if position >= 0 else -1
 
     def _walked(self, text: str, start: int, end: int) -> int:
         """`find` where the literal stands in many places and the piece in none of them: bit n of `open_` says that the
@@ -98,10 +98,10 @@ class _Piece(NamedTuple):
             for index, sign in enumerate(literal, offset):
                 own[sign] = own.get(sign, 0) | 1 << index
         open_, whole = 0, 1 << (self.length - 1)
-        for at in range(start, end):
-            open_ = (open_ << 1 | 1) & (wild | own.get(text[at], 0))
+        for position in range(start, end):
+            open_ = (open_ << 1 | 1) & (wild | own.get(text[position], 0))
             if open_ & whole:
-                return at + 1 - self.length
+                return position + 1 - self.length
         return -1
 
 
@@ -117,14 +117,14 @@ class Like:
         if not middle:
             return len(text) == head.length and head.fits(text, 0)
         tail = middle.pop()
-        at, end = head.length, len(text) - tail.length
-        if at > end or not head.fits(text, 0) or not tail.fits(text, end):
+        position, end = head.length, len(text) - tail.length
+        if position > end or not head.fits(text, 0) or not tail.fits(text, end):
             return False
         for piece in middle:
-            at = piece.find(text, at, end)
-            if at < 0:
+            position = piece.find(text, position, end)
+            if position < 0:
                 return False
-            at += piece.length
+            position += piece.length
         return True
 
 
@@ -150,8 +150,8 @@ def like(pattern: str, escape: str = "\\") -> Like:
 
 def _literals(signs: list[str]) -> Iterator[tuple[int, str]]:
     start = 0
-    for at, sign in enumerate([*signs, ""]):
+    for index, sign in enumerate([*signs, ""]):
         if not sign:
-            if at > start:
-                yield start, "".join(signs[start:at])
-            start = at + 1
+            if index > start:
+                yield start, "".join(signs[start:index])
+            start = index + 1

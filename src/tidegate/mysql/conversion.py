@@ -441,10 +441,10 @@ def parse_compact(body: str, fsp: int, *, any_day: bool = False) -> tuple[Time, 
     if width is None:
         return ZERO, False
     rest = digits[width:]
-    pairs = [int(rest[at : at + 2]) for at in range(0, len(rest), 2)]
+    pairs = [int(rest[start : start + 2]) for start in range(0, len(rest), 2)]
     timed = len(pairs) == 5
     if not timed and fraction:
-        pairs += [int(fraction[at : at + 2]) for at in range(0, min(len(fraction), 2 * (5 - len(pairs))), 2)]
+        pairs += [int(fraction[start : start + 2]) for start in range(0, min(len(fraction), 2 * (5 - len(pairs))), 2)]
     year = int(digits[:width])
     moment = checked(Time(full_year(year) if width == 2 else year, *pairs), any_day=any_day)
     return (

@@ -127,13 +127,13 @@ def encode_value(datums: Iterable[Datum]) -> bytes:
     return b"".join(_lookup(_VALUE_FORMS, datum)(datum) for datum in datums)
 
 
-def decode_datum(buf: bytes, at: int = 0) -> tuple[Datum, int]:
+def decode_datum(buf: bytes, offset: int = 0) -> tuple[Datum, int]:
     """Return a datum in either form and the offset after it; a decimal comes with its form."""
-    flag = take_byte(buf, at, CODEC)
+    flag = take_byte(buf, offset, CODEC)
     read = _READERS.get(flag)
     if read is None:
-        raise DecodeError(f"flag {flag:#04x} is none of a value", CODEC, at)
-    return read(buf, at + 1)
+        raise DecodeError(f"flag {flag:#04x} is none of a value", CODEC, offset)
+    return read(buf, offset + 1)
 
 
 def encode_vector(vector: Iterable[float]) -> bytes:
@@ -145,15 +145,15 @@ def encode_vector(vector: Iterable[float]) -> bytes:
         raise EncodeError("a VECTOR holds 32-bit floats") from error
 
 
-def decode_vector(buf: bytes, at: int = 0) -> tuple[Vector, int]:
+def decode_vector(buf: bytes, offset: int = 0) -> tuple[Vector, int]:
     """Return a vector and the offset after it."""
-    count = int.from_bytes(take(buf, at, 4, CODEC), "little")
+    count = int.from_bytes(take(buf, offset, 4, CODEC), "little")
     if count > MAX_DIMENSIONS:
-        raise DecodeError(f"a VECTOR of {count} dimensions", CODEC, at)
-    floats = struct.unpack(f"<{count}f", take(buf, at + 4, 4 * count, CODEC))
+        raise DecodeError(f"a VECTOR of {count} dimensions", CODEC, offset)
+    floats = struct.unpack(f"<{count}f", take(buf, offset + 4, 4 * count, CODEC))
     if not all(map(isfinite, floats)):
-        raise DecodeError("a VECTOR with infinities", CODEC, at)
-    return Vector(floats), at + 4 + 4 * count
+        raise DecodeError("a VECTOR with infinities", CODEC, offset)
+    return Vector(floats), offset + 4 + 4 * count
 
 
 def _lookup(forms: "Mapping[type, Form]", datum: Datum) -> "Form":
@@ -167,15 +167,15 @@ def _decimal(datum: DecimalDatum) -> bytes:
     return bytes([DECIMAL]) + write_decimal(datum.value, datum.form or form_of(datum.value))
 
 
-def read_decimal_datum(buf: bytes, at: int) -> tuple[DecimalDatum, int]:
+def read_decimal_datum(buf: bytes, offset: int) -> tuple[DecimalDatum, int]:
     """Return a number with its precision and scale, and the offset after it."""
-    value, form, end = read_decimal(buf, at)
+    value, form, end = read_decimal(buf, offset)
     return DecimalDatum(value, form), end
 
 
 def _as(kind: Callable[[Any], Datum], read: Callable[[bytes, int], tuple[Any, int]]) -> "Read":
-    def typed(buf: bytes, at: int) -> tuple[Datum, int]:
-        value, end = read(buf, at)
+    def typed(buf: bytes, offset: int) -> tuple[Datum, int]:
+        value, end = read(buf, offset)
         return kind(value), end
 
     return typed
@@ -206,7 +206,7 @@ _VALUE_FORMS: Final[Mapping[type, Form]] = {
     Unsigned: lambda datum: b"\x09" + encode_uvarint(datum),
 }
 _READERS: Final[Mapping[int, Read]] = {
-    NIL: lambda _buf, at: (None, at),
+    NIL: lambda _buf, offset: (None, offset),
     BYTES: decode_bytes,
     COMPACT: decode_compact,
     INT: decode_int,
@@ -218,5 +218,5 @@ _READERS: Final[Mapping[int, Read]] = {
     UVARINT: _as(Unsigned, decode_uvarint),
     JSON: _as(JsonDatum, decode_json),
     VECTOR: decode_vector,
-    MAX: lambda _buf, at: (Bound.MAX, at),
+    MAX: lambda _buf, offset: (Bound.MAX, offset),
 }

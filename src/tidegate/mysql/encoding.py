@@ -48,25 +48,25 @@ from typing import Final, NamedTuple
 from tidegate.model.errors import DecodeError, EncodeError
 
 
-def take(buf: bytes, at: int, size: int, codec: str) -> bytes:
-    """Return the `size` bytes at `at`; DecodeError when they are not all there."""
-    end = at + size
+def take(buf: bytes, offset: int, size: int, codec: str) -> bytes:
+    """Return the `size` bytes at `offset`; DecodeError when they are not all there."""
+    end = offset + size
     if size < 0 or end > len(buf):
-        raise DecodeError(f"{size} bytes wanted and {max(len(buf) - at, 0)} left", codec, at)
-    return buf[at:end]
+        raise DecodeError(f"{size} bytes wanted and {max(len(buf) - offset, 0)} left", codec, offset)
+    return buf[offset:end]
 
 
-def take_byte(buf: bytes, at: int, codec: str) -> int:
-    """Return the byte at `at` as a number; DecodeError at the end."""
-    if at >= len(buf):
-        raise DecodeError("1 byte wanted and 0 left", codec, at)
-    return buf[at]
+def take_byte(buf: bytes, offset: int, codec: str) -> int:
+    """Return the byte at `offset` as a number; DecodeError at the end."""
+    if offset >= len(buf):
+        raise DecodeError("1 byte wanted and 0 left", codec, offset)
+    return buf[offset]
 
 
-def at_end(buf: bytes, at: int, codec: str) -> None:
-    """Raise DecodeError when bytes follow `at`."""
-    if at != len(buf):
-        raise DecodeError(f"{len(buf) - at} bytes follow the last value", codec, at)
+def at_end(buf: bytes, offset: int, codec: str) -> None:
+    """Raise DecodeError when bytes follow `offset`."""
+    if offset != len(buf):
+        raise DecodeError(f"{len(buf) - offset} bytes follow the last value", codec, offset)
 
 
 CODEC: Final = "number"
@@ -92,9 +92,9 @@ def encode_int(value: int) -> bytes:
     return (value + _SIGN).to_bytes(8, "big")
 
 
-def decode_int(buf: bytes, at: int = 0) -> tuple[int, int]:
+def decode_int(buf: bytes, offset: int = 0) -> tuple[int, int]:
     """Return a signed number of 8 bytes and the offset after it."""
-    return int.from_bytes(take(buf, at, 8, CODEC), "big") - _SIGN, at + 8
+    return int.from_bytes(take(buf, offset, 8, CODEC), "big") - _SIGN, offset + 8
 
 
 def encode_uint(value: int) -> bytes:
@@ -104,9 +104,9 @@ def encode_uint(value: int) -> bytes:
     return value.to_bytes(8, "big")
 
 
-def decode_uint(buf: bytes, at: int = 0) -> tuple[int, int]:
+def decode_uint(buf: bytes, offset: int = 0) -> tuple[int, int]:
     """Return an unsigned number of 8 bytes and the offset after it."""
-    return int.from_bytes(take(buf, at, 8, CODEC), "big"), at + 8
+    return int.from_bytes(take(buf, offset, 8, CODEC), "big"), offset + 8
 
 
 def encode_float(value: float) -> bytes:
@@ -116,12 +116,12 @@ def encode_float(value: float) -> bytes:
     return bits.to_bytes(8, "big")
 
 
-def decode_float(buf: bytes, at: int = 0) -> tuple[float, int]:
+def decode_float(buf: bytes, offset: int = 0) -> tuple[float, int]:
     """Return a double and the offset after it."""
-    bits = int.from_bytes(take(buf, at, 8, CODEC), "big")
+    bits = int.from_bytes(take(buf, offset, 8, CODEC), "big")
     bits = bits - _SIGN if bits & _SIGN else MAX_UINT - bits
     value: float = _DOUBLE.unpack(bits.to_bytes(8, "big"))[0]
-    return value, at + 8
+    return value, offset + 8
 
 
 def encode_uvarint(value: int) -> bytes:
@@ -136,17 +136,17 @@ def encode_uvarint(value: int) -> bytes:
     return bytes(out)
 
 
-def decode_uvarint(buf: bytes, at: int = 0) -> tuple[int, int]:
+def decode_uvarint(buf: bytes, offset: int = 0) -> tuple[int, int]:
     """Return an unsigned number and the offset after it; DecodeError after 10 bytes or beyond 64 bits."""
     value = 0
     for index in range(_VARINT_BYTES):
-        byte = take_byte(buf, at + index, CODEC)
+        byte = take_byte(buf, offset + index, CODEC)
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
             if value > MAX_UINT:
                 break
-            return value, at + index + 1
-    raise DecodeError("a varint of more than 64 bits", CODEC, at)
+            return value, offset + index + 1
+    raise DecodeError("a varint of more than 64 bits", CODEC, offset)
 
 
 def encode_varint(value: int) -> bytes:
@@ -156,9 +156,9 @@ def encode_varint(value: int) -> bytes:
     return encode_uvarint(value << 1 if value >= 0 else ~(value << 1))
 
 
-def decode_varint(buf: bytes, at: int = 0) -> tuple[int, int]:
+def decode_varint(buf: bytes, offset: int = 0) -> tuple[int, int]:
     """Return a signed number in zigzag form and the offset after it."""
-    zigzag, end = decode_uvarint(buf, at)
+    zigzag, end = decode_uvarint(buf, offset)
     return zigzag >> 1 ^ -(zigzag & 1), end
 
 
@@ -169,25 +169,25 @@ _GROUP: Final = 8
 def encode_bytes(data: bytes) -> bytes:
     """Return `data` in groups of eight bytes, each with its marker."""
     whole, rest = divmod(len(data), _GROUP)
-    groups = [data[at : at + _GROUP] + b"\xff" for at in range(0, whole * _GROUP, _GROUP)]
+    groups = [data[start : start + _GROUP] + b"\xff" for start in range(0, whole * _GROUP, _GROUP)]
     padding = _GROUP - rest
     return b"".join((*groups, data[whole * _GROUP :], bytes(padding), bytes([0xFF - padding])))
 
 
-def decode_bytes(buf: bytes, at: int = 0) -> tuple[bytes, int]:
+def decode_bytes(buf: bytes, offset: int = 0) -> tuple[bytes, int]:
     """Return a string and the offset after it; DecodeError for bad markers and padding."""
     out = bytearray()
     while True:
-        group = take(buf, at, _GROUP + 1, _MEMCOMPARABLE_CODEC)
+        group = take(buf, offset, _GROUP + 1, _MEMCOMPARABLE_CODEC)
         padding = 0xFF - group[_GROUP]
         if padding > _GROUP:
-            raise DecodeError(f"marker {group[_GROUP]:#x} is below 0xf7", _MEMCOMPARABLE_CODEC, at + _GROUP)
+            raise DecodeError(f"marker {group[_GROUP]:#x} is below 0xf7", _MEMCOMPARABLE_CODEC, offset + _GROUP)
         if any(group[_GROUP - padding : _GROUP]):
-            raise DecodeError("padding that is not zero", _MEMCOMPARABLE_CODEC, at + _GROUP - padding)
+            raise DecodeError("padding that is not zero", _MEMCOMPARABLE_CODEC, offset + _GROUP - padding)
         out += group[: _GROUP - padding]
-        at += _GROUP + 1
+        offset += _GROUP + 1
         if padding:
-            return bytes(out), at
+            return bytes(out), offset
 
 
 def encode_compact(data: bytes) -> bytes:
@@ -195,9 +195,9 @@ def encode_compact(data: bytes) -> bytes:
     return encode_varint(len(data)) + data
 
 
-def decode_compact(buf: bytes, at: int = 0) -> tuple[bytes, int]:
+def decode_compact(buf: bytes, offset: int = 0) -> tuple[bytes, int]:
     """Return a string in compact form and the offset after it."""
-    size, start = decode_varint(buf, at)
+    size, start = decode_varint(buf, offset)
     return take(buf, start, size, _MEMCOMPARABLE_CODEC), start + size
 
 
@@ -250,11 +250,11 @@ def encode_decimal(value: Decimal, form: DecimalForm) -> bytes:
     return bytes([data[0] ^ 0x80]) + data[1:]
 
 
-def decode_decimal(buf: bytes, at: int, form: DecimalForm) -> tuple[Decimal, int]:
+def decode_decimal(buf: bytes, offset: int, form: DecimalForm) -> tuple[Decimal, int]:
     """Return a number of that form and the offset after it; DecodeError for digits that no decimal has."""
     chunks = _cut(form)
     size = sum(_BYTES[digits] for digits in chunks)
-    data = take(buf, at, size, _DECIMAL_BIN_CODEC)
+    data = take(buf, offset, size, _DECIMAL_BIN_CODEC)
     data = bytes([data[0] ^ 0x80]) + data[1:]
     negative = data[0] >= 0x80
     data = invert(data) if negative else data
@@ -263,11 +263,11 @@ def decode_decimal(buf: bytes, at: int, form: DecimalForm) -> tuple[Decimal, int
         width = _BYTES[digits]
         number = int.from_bytes(data[start : start + width], "big")
         if number >= 10**digits:
-            raise DecodeError(f"{number} where {digits} digits stand", _DECIMAL_BIN_CODEC, at + start)
+            raise DecodeError(f"{number} where {digits} digits stand", _DECIMAL_BIN_CODEC, offset + start)
         text += str(number).zfill(digits)
         start += width
     unscaled = -int(text) if negative else int(text)
-    return Decimal(f"{unscaled}E-{form.scale}"), at + size
+    return Decimal(f"{unscaled}E-{form.scale}"), offset + size
 
 
 def write_decimal(value: Decimal, form: DecimalForm) -> bytes:
@@ -275,14 +275,14 @@ def write_decimal(value: Decimal, form: DecimalForm) -> bytes:
     return bytes(form) + encode_decimal(value, form)
 
 
-def read_decimal(buf: bytes, at: int = 0) -> tuple[Decimal, DecimalForm, int]:
+def read_decimal(buf: bytes, offset: int = 0) -> tuple[Decimal, DecimalForm, int]:
     """Return a stand-alone number, its form, and the offset after it."""
-    form = DecimalForm(take_byte(buf, at, _DECIMAL_BIN_CODEC), take_byte(buf, at + 1, _DECIMAL_BIN_CODEC))
+    form = DecimalForm(take_byte(buf, offset, _DECIMAL_BIN_CODEC), take_byte(buf, offset + 1, _DECIMAL_BIN_CODEC))
     if not 0 < form.precision <= MAX_PRECISION or not form.scale <= min(form.precision, MAX_SCALE):
         raise DecodeError(
-            f"no decimal has {form.precision} digits, {form.scale} of them behind the point", _DECIMAL_BIN_CODEC, at
+            f"no decimal has {form.precision} digits, {form.scale} of them behind the point", _DECIMAL_BIN_CODEC, offset
         )
-    value, end = decode_decimal(buf, at + 2, form)
+    value, end = decode_decimal(buf, offset + 2, form)
     return value, form, end
 
 

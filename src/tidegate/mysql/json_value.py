@@ -164,9 +164,9 @@ def encode_json(document: JsonValue) -> bytes:
         raise EncodeError(f"a number in a JSON document is out of its range: {error}") from error
 
 
-def decode_json(buf: bytes, at: int = 0) -> tuple[JsonValue, int]:
-    """Return the document that begins at `at` and the offset after it."""
-    return _decode(take_byte(buf, at, CODEC), buf, at + 1, 0)
+def decode_json(buf: bytes, offset: int = 0) -> tuple[JsonValue, int]:
+    """Return the document that begins at `offset` and the offset after it."""
+    return _decode(take_byte(buf, offset, CODEC), buf, offset + 1, 0)
 
 
 def _encode(value: JsonValue, depth: int) -> tuple[int, bytes]:
@@ -225,60 +225,60 @@ def _lay_out(items: list[JsonValue], offset: int, depth: int) -> tuple[bytes, by
     return bytes(entries), bytes(values)
 
 
-def _decode(kind: int, buf: bytes, at: int, depth: int) -> tuple[JsonValue, int]:
+def _decode(kind: int, buf: bytes, offset: int, depth: int) -> tuple[JsonValue, int]:
     read = _READERS.get(kind)
     if read is None:
-        raise DecodeError(f"type {kind:#04x} is none of JSON", CODEC, at - 1)
+        raise DecodeError(f"type {kind:#04x} is none of JSON", CODEC, offset - 1)
     if depth > MAX_DEPTH:
-        raise DecodeError(f"a document that nests deeper than {MAX_DEPTH}", CODEC, at)
-    return read(buf, at, depth)
+        raise DecodeError(f"a document that nests deeper than {MAX_DEPTH}", CODEC, offset)
+    return read(buf, offset, depth)
 
 
-def _literal(number: int, at: int) -> JsonValue:
+def _literal(number: int, offset: int) -> JsonValue:
     if number >= len(_LITERALS):
-        raise DecodeError(f"literal {number:#04x} is none of null, true, false", CODEC, at)
+        raise DecodeError(f"literal {number:#04x} is none of null, true, false", CODEC, offset)
     return _LITERALS[number]
 
 
-def _read_literal(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
-    return _literal(take_byte(buf, at, CODEC), at), at + 1
+def _read_literal(buf: bytes, offset: int, _depth: int) -> tuple[JsonValue, int]:
+    return _literal(take_byte(buf, offset, CODEC), offset), offset + 1
 
 
-def _read_double(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
-    value: float = _DOUBLE.unpack(take(buf, at, 8, CODEC))[0]
+def _read_double(buf: bytes, offset: int, _depth: int) -> tuple[JsonValue, int]:
+    value: float = _DOUBLE.unpack(take(buf, offset, 8, CODEC))[0]
     if not isfinite(value):
-        raise DecodeError("a double that JSON does not have", CODEC, at)
-    return value, at + 8
+        raise DecodeError("a double that JSON does not have", CODEC, offset)
+    return value, offset + 8
 
 
 def _sized_reader(head: int, make: Callable[[bytes, bytes], JsonValue]) -> "Read":
     """Return a reader of `head` bytes, a length, and that many bytes."""
 
-    def read(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
-        size, start = decode_uvarint(buf, at + head)
-        return make(take(buf, at, head, CODEC), take(buf, start, size, CODEC)), start + size
+    def read(buf: bytes, offset: int, _depth: int) -> tuple[JsonValue, int]:
+        size, start = decode_uvarint(buf, offset + head)
+        return make(take(buf, offset, head, CODEC), take(buf, start, size, CODEC)), start + size
 
     return read
 
 
-def _read_duration(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
-    return JsonDuration(*_DURATION.unpack(take(buf, at, _DURATION.size, CODEC))), at + _DURATION.size
+def _read_duration(buf: bytes, offset: int, _depth: int) -> tuple[JsonValue, int]:
+    return JsonDuration(*_DURATION.unpack(take(buf, offset, _DURATION.size, CODEC))), offset + _DURATION.size
 
 
 def _time_reader(kind: int) -> "Read":
-    def read(buf: bytes, at: int, _depth: int) -> tuple[JsonValue, int]:
-        (core,) = _UINT.unpack(take(buf, at, 8, CODEC))
-        return JsonTime(kind, *unpack_core(core)), at + 8
+    def read(buf: bytes, offset: int, _depth: int) -> tuple[JsonValue, int]:
+        (core,) = _UINT.unpack(take(buf, offset, 8, CODEC))
+        return JsonTime(kind, *unpack_core(core)), offset + 8
 
     return read
 
 
-def _container(buf: bytes, at: int, entry_size: int) -> tuple[int, bytes]:
+def _container(buf: bytes, offset: int, entry_size: int) -> tuple[int, bytes]:
     """Return the number of members of a container, and its bytes; offsets inside count from their start."""
-    count, size = _HEAD.unpack(take(buf, at, _HEAD.size, CODEC))
-    body = take(buf, at, size, CODEC)
+    count, size = _HEAD.unpack(take(buf, offset, _HEAD.size, CODEC))
+    body = take(buf, offset, size, CODEC)
     if _HEAD.size + count * entry_size > size:
-        raise DecodeError(f"{count} members in {size} bytes", CODEC, at)
+        raise DecodeError(f"{count} members in {size} bytes", CODEC, offset)
     return count, body
 
 
@@ -297,21 +297,21 @@ def _members(body: bytes, entries: int, count: int, start: int, depth: int) -> l
     return members
 
 
-def _read_array(buf: bytes, at: int, depth: int) -> tuple[JsonValue, int]:
-    count, body = _container(buf, at, _ENTRY.size)
+def _read_array(buf: bytes, offset: int, depth: int) -> tuple[JsonValue, int]:
+    count, body = _container(buf, offset, _ENTRY.size)
     values_at = _HEAD.size + _ENTRY.size * count
-    return _members(body, _HEAD.size, count, values_at, depth), at + len(body)
+    return _members(body, _HEAD.size, count, values_at, depth), offset + len(body)
 
 
-def _read_object(buf: bytes, at: int, depth: int) -> tuple[JsonValue, int]:
-    count, body = _container(buf, at, _KEY.size + _ENTRY.size)
+def _read_object(buf: bytes, start: int, depth: int) -> tuple[JsonValue, int]:
+    count, body = _container(buf, start, _KEY.size + _ENTRY.size)
     entries = _HEAD.size + _KEY.size * count
     values = _members(body, entries, count, entries + _ENTRY.size * count, depth)
     members: dict[str, JsonValue] = {}
     for index, value in enumerate(values):
         offset, size = _KEY.unpack_from(body, _HEAD.size + _KEY.size * index)
         members[take(body, offset, size, CODEC).decode("utf-8", "surrogateescape")] = value
-    return members, at + len(body)
+    return members, start + len(body)
 
 
 Read = Callable[[bytes, int, int], tuple[JsonValue, int]]
@@ -330,8 +330,8 @@ _READERS: Final[Mapping[int, Read]] = {
     OBJECT: _read_object,
     ARRAY: _read_array,
     LITERAL: _read_literal,
-    INT64: lambda buf, at, _depth: (_INT.unpack(take(buf, at, 8, CODEC))[0], at + 8),
-    UINT64: lambda buf, at, _depth: (Unsigned(_UINT.unpack(take(buf, at, 8, CODEC))[0]), at + 8),
+    INT64: lambda buf, offset, _depth: (_INT.unpack(take(buf, offset, 8, CODEC))[0], offset + 8),
+    UINT64: lambda buf, offset, _depth: (Unsigned(_UINT.unpack(take(buf, offset, 8, CODEC))[0]), offset + 8),
     DOUBLE: _read_double,
     STRING: _sized_reader(0, lambda _head, data: data.decode("utf-8", "surrogateescape")),
     OPAQUE: _sized_reader(1, lambda head, data: Opaque(head[0], data)),

@@ -87,10 +87,10 @@ class ResultRows:
     def batches(self) -> Iterator[list[Any]]:
         """Return the columns of some rows after the other, as binary arrays, null for NULL; no batch is empty. Raises
         ResultBroken, and what the socket raises."""
-        at = rows = 0
+        offset = rows = 0
         while True:
-            at, rows, self._number, how = _walk(
-                self._bytes, at, self._filled, self._number, self._starts, self._sizes, rows
+            offset, rows, self._number, how = _walk(
+                self._bytes, offset, self._filled, self._number, self._starts, self._sizes, rows
             )
             if how == _MORE and self._filled < len(self._bytes) - _PADDING:
                 read = self._read_into(self._bytes[self._filled : -_PADDING].data)
@@ -103,14 +103,14 @@ class ResultRows:
                 yield [_column(words, starts[:rows], sizes[:rows]) for starts, sizes in cells]
             if how >= _END:
                 if how > _END:
-                    raise ResultBroken.of(self._bytes[at + _HEAD_BYTES : self._filled], how)
+                    raise ResultBroken.of(self._bytes[offset + _HEAD_BYTES : self._filled], how)
                 return
-            self._move(at, grow=not rows)
-            at = rows = 0
+            self._move(offset, grow=not rows)
+            offset = rows = 0
 
-    def _move(self, at: int, *, grow: bool) -> None:
+    def _move(self, offset: int, *, grow: bool) -> None:
         """Put what is left to the beginning, of a buffer twice as large where not one row fits."""
-        left = self._bytes[at : self._filled]
+        left = self._bytes[offset : self._filled]
         if grow:
             if len(self._bytes) > ROW_BYTES_MAX:
                 raise ResultBroken(_MALFORMED, "a row larger than a packet can be")
@@ -133,15 +133,15 @@ def _column(words: Any, starts: Any, sizes: Any) -> Any:
 
 
 @inlined
-def _length(data: Any, at: int) -> Any:
-    return np.int64(data[at]) | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2]) << 16
+def _length(data: Any, offset: int) -> Any:
+    return np.int64(data[offset]) | np.int64(data[offset + 1]) << 8 | np.int64(data[offset + 2]) << 16
 
 
 @inlined
-def _joined(data: Any, at: int, end: int, number: int) -> Any:
+def _joined(data: Any, offset: int, end: int, number: int) -> Any:
     """Put a row of several packets together; return (its end, the end of its last packet, the next number): (-1, 0, 0)
     if it is not whole yet, -2 if a number is wrong."""
-    stop, here = at + _HEAD_BYTES, at
+    stop, here = offset + _HEAD_BYTES, offset
     while True:  # first look: nothing moves before all is there
         if here + _HEAD_BYTES > end:
             return -1, 0, 0
@@ -151,7 +151,7 @@ def _joined(data: Any, at: int, end: int, number: int) -> Any:
             return -1, 0, 0
         if length < _LONGEST:
             break
-    here = at
+    here = offset
     while True:
         length = _length(data, here)
         if np.int64(data[here + 3]) != number:
@@ -167,31 +167,31 @@ def _joined(data: Any, at: int, end: int, number: int) -> Any:
 
 
 @compiled
-def _walk(data: Any, at: int, end: int, number: int, starts: Any, sizes: Any, row: int) -> Any:
-    """Find rows from `at` on; return (the place behind the last, rows, the next packet's number, how it ended)."""
+def _walk(data: Any, offset: int, end: int, number: int, starts: Any, sizes: Any, row: int) -> Any:
+    """Find rows from `offset` on; return (the place behind the last, rows, the next packet's number, how it ended)."""
     width, most = starts.shape
     while row < most:
-        if at + _HEAD_BYTES > end:
-            return at, row, number, _MORE
-        length = _length(data, at)
-        here: Any = at + _HEAD_BYTES
+        if offset + _HEAD_BYTES > end:
+            return offset, row, number, _MORE
+        length = _length(data, offset)
+        here: Any = offset + _HEAD_BYTES
         stop, behind, following = here + length, here + length, (number + 1) & 0xFF
         if length == _LONGEST:
-            stop, behind, following = _joined(data, at, end, number)
+            stop, behind, following = _joined(data, offset, end, number)
             if stop < 0:
-                return at, row, number, _MORE if stop == -1 else _DISORDER
+                return offset, row, number, _MORE if stop == -1 else _DISORDER
         elif stop > end:
-            return at, row, number, _MORE
-        elif np.int64(data[at + 3]) != number:
-            return at, row, number, _DISORDER
+            return offset, row, number, _MORE
+        elif np.int64(data[offset + 3]) != number:
+            return offset, row, number, _DISORDER
         first = data[here] if stop > here else 0
         if first == 0xFF:
-            return at, row, number, _ERROR
+            return offset, row, number, _ERROR
         if first == 0xFE and length < _END_BYTES:
             return behind, row, following, _END
         for column in range(width):
             if here >= stop:
-                return at, row, number, _BROKEN
+                return offset, row, number, _BROKEN
             size = np.int64(data[here])
             here += 1
             if size >= 0xFB:
@@ -201,16 +201,16 @@ def _walk(data: Any, at: int, end: int, number: int, starts: Any, sizes: Any, ro
                     continue
                 wide = 8 if size == 0xFE else size - 0xFA
                 if size == 0xFF or here + wide > stop:
-                    return at, row, number, _BROKEN
+                    return offset, row, number, _BROKEN
                 size = np.int64(0)
                 for place in range(wide):
                     size |= np.int64(data[here + place]) << (8 * place)
                 here += wide
             if size < 0 or size > stop - here:
-                return at, row, number, _BROKEN
+                return offset, row, number, _BROKEN
             starts[column, row], sizes[column, row] = here, size
             here += size
         if here != stop:
-            return at, row, number, _BROKEN
-        at, number, row = behind, following, row + 1
-    return at, row, number, _FULL
+            return offset, row, number, _BROKEN
+        offset, number, row = behind, following, row + 1
+    return offset, row, number, _FULL

@@ -136,7 +136,7 @@ def _numbered(kind: ColumnType, value: int) -> SqlValue:
     names = kind.elems or ()
     if kind.code is T.ENUM:
         return Named(names[value - 1] if 1 <= value <= len(names) else "", value)
-    return Named(",".join(name for at, name in enumerate(names) if value >> at & 1), value)
+    return Named(",".join(name for index, name in enumerate(names) if value >> index & 1), value)
 
 
 DEFAULT_COLLATION: Final = "utf8mb4_bin"

@@ -388,8 +388,8 @@ def stored_files(uri: str, prefix: str | None = None) -> list[StoredFile]:
 
 def delete(uri: str, paths: Sequence[str]) -> None:
     """Delete files in order, a batch at a time; files that are gone already are no error."""
-    for at in range(0, len(paths), DELETE_AT_ONCE):
-        batch = list(paths[at : at + DELETE_AT_ONCE])
+    for start in range(0, len(paths), DELETE_AT_ONCE):
+        batch = list(paths[start : start + DELETE_AT_ONCE])
         failpoint("upkeep/before-delete")
         try:
             obstore.delete(store(uri), batch)

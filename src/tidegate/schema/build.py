@@ -106,7 +106,9 @@ def build_table(statement: CreateTable, database: Database, context: DdlContext,
         raise context.too_many(statement.table, f"{COLUMNS_MAX} columns")
     charset, collation = statement.options.charset, statement.options.detail.collate
     parent = database if charset is None else Database("", charset, own_collation(collation, charset))
-    columns = tuple(build_column(column, at, parent) for at, column in enumerate(statement.columns, start=1))
+    columns = tuple(
+        build_column(column, position, parent) for position, column in enumerate(statement.columns, start=1)
+    )
     table = TableInfo(
         name=statement.table,
         incarnation=context.incarnation(number),

@@ -104,8 +104,8 @@ class Cursor:
 
     def looking_at(self, words: str, ahead: int = 0) -> bool:
         """Return True if these words (capitals, separated by blanks) stand here."""
-        expected, at = tuple(words.split()), self.at + ahead
-        return self.words[at : at + len(expected)] == expected
+        expected, start = tuple(words.split()), self.at + ahead
+        return self.words[start : start + len(expected)] == expected
 
     def accept(self, *alternatives: str) -> str:
         """Return the first of the alternatives that stands here, moving past it; "" if none does."""

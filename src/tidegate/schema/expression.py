@@ -52,7 +52,7 @@ def compile_expression(text: str, columns: Sequence[ColumnInfo], *, time_zone: s
     UnsupportedError for a function that is not allowed in partitioning.
     """
     zone = session_zone(time_zone, UTC)
-    slots = tuple(Slot(at, column.name, column.type) for at, column in enumerate(columns))
+    slots = tuple(Slot(index, column.name, column.type) for index, column in enumerate(columns))
     try:
         node = parse_expression(text)
         _check(node, text)
@@ -69,14 +69,16 @@ def compile_expression(text: str, columns: Sequence[ColumnInfo], *, time_zone: s
     except RecursionError as error:
         raise UnsupportedError(_NESTED.format(text[:80])) from error
     used = [
-        (at, column, column_reader(column.name)) for at, column in enumerate(columns) if lowered(column.name) in named
+        (index, column, column_reader(column.name))
+        for index, column in enumerate(columns)
+        if lowered(column.name) in named
     ]
 
     def evaluate(row: Row) -> SqlValue:
         values: list[SqlValue] = [None] * len(columns)
         try:
-            for at, column, read in used:
-                values[at] = from_column(column.type, parse_value(column.type, read(row), zone), zone)
+            for index, column, read in used:
+                values[index] = from_column(column.type, parse_value(column.type, read(row), zone), zone)
             return compiled(values, Context(_NOW, zone))
         except (SqlRefused, EncodeError, ArithmeticError) as error:
             raise SchemaError(f"the partition expression {text!r} has no value for a row: {error}") from error

@@ -50,12 +50,12 @@ _arguments: Final = template("([expression, ..])")
 
 def try_interval(r: SqlReader) -> str | None:
     """Return the interval here; None, without moving, for the call INTERVAL(1, 2)."""
-    at = r.at
+    position = r.at
     r.expect("INTERVAL")
     text = r.read_expression()
     if r.peek().word in UNITS:
         return f"INTERVAL {text} {_unit(r)}"
-    r.at = at
+    r.at = position
     return None
 
 
@@ -315,10 +315,10 @@ _ADDITIVE: Final = 3
 
 
 def _leading_interval(r: SqlReader) -> str:
-    at = r.at
+    position = r.at
     interval = try_interval(r) if not _is_list(r) else None
     if interval is None or not r.sign("+"):
-        r.at = at
+        r.at = position
         return ""
     return f"DATE_ADD({operand(r, 4)}, {interval})"
 
@@ -452,14 +452,14 @@ def default_value(r: SqlReader, *, altered: bool = False) -> str:
     """Return the value after DEFAULT: a literal without brackets, any other expression in them.
 
     SET DEFAULT of an `altered` column has brackets around signs and CURRENT_TIMESTAMP, too."""
-    at, depth = r.at, 0
+    position, depth = r.at, 0
     while r.sign("("):
         depth += 1
     opened = depth > 0
     text = _plain_default(r, in_brackets=altered)
     if text is not None and (depth < 2 or "CURRENT_TIMESTAMP" in text) and all(r.sign(")") for _ in range(depth)):
         return text
-    r.at = at
+    r.at = position
     if not opened:
         return f"({_unary(r)})"
     text = bracketed(r)
@@ -536,10 +536,10 @@ def _operand(r: SqlReader) -> str:
 def _is_bracketed(text: str) -> bool:
     """Return True if one pair of brackets holds all of `text`."""
     depth = 0
-    for at, sign in enumerate(re.sub(r"`[^`]*`|'[^']*'", lambda match: "x" * len(match[0]), text)):
+    for index, sign in enumerate(re.sub(r"`[^`]*`|'[^']*'", lambda match: "x" * len(match[0]), text)):
         depth += (sign == "(") - (sign == ")")
         if depth == 0:
-            return sign == ")" and at == len(text) - 1
+            return sign == ")" and index == len(text) - 1
     return False
 
 
@@ -571,12 +571,12 @@ def _hints(text: str) -> str:
 def _field(r: SqlReader) -> str:
     if r.sign("*"):
         return "*"
-    at = r.at
+    position = r.at
     if r.is_name() and r.is_sign(".", 1):
         text = r.path(star=True)
         if text.endswith("*"):
             return text
-        r.at = at
+        r.at = position
     text = expression(r)
     alias = _alias(r, strings=True)
     return f"{text} AS {alias}" if alias else text

@@ -189,10 +189,10 @@ def partitioning(r: SqlReader) -> str:
         below, _ = _method(r)
         if r.accept("SUBPARTITIONS"):
             below_count = str(r.integer())
-    at = r.at
+    position = r.at
     parts = _definitions(r) if r.is_sign("(") else ""
     if parts and below:
-        words = r.words[at : r.at]
+        words = r.words[position : r.at]
         below_count = str(words.count("SUBPARTITION") // words.count("PARTITION") or below_count)
     if counted and not parts:
         text += f" PARTITIONS {counted}"
@@ -243,11 +243,11 @@ def _value(r: SqlReader) -> str:
 
 
 def _tuple(r: SqlReader) -> str:
-    at = r.at
+    position = r.at
     text = _IN(r)
     if r.is_sign(",") or r.is_sign(")"):
         return text
-    r.at = at
+    r.at = position
     return r.read_expression()
 
 

@@ -278,32 +278,32 @@ class LogHistory:
             return []
         high = parts[-1].high
         physical = {table_id for each in self._at(0)[1] for table_id in each.stored.physical_ids}
-        at = max(after, log.begin().ts)
+        ts = max(after, log.begin().ts)
         rows = size = 0
         for count, part in enumerate(reversed(parts)):  # down to where parts hold enough rows for a tail
             replicated = [stored for stored in part.stored if stored.table_id in physical]
             rows += sum(stored.rows for stored in replicated)
             size += sum(stored.size_bytes for stored in replicated)
             if rows >= most or size >= TAIL_BYTES or count >= TAIL_FILES or part is parts[0]:
-                at = max(at, part.low)
+                ts = max(ts, part.low)
                 break
         timeline = self._timeline()
-        timeline.start(at)
+        timeline.start(ts)
         timeline.read(high)
 
         def chunks() -> Iterator[Chunk]:
-            nonlocal at
-            while at < high:
+            nonlocal ts
+            while ts < high:
                 stop = min(timeline.stop() or high, high)
                 tables_now = timeline.tables.replicated(timeline.snapshot)
                 versions = tuple(
                     version for version in tables_now if not table or lowered(str(name_of(version))) == table_key(table)
                 )
                 names = [name_of(table) for table in versions]
-                yield from LogChanges(log, at, stop, versions, mount, self.config.events).in_order(names, at, stop)
+                yield from LogChanges(log, ts, stop, versions, mount, self.config.events).in_order(names, ts, stop)
                 if timeline.stop() == stop:
                     timeline.walk(stop)
-                at = stop
+                ts = stop
 
         return _newest(chunks(), after, most)
 

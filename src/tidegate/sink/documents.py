@@ -55,7 +55,7 @@ Row: TypeAlias = Mapping[str, Value]
 
 def columns_of(table: TableInfo, fields: Sequence[Field], image: Any) -> list[list[Value]]:
     """Return the values of each column of an image (an Arrow record batch)."""
-    return [_values(table.column(field.name), field, image.column(at)) for at, field in enumerate(fields)]
+    return [_values(table.column(field.name), field, image.column(index)) for index, field in enumerate(fields)]
 
 
 def _values(column: ColumnInfo | None, field: Field, values: Any) -> list[Value]:
@@ -107,11 +107,13 @@ def _named(kind: T, elems: tuple[str, ...], value: Any) -> str | None:
 def json_objects(names: Sequence[str], fields: Sequence[Field], columns: Sequence[list[Any]]) -> list[bytes]:
     """Return a JSON object of each row, with these names for its fields."""
     typed = list(columns)
-    for at, field in enumerate(fields):
+    for index, field in enumerate(fields):
         if field.type == T.JSON:
-            typed[at] = [None if text is None else msgspec.Raw(text.encode()) for text in columns[at]]
+            typed[index] = [None if text is None else msgspec.Raw(text.encode()) for text in columns[index]]
         elif field.type in STRINGS and not field.binary:  # bytes here are a text that is no UTF-8
-            typed[at] = [text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in columns[at]]
+            typed[index] = [
+                text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in columns[index]
+            ]
     encode = msgspec.json.Encoder().encode
     return [encode(dict(zip(names, row, strict=True))) for row in zip(*typed, strict=True)]
 
@@ -168,10 +170,10 @@ def last_changes(
     for index in indexes:
         for image in (typed.before, typed.after):
             check_names(table, typed.fields[index], image.column(index))
-    old = columns_of(table, [typed.fields[at] for at in indexes], typed.before.select(indexes))
+    old = columns_of(table, [typed.fields[position] for position in indexes], typed.before.select(indexes))
     keys = [
         *(key_of(values) for values in zip(*old, strict=True)),
-        *(key_of(values) for values in zip(*(columns[at] for at in indexes), strict=True)),
+        *(key_of(values) for values in zip(*(columns[position] for position in indexes), strict=True)),
     ]
     row = np.concatenate([gone, comes])
     put = np.concatenate([np.zeros(len(gone), np.bool_), np.ones(len(comes), np.bool_)])

@@ -219,16 +219,16 @@ class ColumnPartitions:
         """The rows of a chunk one by one, transaction by transaction."""
         plans = [self._dispatcher.plan(batch) for batch, _ in chunk.parts]
         rows: list[tuple[int, int, RowChange]] = []
-        for at, (batch, numbers) in enumerate(chunk.parts):
-            typed = replace(typed_batch(batch), fields=plans[at].splitter.plan.fields)
-            events = rows_of(typed, range(typed.rows), plans[at].whole, typed.row_ids)
-            rows += [(number, at, row) for number, row in zip(numbers.tolist(), events, strict=True)]
+        for index, (batch, numbers) in enumerate(chunk.parts):
+            typed = replace(typed_batch(batch), fields=plans[index].splitter.plan.fields)
+            events = rows_of(typed, range(typed.rows), plans[index].whole, typed.row_ids)
+            rows += [(number, index, row) for number, row in zip(numbers.tolist(), events, strict=True)]
         transaction = chunk.transaction.tolist()
         for _, group in groupby(sorted(rows, key=itemgetter(0)), key=lambda each: transaction[each[0]]):
             batches: dict[int, list[RowChange]] = {}
-            for _, at, row in group:
-                batches.setdefault(at, []).append(row)
-            yield [(plans[at], mine) for at, mine in batches.items()]
+            for _, index, row in group:
+                batches.setdefault(index, []).append(row)
+            yield [(plans[index], mine) for index, mine in batches.items()]
 
     def _encoded(self, transaction: _Transaction) -> Iterator[tuple[Partition, Pair]]:
         commit_ts = transaction[0][1][0].commit_ts
@@ -259,8 +259,8 @@ def _located(error: EncodeError, where: str) -> EncodeError:
 
 
 def _partition(topics: Sequence[str], code: int) -> Partition:
-    partition, at = divmod(code, len(topics))
-    return topics[at], partition
+    partition, index = divmod(code, len(topics))
+    return topics[index], partition
 
 
 _SWITCHED_OFF: Final = SlowReason(Reason.SWITCHED_OFF, "columns are switched off")

@@ -102,7 +102,7 @@ def _dealt(load: Mapping[_Unit, float], tasks: int) -> list[list[_Unit]]:
     """The units of each task."""
     hands: list[tuple[float, list[_Unit]]] = [(0.0, []) for _ in range(min(tasks, len(load)))]
     for unit in sorted(load, key=lambda unit: (-load[unit], unit[0], unit[1] or 0)):
-        lightest = min(range(len(hands)), key=lambda at: (hands[at][0], len(hands[at][1])))
+        lightest = min(range(len(hands)), key=lambda index: (hands[index][0], len(hands[index][1])))
         weight, units = hands[lightest]
         hands[lightest] = weight + load[unit], [*units, unit]
     return [units for _, units in hands]

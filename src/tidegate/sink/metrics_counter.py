@@ -97,8 +97,8 @@ class FirstRows:
     def of(self, images: Images, *, is_last: bool) -> Any:
         """Return the numbers of the rows that come for the first time; `is_last` for the last part of the chunk."""
         batch = images.batch
-        at = {lowered(field.name): index for index, field in enumerate(batch.fields)}
-        key = [at[lowered(name)] for name in self._table.handle_key if lowered(name) in at]
+        index_of = {lowered(field.name): index for index, field in enumerate(batch.fields)}
+        key = [index_of[lowered(name)] for name in self._table.handle_key if lowered(name) in index_of]
         every = np.arange(batch.rows)
         identity = {"ts": batch.commit_ts, "op": batch.op}
         if key and len(key) == len(self._table.handle_key):
@@ -137,7 +137,7 @@ def columns_of(
 ) -> tuple[dict[str, int], dict[Named, ColumnType]]:
     """Return the indexes of the columns that a rule names, and their types. SinkRefused for a missing column, or one
     whose members the messages do not have."""
-    at = {lowered(field.name): index for index, field in enumerate(batch.fields)}
+    index_of = {lowered(field.name): index for index, field in enumerate(batch.fields)}
     named = {lowered(column.name): column for column in table.columns}
     indexes: dict[str, int] = {}
     types: dict[Named, ColumnType] = {("event", name): kind for name, kind in EVENT_COLUMNS.items()}
@@ -145,7 +145,7 @@ def columns_of(
     if rule.kind == "gauge" and table.partition is not None:
         names += [(ROW, name) for name in partition_columns(table)]
     for image, name in names:
-        index = at.get(lowered(name))
+        index = index_of.get(lowered(name))
         if index is None:
             raise missing(rule, table, name, ts)
         column = named.get(lowered(name))
@@ -378,10 +378,10 @@ class RuleCounter:
         slot_ms, ts = self._rule.slot_ms, reading.commit_ts.to_numpy()
         plan = _Plan(pa.array((ts >> _TSO_LOGICAL) // slot_ms if slot_ms else np.zeros(len(ts), np.int64)))
         texts = [] if self._when is None or (when is not None and when.kind == "bool") else [self._when]
-        for at, label in enumerate(self._labels):
+        for index, label in enumerate(self._labels):
             vector = self._vector(label, reading)
             if vector is not None and vector.kind in _LABEL_KINDS:
-                plan.keys[f"label{at}"] = vector.values
+                plan.keys[f"label{index}"] = vector.values
             else:
                 texts.append(label)
         if self._value is not None and not self._added(plan, self._vector(self._value, reading)):
@@ -390,7 +390,7 @@ class RuleCounter:
         if self._locate is not None:
             named |= dict.fromkeys((ROW, name) for name in partition_columns(self._table))
         plan.named = list(named)
-        plan.keys |= {f"column{at}": reading.column(each) for at, each in enumerate(named)}
+        plan.keys |= {f"column{index}": reading.column(each) for index, each in enumerate(named)}
         for group in plan.groups(reading.commit_ts, asks_when=self._when in texts):
             try:
                 self._judge(group, part, sign)
@@ -409,7 +409,7 @@ class RuleCounter:
         part.skipped += skipped if sign > 0 else 0
         if amounts is None:
             return
-        labels = tuple(self._label(group, at, label) for at, label in enumerate(self._labels))
+        labels = tuple(self._label(group, index, label) for index, label in enumerate(self._labels))
         if self._rule.kind != "gauge":
             part.add(SeriesKey("", "", labels), amounts)
             if self._rule.slot_ms:
@@ -424,10 +424,10 @@ class RuleCounter:
         part.add(SeriesKey(self._table.incarnation, partition, labels), signed)
 
     @staticmethod
-    def _label(group: "_Group", at: int, label: "_Text") -> str:
+    def _label(group: "_Group", index: int, label: "_Text") -> str:
         if label.of_table:
             return ""
-        key = f"label{at}"
+        key = f"label{index}"
         text = plain_text(group.keyed[key] if key in group.keyed else group.of(label))
         shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
         return shown.encode("utf-8", "replace").decode()[:LABEL_MAX]
@@ -445,8 +445,8 @@ class RuleCounter:
         value = Decimal(value) if isinstance(value, int) else value
         if not isinstance(value, Decimal) or (value < 0 and self._rule.kind == "counter"):
             return None, 0 if result is None else group.rows
-        at = sum(value > bound for bound in self._rule.bounds)
-        return self._placed(EXACT.multiply(value, count), at, count), 0
+        bucket = sum(value > bound for bound in self._rule.bounds)
+        return self._placed(EXACT.multiply(value, count), bucket, count), 0
 
     def _placed(self, total: Decimal, bucket: int | None, count: Decimal) -> Amounts:
         """The amounts of rows whose values come to `total`, of a histogram all in one bucket."""
@@ -557,7 +557,7 @@ class _Group(NamedTuple):
         return text.run([values[each] for each in text.columns])
 
     def named(self) -> Iterator[tuple[Named, Value]]:
-        return ((each, self.keyed[f"column{at}"]) for at, each in enumerate(self.named_columns))
+        return ((each, self.keyed[f"column{index}"]) for index, each in enumerate(self.named_columns))
 
 
 @dataclass(slots=True)
@@ -579,15 +579,15 @@ class _Plan:
         groups = pa.table(columns).group_by(list(keys), use_threads=False).aggregate(aggregates)
         lists = {name: groups.column(name).to_pylist() for name in groups.column_names}
         adds = self.sums is not None
-        for at in range(groups.num_rows):
+        for index in range(groups.num_rows):
             yield _Group(
-                {name: lists[name][at] for name in keys},
+                {name: lists[name][index] for name in keys},
                 self.named,
-                lists["count_all"][at],
-                lists["ts_min"][at],
+                lists["count_all"][index],
+                lists["ts_min"][index],
                 adds,
-                lists["sum_sum"][at] if adds else None,
-                (lists["below_sum"][at] or 0) if adds else 0,
+                lists["sum_sum"][index] if adds else None,
+                (lists["below_sum"][index] or 0) if adds else 0,
                 asks_when,
             )
 
@@ -621,14 +621,14 @@ def _count_table(options: MetricsOptions, changes: Changes, step: Rows, limits: 
     counters: dict[int, tuple[object, list[RuleCounter]]] = {}
     for chunk in done.coming(changes.batches(table.name, step.after, step.upto)):
         firsts, last = FirstRows(table), len(chunk.parts) - 1
-        for at, (batch, _) in enumerate(chunk.parts):
+        for index, (batch, _) in enumerate(chunk.parts):
             typed = typed_batch(batch)
             images = Images(typed)
             if (layout := id(batch.fields)) not in counters:
                 first_ts = int(typed.commit_ts[0].as_py())
                 rule_counters = [RuleCounter(table, number, options, typed, first_ts) for number in limits]
                 counters[layout] = batch.fields, rule_counters
-            rows = np.arange(typed.rows) if typed.start_ts is not None else firsts.of(images, is_last=at == last)
+            rows = np.arange(typed.rows) if typed.start_ts is not None else firsts.of(images, is_last=index == last)
             for counter in counters[layout][1]:
                 part = done.parts[counter.number]
                 counter.count(images, rows, part)

@@ -87,8 +87,8 @@ class RowText:
         Raises ExpressionParseFailed. The function raises UpstreamError, EncodeError.
         """
         slots = tuple(
-            Slot(at, name, wide_bit(types[image, name]), assumed_collation(types[image, name]), image)
-            for at, (image, name) in enumerate(self.columns)
+            Slot(index, name, wide_bit(types[image, name]), assumed_collation(types[image, name]), image)
+            for index, (image, name) in enumerate(self.columns)
         )
         try:
             run = compile_scalar(self.node, Scope(slots, clause="expression"))

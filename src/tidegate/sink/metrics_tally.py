@@ -141,7 +141,7 @@ class Tally:
     def kept(self) -> dict[str, Any]:
         """Return the tally as plain values: numbers as texts, labels once."""
         every = sorted({*self.labels, *map(attrgetter("labels"), self.series), *self.firing})
-        number = {labels: at for at, labels in enumerate(every)}
+        number = {labels: index for index, labels in enumerate(every)}
         return {
             "form": self.rule.form,
             "since": self.since_ms,
@@ -166,13 +166,13 @@ def tally_of(rule: MetricRule, kept: Mapping[str, Any] | None, now_ms: int) -> T
     return Tally(
         rule,
         kept["since"],
-        {labels[at] for at in kept["own"]},
+        {labels[index] for index in kept["own"]},
         {
-            SeriesKey(table, partition, labels[at]): tuple(map(Decimal, amounts))
-            for at, table, partition, *amounts in kept["series"]
+            SeriesKey(table, partition, labels[index]): tuple(map(Decimal, amounts))
+            for index, table, partition, *amounts in kept["series"]
         },
-        {(labels[at], slot): Decimal(amount) for at, slot, amount in kept["slots"]},
-        {labels[at]: since for at, since in kept["firing"]},
+        {(labels[index], slot): Decimal(amount) for index, slot, amount in kept["slots"]},
+        {labels[index]: since for index, since in kept["firing"]},
         kept["skipped"],
         kept["judged"],
     )
@@ -217,16 +217,16 @@ def values_of(tally: Tally, state: SchemaState) -> dict[Labels, Amounts]:
     names = {table.incarnation: table.name for table in state.tables.values() if tally.rule.takes(table.name)}
     singles = [row_text(text, tally.rule.sql_mode).single for _, text in tally.rule.labels]
     parts = [
-        (at, ("table_schema", "table_name").index(single[1]))
-        for at, single in enumerate(singles)
+        (index, ("table_schema", "table_name").index(single[1]))
+        for index, single in enumerate(singles)
         if single is not None and single[0] == "event"
     ]
     values: dict[Labels, Amounts] = {}
     for key, amounts in tally.series.items():
         if (name := names.get(key.table)) is not None:
             labels = key.labels
-            for at, part in parts:
-                labels = (*labels[:at], labels[at] or name[part], *labels[at + 1 :])
+            for index, part in parts:
+                labels = (*labels[:index], labels[index] or name[part], *labels[index + 1 :])
             values[labels] = added(values[labels], amounts) if labels in values else amounts
     return values
 

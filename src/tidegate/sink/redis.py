@@ -256,11 +256,11 @@ def _drop(servers: RedisServers, keys: Sequence[bytes]) -> int:
 
 def _keys(templates: Iterable[_Fitting], table: TableInfo, typed: Batch) -> Iterable[bytes]:
     """The keys of all images, each once."""
-    at = {lowered(field.name): index for index, field in enumerate(typed.fields)}
+    index_of = {lowered(field.name): index for index, field in enumerate(typed.fields)}
     images = [columns_of(table, typed.fields, image) for image in (typed.before, typed.after)]
     keys: dict[bytes, None] = {}
     for template, columns in templates:
-        missing = [name for name in chain.from_iterable(columns) if lowered(name) not in at]
+        missing = [name for name in chain.from_iterable(columns) if lowered(name) not in index_of]
         if missing:
             raise SinkRefused(
                 f"rows of {table.name} come without {missing[0]}, of which invalidate-keys {template.text!r} makes keys"
@@ -270,7 +270,7 @@ def _keys(templates: Iterable[_Fitting], table: TableInfo, typed: Batch) -> Iter
             texts = [
                 [str(getattr(table.name, name)).encode("utf-8", "surrogatepass")] * rows
                 if not own
-                else _values([image[at[lowered(name)]] for name in own])
+                else _values([image[index_of[lowered(name)]] for name in own])
                 for name, own in zip(template.names, columns, strict=True)
             ]
             befores = [text.encode() for text in template.befores]

@@ -340,15 +340,15 @@ def content_of(mode: Mode, key: bytes) -> list[Any]:
 
 def lookup_entries(table: TableInfo, typed: Batch, prefix: bytes, mode: Mode) -> Iterator[KeyEntry]:
     """Return the look-ups that the rows of a batch change. SinkRefused for rows without a column of theirs."""
-    at = {lowered(field.name): index for index, field in enumerate(typed.fields)}
+    index_of = {lowered(field.name): index for index, field in enumerate(typed.fields)}
     own = key_indexes(table, typed.fields)
     for lookup in lookups_of(table):
-        missing = [name for name in lookup.columns if lowered(name) not in at]
+        missing = [name for name in lookup.columns if lowered(name) not in index_of]
         if missing:
             raise SinkRefused(
                 f"table {table.name}: its rows come without {missing[0]}, of which lookups=true makes keys"
             )
-        indexes = [at[lowered(name)] for name in lookup.columns]
+        indexes = [index_of[lowered(name)] for name in lookup.columns]
         key_of = partial(lookup.key, prefix)
         last = last_changes(table, typed, key_of, indexes)
         left = columns_of(table, typed.fields, typed.before)
@@ -365,7 +365,7 @@ def lookup_entries(table: TableInfo, typed: Batch, prefix: bytes, mode: Mode) ->
 
 
 def _rows(columns: Sequence[Sequence[Value]], indexes: Sequence[int]) -> Iterator[tuple[Value, ...]]:
-    return zip(*(columns[at] for at in indexes), strict=True)
+    return zip(*(columns[index] for index in indexes), strict=True)
 
 
 def lookup_keys(table: TableInfo, prefix: bytes, row: Row) -> list[bytes]:

@@ -344,7 +344,7 @@ class RedisServers:
         """Return the run id of each server: a restarted server has another one."""
         with self._errors():
             infos = [(client.connection_pool.connection_kwargs, client.info("server")) for client in self._servers()]
-        return {f"{at.get('host')}:{at.get('port')}": str(info["run_id"]) for at, info in infos}
+        return {f"{server.get('host')}:{server.get('port')}": str(info["run_id"]) for server, info in infos}
 
     def slots_of(self, keys: Sequence[bytes]) -> list[int]:
         """Return the slots of keys; one call takes keys of one slot."""

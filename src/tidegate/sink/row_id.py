@@ -27,11 +27,11 @@ def row_id(values: Sequence[Value]) -> bytes:
 
 def key_indexes(table: TableInfo, fields: Sequence[Field]) -> list[int]:
     """Return the indexes of the key's columns among `fields`. SinkRefused for rows that lack one."""
-    at = {lowered(field.name): index for index, field in enumerate(fields)}
-    missing = [name for name in table.handle_key if lowered(name) not in at]
+    index_of = {lowered(field.name): index for index, field in enumerate(fields)}
+    missing = [name for name in table.handle_key if lowered(name) not in index_of]
     if missing:
         raise SinkRefused(f"table {table.name}: its rows come without {', '.join(missing)}, a column of its key")
-    return [at[lowered(name)] for name in table.handle_key]
+    return [index_of[lowered(name)] for name in table.handle_key]
 
 
 def _part(value: Value) -> bytes:

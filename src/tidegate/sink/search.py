@@ -316,9 +316,9 @@ def _documents(table: TableInfo, batch: Batch) -> list[RowDocument]:
 def _newer(documents: Sequence[RowDocument], written: _Newest) -> Iterator[RowDocument]:
     """The documents that are newer than what was written under their ids; they are noted there."""
     for document in documents:
-        at = document.commit_ts, document.source is not None
-        if at >= written.get(document.id, at):
-            written[document.id] = at
+        order = document.commit_ts, document.source is not None
+        if order >= written.get(document.id, order):
+            written[document.id] = order
             yield document
 
 

@@ -349,14 +349,14 @@ def _is_digits(column: ColumnInfo) -> bool:
 
 
 def _stored(columns: Sequence[ColumnInfo], rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
-    digits = [at for at, column in enumerate(columns) if _is_digits(column)]
+    digits = [index for index, column in enumerate(columns) if _is_digits(column)]
     for row in rows:
         if not digits:
             yield row
             continue
         values = list(row)
-        for at in digits:
-            values[at] = None if row[at] is None else str(row[at])
+        for index in digits:
+            values[index] = None if row[index] is None else str(row[index])
         yield values
 
 

@@ -264,7 +264,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
     def _publish(self, saved: Saved) -> None:
         """Write what the notes of a checkpoint name: index files, schema files, then `metadata`."""
         for _ in self._pool.map(
-            lambda at: self._bucket.raise_(index_path(at[0]), self._names.index(at[1]), self._names.indexed),
+            lambda entry: self._bucket.raise_(index_path(entry[0]), self._names.index(entry[1]), self._names.indexed),
             saved.notes.get(NUMBERS, {}).items(),
         ):
             failpoint("storage/index-written")

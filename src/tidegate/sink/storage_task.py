@@ -183,8 +183,8 @@ class _DirectoryWriter:
         begin = 0
         while begin < len(text):
             room = self._options.file_bytes - self._size
-            at = min(int(np.searchsorted(stops, begin + room)), len(stops) - 1)
-            end = int(stops[at])
+            index = min(int(np.searchsorted(stops, begin + room)), len(stops) - 1)
+            end = int(stops[index])
             self._waiting.append(text[begin:end])
             self._size += end - begin
             begin = end
@@ -238,11 +238,11 @@ class _TableLines:
 
     def _transactions(self, chunk: Chunk) -> Iterator[tuple[int, tuple[RowChange, ...]]]:
         rows = []
-        for at, (batch, numbers) in enumerate(chunk.parts):
+        for index, (batch, numbers) in enumerate(chunk.parts):
             typed = self._typed(batch)
             splitter = self._splitter(typed)
             events = rows_of(typed, range(typed.rows), self.wire)
-            rows += [(number, at, splitter, row) for number, row in zip(numbers.tolist(), events, strict=True)]
+            rows += [(number, index, splitter, row) for number, row in zip(numbers.tolist(), events, strict=True)]
         rows.sort(key=lambda each: each[0])
         transaction = chunk.transaction.tolist()
         for number, group in groupby(rows, key=lambda each: transaction[each[0]]):
@@ -270,7 +270,7 @@ class _TableLines:
             )
         indexes = [names.index(name) for name in self._columns]
         before, after = (image.select(indexes) for image in (typed.before, typed.after))
-        return replace(typed, fields=tuple(typed.fields[at] for at in indexes), before=before, after=after)
+        return replace(typed, fields=tuple(typed.fields[index] for index in indexes), before=before, after=after)
 
     def _splitter(self, batch: Batch) -> Splitter:
         return Splitter.of(self._options.split, self._router.plan(self._info.name, batch.fields, self._info))

@@ -254,10 +254,10 @@ class WebhookSender:
 
 def signed(secret: bytes, event_id: str, body: bytes, now_s: int | None = None) -> dict[str, str]:
     """Return the headers that name a call, and sign it where there is a secret."""
-    at = str(int(time.time()) if now_s is None else now_s)
-    headers = {"webhook-id": event_id, "webhook-timestamp": at}
+    timestamp = str(int(time.time()) if now_s is None else now_s)
+    headers = {"webhook-id": event_id, "webhook-timestamp": timestamp}
     if secret:
-        mac = hmac.new(secret, f"{event_id}.{at}.".encode() + body, hashlib.sha256)
+        mac = hmac.new(secret, f"{event_id}.{timestamp}.".encode() + body, hashlib.sha256)
         headers["webhook-signature"] = f"v1,{base64.b64encode(mac.digest()).decode()}"
     return headers
 

@@ -114,8 +114,10 @@ def offsets(source: KafkaTopics, partitions: Iterable[tuple[str, int]], *, lates
         request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=source.timeout_s
     )
     return {
-        (at.topic, at.partition): _answer(source, f"topic {at.topic} partition {at.partition}", future).offset
-        for at, future in futures.items()
+        (topic_partition.topic, topic_partition.partition): _answer(
+            source, f"topic {topic_partition.topic} partition {topic_partition.partition}", future
+        ).offset
+        for topic_partition, future in futures.items()
     }
 
 

@@ -90,33 +90,33 @@ def _acquaint(connection: tuple[tuple[str, str], ...], topic: str) -> None:
 
 
 def _chunks(client: Any, source: KafkaTopics, start: EventPosition, end: int) -> Iterator[TopicMessages]:
-    at, size, last_error = start.offset, FIRST_CHUNK, "the broker sent nothing"
+    offset, size, last_error = start.offset, FIRST_CHUNK, "the broker sent nothing"
     deadline = time.monotonic() + source.timeout_s
-    while at < end:
-        got = client.consume(min(size, end - at), POLL_S)
+    while offset < end:
+        got = client.consume(min(size, end - offset), POLL_S)
         sent = [message for message in got if message.error() is None] if any(map(_ERROR, got)) else got
         chunk = TopicMessages(list(map(_OFFSET, sent)), list(map(_KEY, sent)), list(map(_VALUE, sent)))
         if chunk:
-            at = chunk.offsets[-1] + 1
-        if at > end:
+            offset = chunk.offsets[-1] + 1
+        if offset > end:
             chunk = chunk[: bisect_left(chunk.offsets, end)]
         for message in got if len(chunk) < len(got) else ():
             error = message.error()
             if error is None:
                 continue
             if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  its public name
-                at = max(at, message.offset())
+                offset = max(offset, message.offset())
             elif error.code() in LOST:
-                raise history_lost(source, _at(start, at))
+                raise history_lost(source, _at(start, offset))
             elif error.code() in PASSING:
                 last_error = str(error.str())
             else:
-                raise SourceError(f"broker {source.brokers}: {_at(start, at)}: {error.str()}")
-        if got and (chunk or at >= end):
+                raise SourceError(f"broker {source.brokers}: {_at(start, offset)}: {error.str()}")
+        if got and (chunk or offset >= end):
             deadline = time.monotonic() + source.timeout_s
         elif time.monotonic() > deadline:
             raise SourceError(
-                f"broker {source.brokers}: {_at(start, at)}: nothing came for {source.timeout_s:.0f} s "
+                f"broker {source.brokers}: {_at(start, offset)}: nothing came for {source.timeout_s:.0f} s "
                 f"though messages up to offset {end - 1} were promised; {last_error}"
             )
         if chunk:

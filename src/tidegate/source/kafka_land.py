@@ -431,11 +431,11 @@ def halted(halts: list[Halt], lake: str) -> TidegateError:
     where = {"topic": first.topic, "partition": first.partition, "offset": first.offset}
     if first.order:
         return ConfigError(f"{first.position}: {first.reason}").at(**where)
-    at = f"{first.topic}/{first.partition}/{first.offset}"
+    position = f"{first.topic}/{first.partition}/{first.offset}"
     more = f" ({len(halts) - 1} more partitions stand still, see `tidegate dlq list {lake}`)" if halts[1:] else ""
     return PoisonMessage(
         f"{first.position}: {first.code}: {first.reason}. Everything before it has landed{more}. Ways out: look at it "
-        f"with `tidegate dlq show {lake} --at {at}`; give the right bytes or options with `tidegate dlq replay {lake} "
-        f"--at {at}`; leave it out with `tidegate dlq skip {lake} --at {at}`; or set dead-letter=skip. Then start the "
-        "feed again"
+        f"with `tidegate dlq show {lake} --at {position}`; give the right bytes or options with `tidegate dlq replay "
+        f"{lake} --at {position}`; leave it out with `tidegate dlq skip {lake} --at {position}`; or set "
+        "dead-letter=skip. Then start the feed again"
     ).at(**where)

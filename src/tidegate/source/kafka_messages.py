@@ -101,13 +101,13 @@ class TopicMessages(Sequence[TopicMessage]):
         return len(self.offsets)
 
     @overload
-    def __getitem__(self, at: int) -> TopicMessage: ...
+    def __getitem__(self, index: int) -> TopicMessage: ...
     @overload
-    def __getitem__(self, at: slice) -> "TopicMessages": ...
-    def __getitem__(self, at: int | slice) -> "TopicMessage | TopicMessages":
-        if isinstance(at, slice):
-            return TopicMessages(self.offsets[at], self.keys[at], self.values[at])
-        return TopicMessage(self.offsets[at], self.keys[at], self.values[at])
+    def __getitem__(self, index: slice) -> "TopicMessages": ...
+    def __getitem__(self, index: int | slice) -> "TopicMessage | TopicMessages":
+        if isinstance(index, slice):
+            return TopicMessages(self.offsets[index], self.keys[index], self.values[index])
+        return TopicMessage(self.offsets[index], self.keys[index], self.values[index])
 
     def __iter__(self) -> Iterator[TopicMessage]:
         return map(TopicMessage, self.offsets, self.keys, self.values)
@@ -377,8 +377,8 @@ def land_messages(
         message = chunk[index]
         draft = _resolve(message, outcome, plan, encoder, cut, landed.clock)
         if isinstance(draft, _Bad):
-            at = plan.position_of(message.offset)
-            letter = DeadLetter(at, draft.code, draft.reason, draft.at, message.key, message.value)
+            position = plan.position_of(message.offset)
+            letter = DeadLetter(position, draft.code, draft.reason, draft.at, message.key, message.value)
             no_order = draft.code == NO_ORDER and not (
                 clock or batches or any(isinstance(event, Resolved) or event.commit_ts is not None for event in events)
             )
@@ -415,14 +415,14 @@ def land_chunk(
 ) -> Iterator[LandedMessages]:
     """Land `chunk` in runs that the bytes of completed rows limit; the last one ends before a message that halts the
     feed."""
-    at, size = 0, len(chunk)
-    while at < len(chunk):
-        piece = chunk[at : at + size]
+    done, size = 0, len(chunk)
+    while done < len(chunk):
+        piece = chunk[done : done + size]
         landed = land_messages(piece, plan, encoder, start=start, clock=clock)
         yield landed
         if landed.halt is not None:
             return
-        at, start, clock = at + landed.messages, landed.position, landed.clock
+        done, start, clock = done + landed.messages, landed.position, landed.clock
         if landed.messages < len(piece):
             size = 2 * landed.messages
 

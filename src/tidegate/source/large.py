@@ -118,7 +118,7 @@ class Definition(NamedTuple):
 
     def key_of(self, values: Values, names: Sequence[str]) -> Key:
         """Return the values of some columns."""
-        indexes = {column.name: at for at, column in enumerate(self.table.columns)}
+        indexes = {column.name: index for index, column in enumerate(self.table.columns)}
         return tuple(values[indexes[name]] for name in names)
 
     def read(self, raw: Raw) -> Values:
@@ -140,15 +140,15 @@ class Definition(NamedTuple):
 
 def needed(row: RowChange) -> Needed:
     """Return the keys to read for `row`. Raises SchemaError for one without handle columns or commit timestamp."""
-    indexes = [at for at, field in enumerate(row.fields) if field.handle]
+    indexes = [index for index, field in enumerate(row.fields) if field.handle]
     before, after = images(row)
-    keys = [None if image is None else tuple(image[at] for at in indexes) for image in (before, after)]
+    keys = [None if image is None else tuple(image[index] for index in indexes) for image in (before, after)]
     if row.commit_ts is None or not indexes or any(None in key for key in keys if key is not None):
         raise SchemaError(
             f"{row.schema}.{row.table} at ts {row.commit_ts}: a row cannot be looked up without the values of its "
             "handle key and its commit timestamp, and the message carries no such"
         )
-    return Needed(tuple(row.fields[at].name for at in indexes), *keys)
+    return Needed(tuple(row.fields[index].name for index in indexes), *keys)
 
 
 def table_info(name: TableName, text: str, ts: int) -> TableInfo:

@@ -412,7 +412,7 @@ class SqlReader:
             cluster = _cluster(session)
         found = self._tables([one for kind, one in chosen if kind in _TABLES], ts, tidb=bool(_VERSION.search(version)))
         tables = [(table, parts) for table, parts in found if parts]
-        bounds = [(at, *bounds) for at, (_, parts) in enumerate(tables) for bounds in parts]
+        bounds = [(index, *bounds) for index, (_, parts) in enumerate(tables) for bounds in parts]
         return LoadPlan(
             ts=ts,
             cluster=cluster,

@@ -126,14 +126,16 @@ class StorageLanding(BatchLoop):
 
     def bodies(self, positions: Collection[EventPosition]) -> Mapping[EventPosition, Message]:
         bodies: dict[EventPosition, Message] = {}
-        for at in positions:
-            if at.topic == DDLS:
-                files = [path for path, (_, file) in self._schemas.items() if file.query and file.version == at.offset]
+        for position in positions:
+            if position.topic == DDLS:
+                files = [
+                    path for path, (_, file) in self._schemas.items() if file.query and file.version == position.offset
+                ]
                 body: bytes | None = b"\n".join(filter(None, map(self._root.read, files)))
             else:
-                body = self._line(at)
+                body = self._line(position)
             if body:
-                bodies[at] = None, body
+                bodies[position] = None, body
         return bodies
 
     def _claim(self) -> State:
@@ -319,10 +321,10 @@ class StorageLanding(BatchLoop):
         halts = [run.halt for run in read if run.halt is not None]
         if halts:
             reports = [
-                TaskReport(topic=run.stream, start=at, position=at, halt=run.halt, files=run.files)
+                TaskReport(topic=run.stream, start=position, position=position, halt=run.halt, files=run.files)
                 for run in read
                 if run.halt is not None
-                for at in [self._stands(run.stream)]
+                for position in [self._stands(run.stream)]
             ]
             self._state = commit_batch(self.changelog, self._state, reports)
             raise halted(halts, self._lake, self._root, self._state.frontier or 0)
@@ -418,9 +420,9 @@ class StorageLanding(BatchLoop):
             files=(*(file for run in read for file in run.files), *controls.close()),
         )
 
-    def _line(self, at: EventPosition) -> bytes | None:
-        number, record = file_of(at.offset)
-        stored = self._listing.data.get(at.topic, {}).get(number)
+    def _line(self, position: EventPosition) -> bytes | None:
+        number, record = file_of(position.offset)
+        stored = self._listing.data.get(position.topic, {}).get(number)
         body = None if stored is None else self._root.read(stored.path)
         if body is None:
             return None
@@ -436,10 +438,10 @@ def halted(halts: Sequence[Halt], lake: str, files: FileRoot, frontier: int) -> 
     first = halts[0]
     if first.order:
         return ConfigError(f"{files.shown}/{first.reason}").at(topic=first.topic, partition=0, offset=first.offset)
-    at = f"{first.topic}/0/{first.offset}"
+    position = f"{first.topic}/0/{first.offset}"
     more = f" ({len(halts) - 1} more files stand still, see `tidegate dlq list {lake}`)" if halts[1:] else ""
     return PoisonMessage(
         f"{files.shown}/{first.reason} ({first.code}). All rows up to ts {frontier} have landed{more}. Ways out: look "
-        f"at it with `tidegate dlq show {lake} --at {at}`; put the line right in its file; leave it out with `tidegate "
-        f"dlq skip {lake} --at {at}`; or set dead-letter=skip. Then start the feed again"
+        f"at it with `tidegate dlq show {lake} --at {position}`; put the line right in its file; leave it out with "
+        f"`tidegate dlq skip {lake} --at {position}`; or set dead-letter=skip. Then start the feed again"
     ).at(topic=first.topic, partition=0, offset=first.offset)

@@ -559,18 +559,18 @@ def advanced(
     files: Mapping[int, ListedFile], top: int, stands: Positions, marks: Mapping[int, Mark]
 ) -> list[tuple[int, int, int]]:
     """Return the changed positions of a stream: (partition, old offset, new offset); a gap starts at its own number."""
-    begin = at = position_of(stands)
+    begin = offset = position_of(stands)
     skipped: list[int] = []
     for number in sorted(number for number in files if begin <= number <= top):
         if not _is_done(marks.get(number), files[number]):
             break
-        skipped += range(max(at, number - GAPS_MAX), number)
-        at = number + 1
+        skipped += range(max(offset, number - GAPS_MAX), number)
+        offset = number + 1
     filled = [number for number in gaps_of(stands) if _is_done(marks.get(number), files.get(number))]
-    moved = [(0, begin, at)] if at > begin or 0 not in stands else []
+    moved = [(0, begin, offset)] if offset > begin or 0 not in stands else []
     gaps = [*((gap, gap, gap) for gap in skipped[-GAPS_MAX:]), *((gap, gap, gap + 1) for gap in filled)]
     latest = latest_of(stands)
-    new = {number: file for number, file in files.items() if number < at and file.changed_us > latest}
+    new = {number: file for number, file in files.items() if number < offset and file.changed_us > latest}
     waiting = [file.changed_us - 1 for number, file in new.items() if not _is_done(marks.get(number), file)]
     changed = min(waiting, default=max((file.changed_us for file in new.values()), default=latest))
     return [*moved, *gaps, *([(LATEST, latest, changed)] if changed > latest else [])]

@@ -128,7 +128,9 @@ class CanalFiles:
             0,
             plan.dialect.options,
             resolutions={
-                at.offset: resolution for at, resolution in plan.resolutions.items() if at.topic == run.stream
+                position.offset: resolution
+                for position, resolution in plan.resolutions.items()
+                if position.topic == run.stream
             },
             skip_dead=plan.skip_dead,
             judge=plan.events.messages(),
@@ -147,11 +149,11 @@ class CanalFiles:
 
     def rows(self, job: FileJob, text: Text) -> FileRows:
         """Return the rows of a text in the range of the plan, up to a line at which the run has to halt."""
-        lines, at = text.body.split(self._end)[:-1], 0
+        lines, start = text.body.split(self._end)[:-1], 0
         result = FileRows(records=len(lines))
-        while at < len(lines):
-            some = lines[at : at + CHUNK]
-            offsets = [offset_of(job.number, text.records + at + number) for number in range(1, len(some) + 1)]
+        while start < len(lines):
+            some = lines[start : start + CHUNK]
+            offsets = [offset_of(job.number, text.records + start + number) for number in range(1, len(some) + 1)]
             landed = land_messages(TopicMessages(offsets, [None] * len(some), list(some)), self._land, self._encoder)
             if (halt := landed.halt) is not None:
                 key = "enable-tidb-extension=true"
@@ -164,7 +166,7 @@ class CanalFiles:
             result.undated += landed.letters
             result.messages, result.filtered = result.messages + landed.messages, result.filtered + landed.filtered
             result.path_counts.update(landed.path_counts)
-            at += landed.messages
+            start += landed.messages
         return result
 
 
@@ -188,7 +190,7 @@ class CsvFiles:
         self._columns = CsvTable(name.schema, name.table, wire, fields, options, handle_key=handle_key)
         self._lines = CsvDecoder(name.schema, name.table, wire, options, handle_key=handle_key)
         self._width = self._lines.head + len(fields)
-        self._skipped = {at.offset for at in plan.resolutions if at.topic == run.stream}
+        self._skipped = {position.offset for position in plan.resolutions if position.topic == run.stream}
         judge = plan.events.messages()
         self._judge = judge if judge is not None and judge.judges(*name) else None
 
@@ -424,17 +426,17 @@ def read_run(plan: ReadPlan, run: RunJob, seen: "_Seen") -> RunRead:
 
 def _texts(reader: CsvFiles | CanalFiles, body: bytes, found: FileRows) -> Iterator[Text]:
     """Pieces of a file of about TEXT_BYTES, cut between two records; `found` is the result of the pieces before."""
-    at = reader.header(body)
-    head = lines = 1 if at else 0
-    while at < len(body):
+    offset = reader.header(body)
+    head = lines = 1 if offset else 0
+    while offset < len(body):
         size, end = TEXT_BYTES, 0
         while not end:
-            part = body[at : at + size]
-            end = len(part) if at + size >= len(body) else reader.end(part)
+            part = body[offset : offset + size]
+            end = len(part) if offset + size >= len(body) else reader.end(part)
             size *= 2
         yield Text(part[:end], head + found.records, lines)
         lines += part.count(b"\n", 0, end)
-        at += end
+        offset += end
 
 
 def _keep(tables: Iterable[pa.Table], run: RunJob, seen: "_Seen", rows: RowFiles) -> None:

@@ -160,17 +160,17 @@ def _cut(by_part: _Parts, rows: int, size: int) -> list[_Parts]:
     every = np.concatenate(list(times.values()))
     order = np.argsort(every, kind="stable")
     every, sums = every[order], np.cumsum(np.concatenate([_sizes(part) for part in by_part.values()])[order])
-    windows, start, at = [], dict.fromkeys(by_part, 0), 0
-    while at < len(every):
-        before = int(sums[at - 1]) if at else 0
-        last = min(at + rows - 1, int(np.searchsorted(sums, before + size)))
+    windows, start, begin = [], dict.fromkeys(by_part, 0), 0
+    while begin < len(every):
+        before = int(sums[begin - 1]) if begin else 0
+        last = min(begin + rows - 1, int(np.searchsorted(sums, before + size)))
         if last >= len(every):
             break
         ends = {prefix: int(np.searchsorted(time, every[last], "right")) for prefix, time in times.items()}
         windows.append(
             {prefix: part.slice(start[prefix], ends[prefix] - start[prefix]) for prefix, part in by_part.items()}
         )
-        start, at = ends, int(np.searchsorted(every, every[last], "right"))
+        start, begin = ends, int(np.searchsorted(every, every[last], "right"))
     windows.append({prefix: part.slice(start[prefix]) for prefix, part in by_part.items()})
     return [{prefix: part for prefix, part in parts.items() if len(part)} for parts in windows]
 
@@ -438,8 +438,8 @@ class _ChunkMounter:
             by_table.setdefault(mounted.table.version.stored.id, []).append((number, row.start_ts, mounted))
         parts = []
         for rows in by_table.values():
-            at, start_ts, changes = zip(*rows, strict=True)
-            parts.append(ChunkPart(batch_of_rows(changes, start_ts), np.array(at)))
+            numbers, start_ts, changes = zip(*rows, strict=True)
+            parts.append(ChunkPart(batch_of_rows(changes, start_ts), np.array(numbers)))
         return parts, corrupt
 
 

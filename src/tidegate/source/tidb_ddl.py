@@ -511,8 +511,8 @@ class Timeline:
 
     def _pass(self, ts: int) -> None:
         while self._ahead and self._ahead[0][0] <= ts:
-            at, job = self._ahead.popleft()
-            self.snapshot = apply_job(self.snapshot, job, at)
+            commit_ts, job = self._ahead.popleft()
+            self.snapshot = apply_job(self.snapshot, job, commit_ts)
             self.tables.meet(_changed(job, self.snapshot), instead_of=job.table_id, begun=False)
 
     def read(self, upto: int) -> None:

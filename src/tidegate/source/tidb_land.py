@@ -148,23 +148,25 @@ class LogLanding(BatchLoop):
         if not parts:
             raise SourceBehind("the change log is empty: an upstream that writes it makes a file within seconds")
         high = parts[-1].high
-        at = self._beginning() if state.frontier is None else state.frontier
-        if state.frontier is None and 0 < self.needed_ts < at:
+        begin_ts = self._beginning() if state.frontier is None else state.frontier
+        if state.frontier is None and 0 < self.needed_ts < begin_ts:
             raise MadeAnew(
                 f"the target stands at ts {self.needed_ts}, and the changelog {self.changelog} that led there is gone: "
-                f"read anew it begins at ts {at}, so what lies between would be missing. Ways out: put the changelog "
-                "back; take away start-ts, if it is what begins so late; or start a fresh changefeed into a fresh "
-                "target"
+                f"read anew it begins at ts {begin_ts}, so what lies between would be missing. Ways out: put the "
+                "changelog back; take away start-ts, if it is what begins so late; or start a fresh changefeed into a "
+                "fresh target"
             )
-        if at > high:
-            raise SourceBehind(f"the change log goes up to {high}, below {at}: its upstream does not write it yet")
-        self._hold.at(at)
-        self._timeline.start(at, self.carried, self.needed_ts)
+        if begin_ts > high:
+            raise SourceBehind(
+                f"the change log goes up to {high}, below {begin_ts}: its upstream does not write it yet"
+            )
+        self._hold.at(begin_ts)
+        self._timeline.start(begin_ts, self.carried, self.needed_ts)
         self._tell()
         self._events.verify(self._timeline.tables.replicated(self._timeline.snapshot))
         if self._check is not None:
             self._check(self._timeline.tables.replicated(self._timeline.snapshot))
-        self._at = at
+        self._at = begin_ts
         return msgspec.structs.replace(state, positions={})
 
     def _tell(self) -> None:
@@ -287,8 +289,8 @@ def next_batch(timeline: Timeline, low: int, parts: Sequence[LogPart], rows: int
         return None
     row_count = sum(rows_by_table(parts, low, end).values())
     share = max(SHARE_ROWS, row_count // max(tasks, 1))
-    at, pieces, events = low, list[LogSplit](), list[DdlEvent]()
-    while at < end:
+    next_ts, pieces, events = low, list[LogSplit](), list[DdlEvent]()
+    while next_ts < end:
         stop = timeline.stop()
         upto = end if stop is None else min(end, stop)
         tables = {version.stored.id: version for version in timeline.tables.replicated(timeline.snapshot)}
@@ -298,11 +300,11 @@ def next_batch(timeline: Timeline, low: int, parts: Sequence[LogPart], rows: int
         except TidegateError:
             if upto - 1 == low:
                 raise
-            pieces += cut((at, upto - 1)) if at < upto - 1 else ()
+            pieces += cut((next_ts, upto - 1)) if next_ts < upto - 1 else ()
             return LogBatch(upto - 1, tuple(pieces), tuple(events))
-        pieces += cut((at, upto))
-        at = upto
-    return LogBatch(at, tuple(pieces), tuple(events))
+        pieces += cut((next_ts, upto))
+        next_ts = upto
+    return LogBatch(next_ts, tuple(pieces), tuple(events))
 
 
 def _pieces(
@@ -445,29 +447,29 @@ class LogSource(Source):
         if not parts:
             raise SourceBehind("the change log is empty: an upstream that writes it makes a file within seconds")
         known = self._start_ts if checkpoint_ts is None else checkpoint_ts
-        at = parts[0].low if known is None else known
-        if at > parts[-1].high:
+        start_ts = parts[0].low if known is None else known
+        if start_ts > parts[-1].high:
             raise SourceBehind(
-                f"the change log goes up to {parts[-1].high}, below {at}: its upstream does not write it yet"
+                f"the change log goes up to {parts[-1].high}, below {start_ts}: its upstream does not write it yet"
             )
         last = self._hold.last() if known is None else None
-        if last is not None and last > at and not self._log.begin().whole:
+        if last is not None and last > start_ts and not self._log.begin().whole:
             raise MadeAnew(
                 f"the target has no progress of this changefeed, which was at ts {last} when it last ran, and the "
-                f"change log was trimmed up to ts {at}: the target was emptied, or restored from a time before, and "
-                f"would miss the rows written before that. Ways out: restore the target with its progress; begin at ts "
-                f"{at} without them, with start-ts={at}, or with a copy of them in the target; or start a fresh "
-                "changefeed into a fresh target"
+                f"change log was trimmed up to ts {start_ts}: the target was emptied, or restored from a time before, "
+                "and would miss the rows written before that. Ways out: restore the target with its progress; begin "
+                f"at ts {start_ts} without them, with start-ts={start_ts}, or with a copy of them in the target; or "
+                "start a fresh changefeed into a fresh target"
             )
-        self._hold.at(at)
-        self._timeline.start(at, self._known, at)
+        self._hold.at(start_ts)
+        self._timeline.start(start_ts, self._known, start_ts)
         self._replicated = _Replicated.of(self._timeline.snapshot, self._timeline.tables)
         self._events.verify(self._replicated.versions)
         self._next = self._failure = None
         self._left_out_at = _NOTHING
-        self._at, self._high, self._parts = at, parts[-1].high, ()
+        self._at, self._high, self._parts = start_ts, parts[-1].high, ()
         self.refresh()
-        return at
+        return start_ts
 
     def stop(self) -> None:
         """Do nothing: there is no background activity."""

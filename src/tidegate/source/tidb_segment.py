@@ -121,8 +121,8 @@ def encode_segment(low: int, high: int, rows: list[KvChange]) -> bytes:
     by_table = sorted(rows, key=lambda row: _table(row.key))
     for _, group in groupby(by_table, key=lambda row: _table(row.key)):
         of_table = list(group)
-        for at in range(0, len(of_table), BLOCK_ROWS):
-            chunk = of_table[at : at + BLOCK_ROWS]
+        for start in range(0, len(of_table), BLOCK_ROWS):
+            chunk = of_table[start : start + BLOCK_ROWS]
             keys, times = [row.key for row in chunk], [row.commit_ts for row in chunk]
             data = packed(columns_of(chunk))
             bounds = min(times), max(times)
@@ -395,8 +395,8 @@ class _Keys:
         return self._values.get(key)
 
     def scan(self, start: bytes, end: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        for at in range(bisect_left(self._order, start), len(self._order)):
-            key = self._order[at]
+        for index in range(bisect_left(self._order, start), len(self._order)):
+            key = self._order[index]
             if end and key >= end:
                 return
             yield key, self._values[key]

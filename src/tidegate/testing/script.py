@@ -250,9 +250,9 @@ class Script:
         if write.removes:
             assert before is not None, write
             if write.bare:
-                handles = [at for at, field in enumerate(wire.fields) if field.handle]
-                shared["fields"] = tuple(wire.fields[at] for at in handles)
-                before = tuple(before[at] for at in handles)
+                handles = [index for index, field in enumerate(wire.fields) if field.handle]
+                shared["fields"] = tuple(wire.fields[index] for index in handles)
+                before = tuple(before[index] for index in handles)
             return Delete(before=before, **shared)  # type: ignore[arg-type]
         if before is not None:
             return Update(before=before, after=after, **shared)  # type: ignore[arg-type]
@@ -447,8 +447,10 @@ class ScriptedLoad:
         self._rows = now.rows()
         names = [TableName(*name.split(".", 1)) for name in self._rows]
         tables = tuple(LoadTable(name, creates[str(name)].query, tuple(now.of(str(name)).handle_key)) for name in names)
-        starts = [(at, row) for at, rows in enumerate(self._rows.values()) for row in range(0, len(rows), CHUNK_ROWS)]
-        chunks = tuple(LoadChunk(number, at, lower=(str(row),)) for number, (at, row) in enumerate(starts))
+        starts = [
+            (index, row) for index, rows in enumerate(self._rows.values()) for row in range(0, len(rows), CHUNK_ROWS)
+        ]
+        chunks = tuple(LoadChunk(number, index, lower=(str(row),)) for number, (index, row) in enumerate(starts))
         databases = tuple((name, f"CREATE DATABASE `{name}`") for name in dict.fromkeys(name.schema for name in names))
         self.made = LoadPlan(ts, "", "", "UTC", databases, tables, (), (), (), chunks)
         self._state = now

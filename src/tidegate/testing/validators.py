@@ -71,13 +71,13 @@ def in_order(
     DELETEs come first, then UPDATEs, then INSERTs."""
     last, kind = -1, (-1, -1)
     for _, event in first_sendings(events):
-        at = 2 * time(event) + (isinstance(event, Ddl) and exact)
-        if at < last:
+        rank = 2 * time(event) + (isinstance(event, Ddl) and exact)
+        if rank < last:
             yield f"{event_text(event)[:200]} comes behind {last // 2}"
-        now = (at, _KINDS.get(type(event), 3))
-        if kinds and exact and now < kind and at == last:
+        now = (rank, _KINDS.get(type(event), 3))
+        if kinds and exact and now < kind and rank == last:
             yield f"{event_text(event)[:200]} stands behind later kinds of its transaction"
-        last, kind = max(last, at), now
+        last, kind = max(last, rank), now
 
 
 def promised(events: Sequence[Event], time: Time = commit_time, *, late_ddls: bool = False) -> Iterator[str]:

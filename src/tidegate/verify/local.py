@@ -96,22 +96,22 @@ def load_truth(recording: str | Path) -> list[Truth]:
     return sorted(truths, key=lambda truth: truth.ts)
 
 
-def choose_truth(truths: Sequence[Truth], at: str, checkpoint_ts: int) -> Truth:
-    """Return the moment that `at` names (`latest`, its number, its timestamp); latest is the last one that the lake has
-    reached."""
-    if at == "latest":
+def choose_truth(truths: Sequence[Truth], moment: str, checkpoint_ts: int) -> Truth:
+    """Return the moment that `moment` names (`latest`, its number, its timestamp); latest is the last one that the lake
+    has reached."""
+    if moment == "latest":
         reached = bisect.bisect_right([truth.ts for truth in truths], checkpoint_ts)
         if not reached:
             raise ConfigError(
                 f"the lake is complete up to {checkpoint_ts}, before the recording's first moment {truths[0].ts}"
             )
         return truths[reached - 1]
-    matches = [truth for truth in truths if at in {str(truth.n), str(truth.ts)}]
+    matches = [truth for truth in truths if moment in {str(truth.n), str(truth.ts)}]
     if not matches:
         points = ", ".join(f"{truth.n} ({truth.ts})" for truth in truths)
-        raise ConfigError(f"the recording knows no moment {at!r}; it has {points}")
+        raise ConfigError(f"the recording knows no moment {moment!r}; it has {points}")
     if matches[0].ts > checkpoint_ts:
-        raise ConfigError(f"the lake is complete only up to {checkpoint_ts}, before moment {at} ({matches[0].ts})")
+        raise ConfigError(f"the lake is complete only up to {checkpoint_ts}, before moment {moment} ({matches[0].ts})")
     return matches[0]
 
 
@@ -247,9 +247,9 @@ class Recording(NamedTuple):
     label: str
     truths: Sequence[Truth]
 
-    def named(self, at: str) -> str:
+    def named(self, moment: str) -> str:
         """Return the timestamp, as text, of the moment with this number; other text is returned as it is."""
-        return next((str(truth.ts) for truth in self.truths if str(truth.n) == at), at)
+        return next((str(truth.ts) for truth in self.truths if str(truth.n) == moment), moment)
 
     def at(self, ts: int, passes: Passes) -> RecordingReader:
         """Return the tables at `ts`. Raises ConfigError if there is no such moment."""
@@ -294,14 +294,14 @@ def _keeps(options: "DeltaOptions") -> Callable[[TableName, str], bool]:
 
 
 def lake_beside(
-    root: str, truths: Sequence[Truth], at: str, passes: Passes = lambda *_: True
+    root: str, truths: Sequence[Truth], moment: str, passes: Passes = lambda *_: True
 ) -> tuple[Truth, RecordingReader, LakeReader]:
     """Return a recorded moment, its tables and those of the lake then: at the snapshot of that timestamp, or at the
     newest one for the last moment, after which nothing is recorded. Raises ConfigError if there is no such snapshot."""
     from tidegate.lakes.lake import Lake
 
     lake = Lake(root)
-    truth = choose_truth(truths, at, lake.checkpoint_ts)
+    truth = choose_truth(truths, moment, lake.checkpoint_ts)
     newest = truth is truths[-1]
     snapshot = lake if newest else lake.at(truth.ts)
     if not newest and snapshot.checkpoint_ts != truth.ts:

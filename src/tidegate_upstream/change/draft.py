@@ -354,17 +354,17 @@ def move_column(table: StoredTable, column: StoredColumn, to: int) -> StoredTabl
 def with_index(table: StoredTable, index: StoredIndex) -> StoredTable:
     """Return `table` with the index of that id in this form, at its old position or last."""
     indexes = list(table.index_info or ())
-    at = next((offset for offset, other in enumerate(indexes) if other.id == index.id), len(indexes))
-    return msgspec.structs.replace(table, index_info=[*indexes[:at], index, *indexes[at + 1 :]])
+    position = next((offset for offset, other in enumerate(indexes) if other.id == index.id), len(indexes))
+    return msgspec.structs.replace(table, index_info=[*indexes[:position], index, *indexes[position + 1 :]])
 
 
 def with_flag(table: StoredTable, offsets: list[int], add: int = 0, remove: int = 0) -> StoredTable:
     """`table` with flag bits of the columns at those offsets set and cleared."""
     columns = list(table.cols or ())
-    for at in offsets:
-        kind = columns[at].type
+    for offset in offsets:
+        kind = columns[offset].type
         kind = msgspec.structs.replace(kind, flag=(kind.flag | add) & ~remove)
-        columns[at] = msgspec.structs.replace(columns[at], type=kind)
+        columns[offset] = msgspec.structs.replace(columns[offset], type=kind)
     return msgspec.structs.replace(table, cols=columns)
 
 

@@ -415,8 +415,8 @@ def _expression_type(expression: Restored, table: StoredTable) -> StoredType:
     """Return the type of an expression over a table's columns; SqlRefused for one that cannot be computed here."""
     columns = table.cols or ()
     slots = [
-        Slot(at, column.name.original, column_type(column.type), column.type.collate)
-        for at, column in enumerate(columns)
+        Slot(index, column.name.original, column_type(column.type), column.type.collate)
+        for index, column in enumerate(columns)
     ]
     compiled = compile_text(expression.text, Scope(tuple(slots), collation=table.collate, clause="expression index"))
     kind = compiled.type

@@ -547,8 +547,8 @@ def _with_swapped_indexes(
     indexes = {index.id: index for index in table.index_info or ()}
     order = [index.id for index in table.index_info or ()]
     for old, copy in pairs:
-        at, other = order.index(old.id), order.index(copy.id)
-        order[at], order[other] = copy.id, old.id
+        position, other = order.index(old.id), order.index(copy.id)
+        order[position], order[other] = copy.id, old.id
         name = old.idx_name
         indexes[copy.id] = msgspec.structs.replace(indexes[copy.id], idx_name=name, state=_PUBLIC)
         indexes[old.id] = msgspec.structs.replace(

@@ -640,8 +640,8 @@ def _switched(request: Request, partition: StoredPartition) -> StoredPartition:
     going = {definition.id for definition in partition.dropping_definitions or ()}
     if request.action == _REORGANIZE:
         present = list(partition.definitions or ())
-        at = next(index for index, item in enumerate(present) if item.id in going)
-        kept = [[item for item in half if item.id not in going] for half in (present[:at], present[at:])]
+        position = next(index for index, item in enumerate(present) if item.id in going)
+        kept = [[item for item in half if item.id not in going] for half in (present[:position], present[position:])]
         definitions = [*kept[0], *adding, *kept[1]]
         return msgspec.structs.replace(partition, definitions=definitions, num=len(definitions))
     columns = None if partition.ddl_columns is UNSET else partition.ddl_columns
@@ -746,7 +746,7 @@ def _exchange(draft: Draft, request: Request, old: States, new: States) -> None:
         fresh = request.schema_id, arguments.partition_id
         for kind in dict.fromkeys((counter_kind(table), counter_kind(parent), "TARID")):
             pairs = ((of_parent, own), (fresh, own), (fresh, of_parent))
-            draft.counters += [CounterChange(kind, *at, 0, raise_only=True, like=like) for at, like in pairs]
+            draft.counters += [CounterChange(kind, *ids, 0, raise_only=True, like=like) for ids, like in pairs]
     info = Raw(b"null")
     if fit is _WRITE_ONLY:
         facts = {

@@ -263,11 +263,11 @@ def reorganize(alteration: Alteration, spec: ReorganizePartitions) -> Iterator[A
     going = definitions_named(alteration.table, list(spec.names))
     added = _definitions(partition, spec.definitions)
     present = list(partition.definitions or ())
-    at = present.index(going[0])
-    if partition.type == 1 and present[at : at + len(going)] != going:
+    index = present.index(going[0])
+    if partition.type == 1 and present[index : index + len(going)] != going:
         raise SqlRefused(1519, "When reorganizing a set of partitions they must be in consecutive order", "HY000")
     rest = [definition for definition in present if definition not in going]
-    after = [*rest[:at], *added, *rest[at:]]
+    after = [*rest[:index], *added, *rest[index:]]
     check_names(after)
     check_order(partition, after)
     if partition.type == 1 and going[-1].less_than != added[-1].less_than and going[-1] is not present[-1]:
@@ -406,7 +406,7 @@ def check_multi_schema(table: StoredTable, parts: Sequence[AlterPart]) -> None:
         changed |= columns
         indexes |= own
     for index, part in enumerate(parts):
-        others = {name for at, other in enumerate(parts) if at != index for name in _columns(other)}
+        others = {name for position, other in enumerate(parts) if position != index for name in _columns(other)}
         _refuse_same("column", others & set(_used(part)))
 
 

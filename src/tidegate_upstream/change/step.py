@@ -125,17 +125,18 @@ _MOVES: Final[Mapping[int, Move]] = {
 _RECOVER: Final = 25
 
 
-def step(request: Request, at: int, definitions: Definitions, start_ts: int) -> StepOutcome:
-    """Return the writes that move a job from step `at` - 1 to step `at`, in the transaction of `start_ts`.
+def step(request: Request, step_number: int, definitions: Definitions, start_ts: int) -> StepOutcome:
+    """Return the writes that move a job from the step before to `step_number`, in the transaction of
+    `start_ts`.
 
     Raises SqlRefused if the definitions do not allow it, SchemaError for a step that the operation does not have."""
     operation = operation_of(request)
-    if not 0 < at < len(operation.steps):
+    if not 0 < step_number < len(operation.steps):
         raise SchemaError(
-            f"{operation.name} has steps 1 to {len(operation.steps) - 1}, not {at}: {request.query!a:.200}"
+            f"{operation.name} has steps 1 to {len(operation.steps) - 1}, not {step_number}: {request.query!a:.200}"
         )
     stage = DryRun(definitions)  # a job is refused before its first step if any step is not possible or not sound
-    for old, new in pairwise(operation.steps) if at == 1 else ():
+    for old, new in pairwise(operation.steps) if step_number == 1 else ():
         draft = Draft(stage, start_ts)
         _move(draft, request, operation, old, new)
         for key, table in draft.puts.items():
@@ -144,25 +145,25 @@ def step(request: Request, at: int, definitions: Definitions, start_ts: int) -> 
                 check_invariants(before, table)
         stage.take(draft)
     draft = Draft(definitions, start_ts)
-    old, new = operation.steps[at - 1], operation.steps[at]
+    old, new = operation.steps[step_number - 1], operation.steps[step_number]
     _move(draft, request, operation, old, new)
     if request.action == _RECOVER and new.job is not ElementState.PUBLIC:
         draft.diff = None
     last = len(operation.steps) - 1 if operation.done < 0 else operation.done
-    return draft.finish(request, new.job, done=at == last)
+    return draft.finish(request, new.job, done=step_number == last)
 
 
-def step_back(request: Request, at: int, back: int, definitions: Definitions, start_ts: int) -> StepOutcome:
-    """Return the writes of step `back` (from 1) of the rollback of a job that was cancelled at step `at`.
+def step_back(request: Request, step_number: int, back: int, definitions: Definitions, start_ts: int) -> StepOutcome:
+    """Return the writes of step `back` (from 1) of the rollback of a job that was cancelled at step `step_number`.
 
     After the last one the job is `rollback_done`; a job cancelled at step 0 has none.  SchemaError where the operation
     can only go on (f1.rollback)."""
     operation = operation_of(request)
-    steps = rollback(operation, at)
+    steps = rollback(operation, step_number)
     if steps is None or not 0 < back <= len(steps):
-        raise SchemaError(f"{operation.name} at step {at} has no step {back} back: {request.query!a:.200}")
+        raise SchemaError(f"{operation.name} at step {step_number} has no step {back} back: {request.query!a:.200}")
     draft = Draft(definitions, start_ts)
-    old = operation.steps[at] if back == 1 else steps[back - 2]
+    old = operation.steps[step_number] if back == 1 else steps[back - 2]
     new = steps[back - 1]
     _move(draft, request, operation, old, new, backwards=True)
     return draft.finish(request, new.job, done=False)

@@ -113,7 +113,7 @@ def choose(notes: Sequence[NotedTs], count: int) -> list[NotedTs]:
 
 def _spread(notes: Sequence[NotedTs], count: int) -> list[NotedTs]:
     count = min(count, len(notes))
-    return [notes[(2 * at + 1) * len(notes) // (2 * count)] for at in range(count)]
+    return [notes[(2 * index + 1) * len(notes) // (2 * count)] for index in range(count)]
 
 
 def compare_at(session: Session, root: str, note: NotedTs) -> MomentReport:

@@ -170,16 +170,16 @@ def setup(seed: int) -> Iterator[str]:
     """Return the tables and their first rows."""
     random = Random(f"{seed} setup")
     yield from _TABLES
-    people = (f"({at}, 'owner {at}', {TOTAL // ACCOUNTS})" for at in range(1, ACCOUNTS + 1))
+    people = (f"({number}, 'owner {number}', {TOTAL // ACCOUNTS})" for number in range(1, ACCOUNTS + 1))
     yield f"INSERT INTO bank.accounts (id, owner, balance) VALUES {', '.join(people)}"
-    old = (f"({-at}, {at % 2}, {at}, {at}.5)" for at in range(1, 21))
+    old = (f"({-number}, {number % 2}, {number}, {number}.5)" for number in range(1, 21))
     yield f"INSERT INTO shop.orders (id, month, customer, total) VALUES {', '.join(old)}"
-    past = (f"({at % ACCOUNTS + 1}, {(at + 1) % ACCOUNTS + 1}, 0.{at:03})" for at in range(_TRANSFERS))
+    past = (f"({number % ACCOUNTS + 1}, {(number + 1) % ACCOUNTS + 1}, 0.{number:03})" for number in range(_TRANSFERS))
     yield f"INSERT INTO bank.transfers (src, dst, amount) VALUES {', '.join(past)}"
-    for at in range(1, _CUSTOMERS + 1):
-        yield _customer(random, at)
-    for at in range(1, _PRODUCTS + 1):
-        yield _product(random, at)
+    for number in range(1, _CUSTOMERS + 1):
+        yield _customer(random, number)
+    for number in range(1, _PRODUCTS + 1):
+        yield _product(random, number)
 
 
 def transactions(seed: int, stream: Stream) -> Iterator[Transaction]:
@@ -192,20 +192,20 @@ def transactions(seed: int, stream: Stream) -> Iterator[Transaction]:
         yield make(random, number)
 
 
-def _customer(random: Random, at: int) -> str:
+def _customer(random: Random, number: int) -> str:
     note = random.choice(("NULL", "'quiet'", "'pays late \\u20ac'", "''"))
     return (
-        f"INSERT INTO shop.customers (id, name, email, since) VALUES ({at}, 'name {random.randint(1, 99)}', "
-        f"'c{at}@example.org', '20{random.randint(10, 25)}-0{random.randint(1, 9)}-1{random.randint(0, 9)}') "
+        f"INSERT INTO shop.customers (id, name, email, since) VALUES ({number}, 'name {random.randint(1, 99)}', "
+        f"'c{number}@example.org', '20{random.randint(10, 25)}-0{random.randint(1, 9)}-1{random.randint(0, 9)}') "
         f"ON DUPLICATE KEY UPDATE name = {note if note != 'NULL' else repr('nobody')}"
     )
 
 
-def _product(random: Random, at: int) -> str:
+def _product(random: Random, number: int) -> str:
     attrs = random.choice(("NULL", f'\'{{"size": {random.randint(1, 9)}, "tags": ["a", null]}}\''))
     return (
-        f"REPLACE INTO shop.products (sku, title, price, stock, kind, flags, attrs, weight) VALUES ('p{at}', "
-        f"'product {at}', {random.randint(100, 99_999) / 100}, {random.randint(0, 99)}, '{random.choice(_KINDS)}', "
+        f"REPLACE INTO shop.products (sku, title, price, stock, kind, flags, attrs, weight) VALUES ('p{number}', "
+        f"'product {number}', {random.randint(100, 99_999) / 100}, {random.randint(0, 99)}, '{random.choice(_KINDS)}', "
         f"'{random.choice(_FLAGS)}', {attrs}, {random.randint(0, 4000) / 100})"
     )
 
@@ -241,8 +241,8 @@ def _orders(random: Random, number: int) -> Transaction:
 
 
 def _stock(random: Random, number: int) -> Transaction:
-    sku, at = f"p{random.randint(1, _PRODUCTS)}", random.randint(1, _CUSTOMERS)
-    person = f"WHERE id = {at}"
+    sku, customer = f"p{random.randint(1, _PRODUCTS)}", random.randint(1, _CUSTOMERS)
+    person = f"WHERE id = {customer}"
     choices: tuple[Callable[[], Transaction], ...] = (
         lambda: (f"UPDATE shop.products SET stock = stock + {random.randint(1, 5)} WHERE sku = '{sku}'",),
         lambda: (f"UPDATE shop.products SET price = price * 1.1, weight = weight + 0.4 WHERE sku = '{sku}'",),
@@ -254,7 +254,7 @@ def _stock(random: Random, number: int) -> Transaction:
         lambda: (f"UPDATE shop.products SET score = score * 2, photo = x'00ff{number % 256:02x}' WHERE sku = '{sku}'",),
         lambda: (f"UPDATE shop.products SET photo = x'00ff{number % 256:02x}' WHERE sku = '{sku}'",),
         lambda: (f"UPDATE shop.orders SET gift = 0, weight = {number} WHERE id < 5",),
-        lambda: (f"DELETE FROM shop.customers WHERE id > {_CUSTOMERS} AND id < {_CUSTOMERS + at // 4}",),
+        lambda: (f"DELETE FROM shop.customers WHERE id > {_CUSTOMERS} AND id < {_CUSTOMERS + customer // 4}",),
     )
     return random.choice(choices)()
 

@@ -76,30 +76,32 @@ class RegionMap:
 
     def split(self, key: bytes) -> Region | None:
         """Split the region of `key` there; return the old region, None if one starts at `key` already."""
-        at = bisect_right(self._regions, key, key=lambda region: region.start) - 1
-        old = self._regions[at]
+        index = bisect_right(self._regions, key, key=lambda region: region.start) - 1
+        old = self._regions[index]
         if old.start == key:
             return None
         self._last_id += 1
         left = replace(old, end=key, version=old.version + 1)
-        self._regions[at : at + 1] = [left, replace(left, id=self._last_id, start=key, end=old.end)]
+        self._regions[index : index + 1] = [left, replace(left, id=self._last_id, start=key, end=old.end)]
         return old
 
     def merge(self, region_id: int) -> tuple[Region, Region] | None:
         """Merge a region with its right neighbour; return the two old regions, None if there is no neighbour."""
-        at = next((at for at, region in enumerate(self._regions) if region.id == region_id), len(self._regions))
-        if at + 1 >= len(self._regions):
+        index = next(
+            (index for index, region in enumerate(self._regions) if region.id == region_id), len(self._regions)
+        )
+        if index + 1 >= len(self._regions):
             return None
-        left, right = self._regions[at : at + 2]
+        left, right = self._regions[index : index + 2]
         version = max(left.version, right.version) + 1
-        self._regions[at : at + 2] = [replace(left, end=right.end, version=version)]
+        self._regions[index : index + 2] = [replace(left, end=right.end, version=version)]
         return left, right
 
     def move_leader(self, region_id: int) -> Region | None:
         """Transfer a region's leader; return the old region."""
-        for at, region in enumerate(self._regions):
+        for index, region in enumerate(self._regions):
             if region.id == region_id:
-                self._regions[at] = replace(region, term=region.term + 1)
+                self._regions[index] = replace(region, term=region.term + 1)
                 return region
         return None
 
@@ -247,15 +249,15 @@ class ChangeLog:
             value = value_of(engine, key, Write(lock.kind, lock.start_ts, lock.short))
             yield KvChange(LogType.PREWRITE, key, lock.start_ts, 0, _OPS[lock.kind], value, old, lock.source)
         stored = engine.scan(ColumnFamily.WRITE, encode_bytes(start), bound(end))
-        split = ((split_mvcc_key(at), record) for at, record in stored)
+        split = ((split_mvcc_key(index), record) for index, record in stored)
         for key, group in groupby(split, key=lambda item: item[0][0]):
             versions = ((commit_ts or 0, decode_write(record)) for (_, commit_ts), record in group)
             data = [(commit_ts, write) for commit_ts, write in versions if write.kind in _OPS]
-            for at, (commit_ts, write) in enumerate(data):
+            for index, (commit_ts, write) in enumerate(data):
                 if commit_ts <= checkpoint_ts:
                     break
                 if write.source >= LOSSY_DDL:
                     continue
-                old = value_of(engine, key, data[at + 1][1]) if at + 1 < len(data) else None
+                old = value_of(engine, key, data[index + 1][1]) if index + 1 < len(data) else None
                 fields = (_OPS[write.kind], value_of(engine, key, write), old, write.source)
                 yield KvChange(LogType.COMMITTED, key, write.start_ts, commit_ts, *fields)

@@ -138,11 +138,11 @@ def read_parameters(statement: ClientStatement, data: bytes) -> list[Bound]:
     if len(statement.types) != count:
         raise DecodeError("parameters without types", CODEC, reader.at)
     values: list[Bound] = []
-    for at, (code, unsigned) in enumerate(statement.types):
-        if at in statement.long_data:
-            values.append(bytes(statement.long_data[at]))
+    for index, (code, unsigned) in enumerate(statement.types):
+        if index in statement.long_data:
+            values.append(bytes(statement.long_data[index]))
         else:
-            values.append(None if absent >> at & 1 else _read(reader, code, unsigned=unsigned))
+            values.append(None if absent >> index & 1 else _read(reader, code, unsigned=unsigned))
     return values
 
 
@@ -513,8 +513,8 @@ class Client(Connection):  # type: ignore[misc]
         packets += [column_packet(column, charset) for column in answer.columns]
         if not self.deprecate_eof():
             packets.append(self._eof(status))
-        for at in range(0, len(answer.rows), _ROWS_A_BATCH):
-            packets += [row(answer.columns, values, charset) for values in answer.rows[at : at + _ROWS_A_BATCH]]
+        for start in range(0, len(answer.rows), _ROWS_A_BATCH):
+            packets += [row(answer.columns, values, charset) for values in answer.rows[start : start + _ROWS_A_BATCH]]
             await self._write_all(packets)
             packets = []
         warnings = min(self.session.session.warning_count, 0xFFFF)

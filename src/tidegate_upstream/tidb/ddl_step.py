@@ -271,45 +271,51 @@ class Backfill:
         context = Context(self._now(), settings.zone, mode, writing=True)
         shape = TableShape(table)
         phases = _phases(transaction, task, shape, context)
-        at = _read_checkpoint(transaction, job_id)
-        if at.phase < len(phases):
-            at = self._walk(transaction, phases[at.phase], shape, context, at)
-        if at.phase < len(phases):
-            phase = phases[at.phase]
+        checkpoint = _read_checkpoint(transaction, job_id)
+        if checkpoint.phase < len(phases):
+            checkpoint = self._walk(transaction, phases[checkpoint.phase], shape, context, checkpoint)
+        if checkpoint.phase < len(phases):
+            phase = phases[checkpoint.phase]
             row: Values = {
                 "job_id": job_id,
                 "ele_id": phase.element,
                 "ele_type": phase.kind,
-                "start_key": at.start,
-                "end_key": at.end,
-                "physical_id": phase.physical_ids[at.partition] if at.partition < len(phase.physical_ids) else 0,
-                "reorg_meta": msgspec.json.encode(msgspec.structs.replace(at, start=b"", end=b"")),
+                "start_key": checkpoint.start,
+                "end_key": checkpoint.end,
+                "physical_id": phase.physical_ids[checkpoint.partition]
+                if checkpoint.partition < len(phase.physical_ids)
+                else 0,
+                "reorg_meta": msgspec.json.encode(msgspec.structs.replace(checkpoint, start=b"", end=b"")),
             }
             REORG.put(transaction, job_id, row)
             return None
         if REORG.get(transaction, job_id) is not None:
             REORG.remove(transaction, job_id)
-        return at.rows
+        return checkpoint.rows
 
     def _walk(
-        self, transaction: Transaction, phase: _Phase, shape: TableShape, context: Context, at: _Checkpoint
+        self, transaction: Transaction, phase: _Phase, shape: TableShape, context: Context, checkpoint: _Checkpoint
     ) -> _Checkpoint:
-        if at.partition == len(phase.physical_ids):
-            return _Checkpoint(at.phase + 1, rows=at.rows)
+        if checkpoint.partition == len(phase.physical_ids):
+            return _Checkpoint(checkpoint.phase + 1, rows=checkpoint.rows)
         transaction.source = phase.source
-        physical_id = phase.physical_ids[at.partition]
+        physical_id = phase.physical_ids[checkpoint.partition]
         layout = shape.layout_of(physical_id)
-        start, end = (at.start, at.end) if at.start else _whole(transaction, physical_id)
+        start, end = (checkpoint.start, checkpoint.end) if checkpoint.start else _whole(transaction, physical_id)
         batch = list(islice(transaction.scan(start, end), self._batch_rows)) if end else []
         for key, value in batch:
             row = decode_row(layout, key, value)
             transaction.lock(key)
             phase.apply(transaction, row, image_of(shape, row, context))
-        rows = at.rows + len(batch)
+        rows = checkpoint.rows + len(batch)
         if len(batch) == self._batch_rows:
-            return _Checkpoint(at.phase, at.partition, rows, batch[-1][0] + b"\0", end)
-        over = at.partition + 1 == len(phase.physical_ids)
-        return _Checkpoint(at.phase + 1, 0, rows) if over else _Checkpoint(at.phase, at.partition + 1, rows)
+            return _Checkpoint(checkpoint.phase, checkpoint.partition, rows, batch[-1][0] + b"\0", end)
+        over = checkpoint.partition + 1 == len(phase.physical_ids)
+        return (
+            _Checkpoint(checkpoint.phase + 1, 0, rows)
+            if over
+            else _Checkpoint(checkpoint.phase, checkpoint.partition + 1, rows)
+        )
 
 
 def _whole(transaction: Transaction, physical_id: int) -> tuple[bytes, bytes]:
@@ -434,12 +440,14 @@ class JobMoved(UpstreamError):
 class StepRules(Protocol):
     """Computes the changes of definitions for the steps of a request."""
 
-    def step(self, request: Request, at: int, definitions: Definitions, start_ts: int) -> StepOutcome:
-        """Return the change from step at-1 to step `at`."""
+    def step(self, request: Request, step_number: int, definitions: Definitions, start_ts: int) -> StepOutcome:
+        """Return the change from the step before to step `step_number`."""
         ...
 
-    def step_back(self, request: Request, at: int, back: int, definitions: Definitions, start_ts: int) -> StepOutcome:
-        """Return the change to step `back` (from 1) of the rollback that began at step `at`."""
+    def step_back(
+        self, request: Request, step_number: int, back: int, definitions: Definitions, start_ts: int
+    ) -> StepOutcome:
+        """Return the change to step `back` (from 1) of the rollback that began at step `step_number`."""
         ...
 
 
@@ -464,7 +472,7 @@ class Steps:
 
     def forward(self, entry: JobEntry) -> None:
         """Take the next step. Raises SqlRefused if the definitions do not allow it, JobMoved, WriteConflict."""
-        at = entry.progress.at + 1
+        step_number = entry.progress.at + 1
 
         def settle(outcome: StepOutcome, version: int) -> tuple[Job, JobProgress]:
             done = outcome.done or entry.job.state == JobState.DONE
@@ -475,37 +483,39 @@ class Steps:
                 )
                 job = msgspec.structs.replace(job, binlog=binlog)
             ranges = entry.progress.ranges + outcome.ranges
-            return job, JobProgress(at, version or entry.progress.version, tasks=outcome.tasks, ranges=ranges)
+            return job, JobProgress(step_number, version or entry.progress.version, tasks=outcome.tasks, ranges=ranges)
 
-        self._move(entry, lambda stored, ts: self.rules.step(entry.request, at, stored, ts), settle)
+        self._move(entry, lambda stored, ts: self.rules.step(entry.request, step_number, stored, ts), settle)
 
     def back(self, entry: JobEntry) -> None:
         """Take the next step of the rollback, the last of which ends the job."""
         progress = entry.progress
-        turned, at = progress.turned, progress.back + 1
+        turned, step_number = progress.turned, progress.back + 1
         assert turned is not None, entry
-        last = at == len(rollback(operation_of(entry.request), turned) or ())
+        last = step_number == len(rollback(operation_of(entry.request), turned) or ())
 
         def settle(outcome: StepOutcome, version: int) -> tuple[Job, JobProgress]:
             state = JobState.ROLLBACK_DONE if last else JobState.ROLLINGBACK
             job = _updated(entry.job, outcome, version, state)
             ranges = progress.ranges + outcome.ranges
-            return job, JobProgress(progress.at, version or progress.version, turned, at, ranges=ranges)
+            return job, JobProgress(progress.at, version or progress.version, turned, step_number, ranges=ranges)
 
         self._move(
-            entry, lambda definitions, ts: self.rules.step_back(entry.request, turned, at, definitions, ts), settle
+            entry,
+            lambda definitions, ts: self.rules.step_back(entry.request, turned, step_number, definitions, ts),
+            settle,
         )
 
     def turn(self, entry: JobEntry, refused: SqlRefused) -> bool:
         """Begin the rollback, or end a job that has not changed the schema yet; False if it can only go on."""
-        at = entry.progress.at
-        way = rollback(operation_of(entry.request), at)
+        step_number = entry.progress.at
+        way = rollback(operation_of(entry.request), step_number)
         if entry.progress.version and not way:
             return False
-        state = JobState.ROLLINGBACK if at and way else JobState.CANCELLED
+        state = JobState.ROLLINGBACK if step_number and way else JobState.CANCELLED
         job = msgspec.structs.replace(failed(entry.job, refused), state=state)
-        progress = msgspec.structs.replace(entry.progress, turned=at, tasks=())
-        self.rewrite(entry, job, progress if at and way else entry.progress)
+        progress = msgspec.structs.replace(entry.progress, turned=step_number, tasks=())
+        self.rewrite(entry, job, progress if step_number and way else entry.progress)
         return True
 
     def rewrite(self, entry: JobEntry, job: Job, progress: JobProgress | None = None) -> None:

@@ -127,7 +127,7 @@ def assign_all(
     assignments: Iterable[Assignment], access: TableAccess, row: list[SqlValue], context: Context, base: int = 0
 ) -> dict[str, Assigned]:
     """Return the values by column; later assignments see the earlier ones through `row`, from slot `base` on."""
-    slots = {column.id: base + at for at, column in enumerate(access.shape.public)}
+    slots = {column.id: base + index for index, column in enumerate(access.shape.public)}
     values: dict[str, Assigned] = {}
     for item in assignments:
         target, name = item.column.target, item.column.stored.name.lower
@@ -645,13 +645,13 @@ class _Insert:
         if self.node.expression.args.get("alias"):
             raise SqlRefused(1235, "This version of Tidegate doesn't yet support an alias of the new row", "42000")
         width = len(self.access.columns)
-        by_name = {lowered(column.name): width + at for at, column in enumerate(self.access.columns)}
+        by_name = {lowered(column.name): width + index for index, column in enumerate(self.access.columns)}
 
         def value_of(name: str) -> Compiled:
-            at = by_name.get(lowered(name))
-            if at is None:
+            slot = by_name.get(lowered(name))
+            if slot is None:
                 raise unknown_column(name, "field list")
-            column = self.access.columns[at - width]
-            return Compiled(lambda row, _context: row[at], column.type, column.collation, 2)
+            column = self.access.columns[slot - width]
+            return Compiled(lambda row, _context: row[slot], column.type, column.collation, 2)
 
         return replace(self.scope, values=value_of)

@@ -84,15 +84,15 @@ class MemoryEngine:
         low, high = start, end
         while True:
             if reverse:
-                at = (bisect_left(keys, high) if high else len(keys)) - 1
-                if at < 0 or keys[at] < low:
+                index = (bisect_left(keys, high) if high else len(keys)) - 1
+                if index < 0 or keys[index] < low:
                     return
-                high = key = keys[at]
+                high = key = keys[index]
             else:
-                at = bisect_left(keys, low)
-                if at == len(keys) or (high and keys[at] >= high):
+                index = bisect_left(keys, low)
+                if index == len(keys) or (high and keys[index] >= high):
                     return
-                key = keys[at]
+                key = keys[index]
                 low = key + b"\0"
             yield key, values[key]
             if reverse and not key:

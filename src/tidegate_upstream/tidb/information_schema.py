@@ -115,8 +115,8 @@ def moment_of(ts: int, zone: tzinfo = UTC) -> Time | None:
     """Return a timestamp in seconds in the time zone `zone`; None for 0."""
     if not ts:
         return None
-    at = datetime.fromtimestamp(physical_ms(Tso(ts)) // 1000, zone)
-    return Time(at.year, at.month, at.day, at.hour, at.minute, at.second)
+    moment = datetime.fromtimestamp(physical_ms(Tso(ts)) // 1000, zone)
+    return Time(moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second)
 
 
 def job_row(job: Job, zone: tzinfo = UTC) -> tuple[SqlValue, ...]:
@@ -288,9 +288,9 @@ def key_parts(table: StoredTable) -> Iterator[_KeyPart]:
     columns = table.cols or []
     indexes = [(index, index.is_primary and table.is_common_handle) for index in table.index_info or []]
     if table.pk_is_handle:
-        at = next((at for at, column in enumerate(columns) if column.type.flag & PRIMARY), None)
-        if at is not None:
-            part = StoredPart(columns[at].name, at)
+        offset = next((offset for offset, column in enumerate(columns) if column.type.flag & PRIMARY), None)
+        if offset is not None:
+            part = StoredPart(columns[offset].name, offset)
             handle = StoredIndex(0, Name.of("PRIMARY"), idx_cols=[part], is_unique=True, is_primary=True)
             indexes.insert(0, (handle, True))
     for index, clustered in sorted(indexes, key=lambda pair: not pair[0].is_primary):
@@ -321,9 +321,18 @@ def key_column_usage(snapshot: StoredSnapshot) -> Iterator[Row]:
                 yield (_CATALOG, version.schema, name, *table, part.name, part.position, None, None, None, None)
         for key in version.stored.fk_info or []:
             if key.state == ElementState.PUBLIC:
-                for at, (column, other) in enumerate(zip(key.cols, key.ref_cols, strict=True), start=1):
+                for index, (column, other) in enumerate(zip(key.cols, key.ref_cols, strict=True), start=1):
                     referenced = (key.ref_schema.original, key.ref_table.original, other.original)
-                    yield (_CATALOG, version.schema, key.fk_name.original, *table, column.original, at, at, *referenced)
+                    yield (
+                        _CATALOG,
+                        version.schema,
+                        key.fk_name.original,
+                        *table,
+                        column.original,
+                        index,
+                        index,
+                        *referenced,
+                    )
 
 
 SCHEMA: Final = "information_schema"

@@ -210,9 +210,9 @@ class Upstream:
         numbers: Iterator[int] = count(1)
         self._listeners = {
             node.name: Listener(
-                partial(self._session, node), host, port and port + at, numbers, account=account, listen=listen
+                partial(self._session, node), host, port and port + index, numbers, account=account, listen=listen
             )
-            for at, node in enumerate(cluster.nodes.values())
+            for index, node in enumerate(cluster.nodes.values())
         }
 
     @property

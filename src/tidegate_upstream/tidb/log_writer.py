@@ -69,8 +69,8 @@ class SpanFeed:
     def take(self) -> tuple[list[KvChange], int]:
         """Return the rows that became complete since the last call, in order, and the new resolved ts."""
         ts = self.resolved_ts
-        ready = [at for at in self._waiting if at[0] <= ts]
-        return sorted((self._waiting.pop(at) for at in ready), key=in_order), ts
+        ready = [key for key in self._waiting if key[0] <= ts]
+        return sorted((self._waiting.pop(key) for key in ready), key=in_order), ts
 
     def close(self) -> None:
         """Stop listening."""
@@ -153,7 +153,7 @@ def begin_log(storage: Storage, directory: Path) -> int:
     schema = [_row(key, value, ts, 1) for key, value in snapshot.scan(*SCHEMA) if defines(key)]
     records = ((key, value) for key, value in snapshot.scan(*ROWS) if key[_RECORD] == b"_r")
     source = storage.store.source
-    rows = [_row(key, value, ts, 1 + at // SCAN_ROWS, source(key, ts)) for at, (key, value) in enumerate(records)]
+    rows = [_row(key, value, ts, 1 + index // SCAN_ROWS, source(key, ts)) for index, (key, value) in enumerate(records)]
     publish(directory / f"{ts - 1:020d}{WHOLE}", encode_segment(ts - 1, ts - 1, schema))
     publish(directory / f"{ts - 1:020d}-{ts:020d}.seg", encode_segment(ts - 1, ts, rows))
     return ts

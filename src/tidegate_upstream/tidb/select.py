@@ -65,8 +65,8 @@ class _FromItem:
     def slots(self, start: int) -> tuple[Slot, ...]:
         """Return the columns' slots in a row that begin at `start`."""
         return tuple(
-            Slot(start + at, column.name, column.type, column.collation, self.alias, self.schema, column.hidden)
-            for at, column in enumerate(self.columns)
+            Slot(start + index, column.name, column.type, column.collation, self.alias, self.schema, column.hidden)
+            for index, column in enumerate(self.columns)
         )
 
 
@@ -655,8 +655,8 @@ def _count(value: Compiled, context: Context) -> int:
 def in_order(rows: Iterable[Any], keys: Callable[[Any], Row], order: Order) -> list[Any]:
     """Return `rows` sorted by several keys: by the last one first, since sorting is stable."""
     ordered = list(rows)
-    for at, (key, descending) in reversed(list(enumerate(order))):
-        values = [sort_key_of(keys(row)[at], key.collation) for row in ordered]
+    for position, (key, descending) in reversed(list(enumerate(order))):
+        values = [sort_key_of(keys(row)[position], key.collation) for row in ordered]
         order_of_rows = sorted(range(len(ordered)), key=values.__getitem__, reverse=descending)
         ordered = [ordered[index] for index in order_of_rows]
     return ordered

@@ -259,19 +259,19 @@ class SessionTransaction:
 
     def rollback_to(self, name: str) -> None:
         """ROLLBACK TO; SqlRefused 1305."""
-        at = self._savepoint(name)
+        index = self._savepoint(name)
         assert self.open is not None
-        self.open.restore(self._savepoints[at][1])
-        del self._savepoints[at + 1 :]
+        self.open.restore(self._savepoints[index][1])
+        del self._savepoints[index + 1 :]
 
     def release(self, name: str) -> None:
         """RELEASE SAVEPOINT, and those set after it; SqlRefused 1305."""
         del self._savepoints[self._savepoint(name) :]
 
     def _savepoint(self, name: str) -> int:
-        for at, (other, _) in enumerate(self._savepoints):
+        for index, (other, _) in enumerate(self._savepoints):
             if other == lowered(name):
-                return at
+                return index
         raise SqlRefused(_NO_SAVEPOINT, f"SAVEPOINT {name} does not exist", "42000")
 
     # --- statements ---

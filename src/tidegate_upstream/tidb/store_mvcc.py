@@ -116,10 +116,10 @@ def encode_lock(lock: Lock) -> bytes:
 def decode_lock(record: bytes) -> Lock:
     """Return the lock of a record. Raises DecodeError."""
     kind = _decode_kind(record)
-    primary, at = decode_compact(record, 1)
-    start_ts, at = decode_uvarint(record, at)
-    ttl_ms, at = decode_uvarint(record, at)
-    return Lock(kind, primary, start_ts, ttl_ms, *_decode_tail(record, at, _LOCK_SOURCE))
+    primary, offset = decode_compact(record, 1)
+    start_ts, offset = decode_uvarint(record, offset)
+    ttl_ms, offset = decode_uvarint(record, offset)
+    return Lock(kind, primary, start_ts, ttl_ms, *_decode_tail(record, offset, _LOCK_SOURCE))
 
 
 def encode_write(write: Write) -> bytes:
@@ -130,8 +130,8 @@ def encode_write(write: Write) -> bytes:
 def decode_write(record: bytes) -> Write:
     """Return the write of a record. Raises DecodeError."""
     kind = _decode_kind(record)
-    start_ts, at = decode_uvarint(record, 1)
-    return Write(kind, start_ts, *_decode_tail(record, at, _WRITE_SOURCE))
+    start_ts, offset = decode_uvarint(record, 1)
+    return Write(kind, start_ts, *_decode_tail(record, offset, _WRITE_SOURCE))
 
 
 def _decode_kind(record: bytes) -> WriteKind:
@@ -146,15 +146,15 @@ def _encode_tail(short: bytes | None, source: int, mark: int) -> bytes:
     return origin if short is None else bytes([_SHORT, len(short)]) + short + origin
 
 
-def _decode_tail(record: bytes, at: int, mark: int) -> tuple[bytes | None, int]:
+def _decode_tail(record: bytes, offset: int, mark: int) -> tuple[bytes | None, int]:
     short, source = None, 0
-    if record[at : at + 1] == bytes([_SHORT]):
-        size = take_byte(record, at + 1, _CODEC)
-        short = take(record, at + 2, size, _CODEC)
-        at += 2 + size
-    if record[at : at + 1] == bytes([mark]):
-        source, at = decode_uvarint(record, at + 1)
-    at_end(record, at, _CODEC)
+    if record[offset : offset + 1] == bytes([_SHORT]):
+        size = take_byte(record, offset + 1, _CODEC)
+        short = take(record, offset + 2, size, _CODEC)
+        offset += 2 + size
+    if record[offset : offset + 1] == bytes([mark]):
+        source, offset = decode_uvarint(record, offset + 1)
+    at_end(record, offset, _CODEC)
     return short, source
 
 
@@ -201,7 +201,7 @@ def values_in(
 ) -> Iterator[tuple[bytes, bytes]]:
     """Return keys in [start, end) that have a value at `ts`, with it; an empty `end` is no bound."""
     stored = engine.scan(ColumnFamily.WRITE, encode_bytes(start), bound(end), reverse=reverse)
-    split = ((split_mvcc_key(at), record) for at, record in stored)
+    split = ((split_mvcc_key(stored_key), record) for stored_key, record in stored)
     for key, group in groupby(split, key=lambda item: item[0][0]):
         seen = [(commit_ts or 0, record) for (_, commit_ts), record in group if (commit_ts or 0) <= ts]
         ordered = reversed(seen) if reverse else seen
@@ -538,17 +538,20 @@ def collect_garbage(store: Store, safe_point: int, now_ts: int) -> int:
 
 def _garbage(store: Store, safe_point: int) -> list[Edit]:
     edits: list[Edit] = []
-    stored = ((at, *split_mvcc_key(at), record) for at, record in store.engine.scan(ColumnFamily.WRITE, b""))
+    stored = (
+        (stored_key, *split_mvcc_key(stored_key), record)
+        for stored_key, record in store.engine.scan(ColumnFamily.WRITE, b"")
+    )
     for key, group in groupby(stored, key=lambda item: item[1]):
         seen = False
-        for at, _, commit_ts, record in group:
+        for stored_key, _, commit_ts, record in group:
             if (commit_ts or 0) > safe_point:
                 continue
             write = decode_write(record)
             lives = not seen and write.kind is WriteKind.PUT
             seen = seen or write.kind in (WriteKind.PUT, WriteKind.DELETE)
             if not lives:
-                edits.append((ColumnFamily.WRITE, at, None))
+                edits.append((ColumnFamily.WRITE, stored_key, None))
                 if write.kind is WriteKind.PUT and write.short is None:
                     edits.append((ColumnFamily.DATA, mvcc_key(key, write.start_ts), None))
     return edits

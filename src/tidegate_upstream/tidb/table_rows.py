@@ -199,9 +199,9 @@ def _exchanged(
     definitions: list[StoredPartitionDef], replaced: list[StoredPartitionDef], others: list[StoredPartitionDef]
 ) -> list[StoredPartitionDef]:
     gone = {definition.id for definition in replaced}
-    at = next((at for at, definition in enumerate(definitions) if definition.id in gone), len(definitions))
+    index = next((index for index, definition in enumerate(definitions) if definition.id in gone), len(definitions))
     kept = [definition for definition in definitions if definition.id not in gone]
-    return [*kept[:at], *others, *kept[at:]]
+    return [*kept[:index], *others, *kept[index:]]
 
 
 def _locator(

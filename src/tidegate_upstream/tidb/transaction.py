@@ -291,7 +291,7 @@ class Transaction:
         self._open = False
         mutations = [Mutation(kind, key, value) for key, (kind, value) in sorted(self._buffer.items())]
         size = self._options.batch_keys
-        batches = [mutations[at : at + size] for at in range(0, len(mutations), size)]
+        batches = [mutations[start : start + size] for start in range(0, len(mutations), size)]
         if not batches:
             return
         if self._options.one_phase and len(batches) == 1:
@@ -331,8 +331,8 @@ class Transaction:
         self.commit_ts = commit_ts
         yield Stage.DECIDED
         with suppress(StoreUnavailable):
-            for at in range(1, len(touched), self._options.batch_keys):
-                self._store.commit(touched[at : at + self._options.batch_keys], self.start_ts, commit_ts)
+            for start in range(1, len(touched), self._options.batch_keys):
+                self._store.commit(touched[start : start + self._options.batch_keys], self.start_ts, commit_ts)
         yield Stage.DONE
 
     def _ttl_ms(self) -> int:

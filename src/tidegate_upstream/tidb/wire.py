@@ -114,7 +114,7 @@ def text_row(columns: Sequence[ResultColumn], row: Row, charset: str) -> bytes:
 
 def binary_row(columns: Sequence[ResultColumn], row: Row, charset: str) -> bytes:
     """Return a row of the binary protocol, which answers prepared statements."""
-    absent = sum(1 << at + 2 for at, value in enumerate(row) if value is None)
+    absent = sum(1 << index + 2 for index, value in enumerate(row) if value is None)
     parts = [b"\0", absent.to_bytes((len(row) + 9) // 8, "little")]
     for column, value in zip(columns, row, strict=True):
         if value is not None:
@@ -323,8 +323,8 @@ class ClientStream:
     def write_many(self, packets: Sequence[bytes]) -> None:
         """Buffer payloads to be sent."""
         for data in packets:
-            for at in range(0, len(data) + 1, _WHOLE):
-                piece = data[at : at + _WHOLE]
+            for start in range(0, len(data) + 1, _WHOLE):
+                piece = data[start : start + _WHOLE]
                 self._waiting += len(piece).to_bytes(3, "little") + bytes((self._next(),)) + piece
 
     async def drain(self) -> None:

@@ -162,10 +162,10 @@ def _column_slices(templates: Sequence[Template], images: ImageCounts) -> Column
     column = np.arange(len(form)) - first[program]  # of both images, one behind the other
     sizes = np.repeat(np.column_stack((images.before, images.after)).ravel(), np.repeat(columns, 2))
     order = np.lexsort((program, column, group[program], form))
-    at = np.empty(len(form), np.int64)
-    at[order] = np.cumsum(sizes[order]) - sizes[order]
+    starts = np.empty(len(form), np.int64)
+    starts[order] = np.cumsum(sizes[order]) - sizes[order]
     bounds = np.cumsum([0, *np.bincount(form, sizes, len(forms)).astype(np.int64)])
-    return ColumnSlices(first, at, form, list(forms), bounds, list(groups.values()))
+    return ColumnSlices(first, starts, form, list(forms), bounds, list(groups.values()))
 
 
 def _filled(work: _Work, slices: ColumnSlices, steps: Any, *, written: bool) -> tuple[Values, Any]:
@@ -199,11 +199,11 @@ def _shown(slices: ColumnSlices, work: _Work, arrays: list[Any]) -> list[Any]:
             )
             forms = slices.form[image_slices]
             begun, total = (slices.at[image_slices] - slices.bounds[forms]).tolist(), int(counts[members].sum())
-            columns = [arrays[form].slice(at, total) for form, at in zip(forms.tolist(), begun, strict=True)]
-            whole, at = pa.RecordBatch.from_arrays(columns, names=names), 0
+            columns = [arrays[form].slice(start, total) for form, start in zip(forms.tolist(), begun, strict=True)]
+            whole, start = pa.RecordBatch.from_arrays(columns, names=names), 0
             for member, count in zip(members, counts[members].tolist(), strict=True):
-                images_shown[2 * member + image] = whole.slice(at, count)
-                at += count
+                images_shown[2 * member + image] = whole.slice(start, count)
+                start += count
     return images_shown
 
 

@@ -94,14 +94,14 @@ _NUMBERS: Final[dict[int, Form]] = {MysqlType.FLOAT: Form.FLOAT, MysqlType.DOUBL
 def _keys_before(words: Any, starts: Any, ends: Any, mark: Any, hashes: Any) -> None:
     """Hash each text up to `mark`, or all of it."""
     for row in range(len(starts)):
-        at, end = starts[row], ends[row]
-        while at < end and words[np.uint64(at)] != mark:
-            at += 1
-        hashes[row] = np.int64(scan.text_hash(words, starts[row], at))
+        offset, end = starts[row], ends[row]
+        while offset < end and words[np.uint64(offset)] != mark:
+            offset += 1
+        hashes[row] = np.int64(scan.text_hash(words, starts[row], offset))
 
 
 def _template(text: str, layout: RowLayout) -> Template:
-    steps, at, json_members = list[ScanStep](), 0, list[JsonMember]()
+    steps, offset, json_members = list[ScanStep](), 0, list[JsonMember]()
     for member in members(text):
         if member.name == "_tidb":
             json_members += [inner for inner in members(text, member.start) if inner.name == "commitTs"]
@@ -117,10 +117,10 @@ def _template(text: str, layout: RowLayout) -> Template:
     if len({member.name for member in types}) < len(types):
         raise ValueError("a type that is given twice: the last one counts, and members have no order")
     for member in json_members:
-        steps.append(ScanStep(scan.LITERAL, literal(text, at, member.start)))
+        steps.append(ScanStep(scan.LITERAL, literal(text, offset, member.start)))
         steps += _STEPS[member.name](text, member, layout, len(steps))
-        at = member.end
-    steps += [ScanStep(scan.LITERAL, literal(text, at, len(text))), ScanStep(scan.END)]
+        offset = member.end
+    steps += [ScanStep(scan.LITERAL, literal(text, offset, len(text))), ScanStep(scan.END)]
     found_types = [(literal(text, member.begun, member.end), member.start - 1 - member.begun) for member in types]
     return Template(layout, (tuple(steps),), tuple(found_types))
 
@@ -129,20 +129,20 @@ def _digits(text: str, member: JsonMember, _layout: RowLayout, _at: int) -> list
     return [digits(text, member, 0 if member.name == "commitTs" else -1)]
 
 
-def _data(text: str, member: JsonMember, layout: RowLayout, at: int) -> list[ScanStep]:
+def _data(text: str, member: JsonMember, layout: RowLayout, offset: int) -> list[ScanStep]:
     image = _image(text, member.start + 1, layout)
-    return [ScanStep(scan.LITERAL, b"["), *image.steps(0, at + 1, partial=False), ScanStep(scan.LITERAL, b"]")]
+    return [ScanStep(scan.LITERAL, b"["), *image.steps(0, offset + 1, partial=False), ScanStep(scan.LITERAL, b"]")]
 
 
-def _old(text: str, _one: JsonMember, layout: RowLayout, at: int) -> list[ScanStep]:
+def _old(text: str, _one: JsonMember, layout: RowLayout, offset: int) -> list[ScanStep]:
     data = next(member for member in members(text) if member.name == "data")
-    steps = _image(text, data.start + 1, layout).steps(len(layout.columns), at + 1, partial=True)
-    return [ScanStep(scan.OLD, jump=at + len(steps) + 2), *steps, ScanStep(scan.LITERAL, b"]")]
+    steps = _image(text, data.start + 1, layout).steps(len(layout.columns), offset + 1, partial=True)
+    return [ScanStep(scan.OLD, jump=offset + len(steps) + 2), *steps, ScanStep(scan.LITERAL, b"]")]
 
 
-def _image(text: str, at: int, layout: RowLayout) -> Image:
+def _image(text: str, offset: int, layout: RowLayout) -> Image:
     return image_of(
-        text, at, layout, {member.name: (member.start, member.end) for member in members(text, at)}, bare=False
+        text, offset, layout, {member.name: (member.start, member.end) for member in members(text, offset)}, bare=False
     )
 
 

@@ -160,7 +160,7 @@ def _numbers(array: Any) -> Any:
 @compiled
 def fill(
     text: Any, words: Any, rows: Any, program: Any, ops: Any, cells: Any, start: Any, end: Any, marks: Any,
-    columns: Any, first: Any, at: Any, ways: Any, done: Any, steps: Any, quotes: int,
+    columns: Any, first: Any, offset: Any, ways: Any, done: Any, steps: Any, quotes: int,
     numbers: Any, to_start: Any, to_size: Any, to_marks: Any, row_of: Any,
     data: Any, data_words: Any, begun: int, written: bool,
 ) -> int:  # fmt: skip
@@ -186,7 +186,7 @@ def fill(
                 if image == 0 and op == UPDATE and start[cell + width] != ABSENT:
                     cell += width
                 stretch = stretch_0 + column
-                slot = at[stretch] + behind
+                slot = offset[stretch] + behind
                 mark, way, begins, ends, stop = marks[cell], ways[stretch, 0], start[cell], end[cell], to
                 row_of[slot] = row
                 if way <= UNSIGNED and not written:
@@ -217,50 +217,50 @@ def fill(
 
 
 @inlined
-def _checked(text: Any, at: int, stop: int, mark: int, bounds: Any) -> tuple[int, int]:
+def _checked(text: Any, offset: int, stop: int, mark: int, bounds: Any) -> tuple[int, int]:
     """Parse digits with a sign; return the number and its mark."""
-    number, fits = _integer(text, at, stop, bounds[0])
+    number, fits = _integer(text, offset, stop, bounds[0])
     if fits and _within(number, bounds[0], bounds[1], bounds[2]):
         return number, mark
     return number, mark | BAD
 
 
 @compiled
-def _integer(text: Any, at: int, stop: int, way: int) -> tuple[Any, Any]:
+def _integer(text: Any, offset: int, stop: int, way: int) -> tuple[Any, Any]:
     """Parse digits with a sign; return the number (of UNSIGNED its 64 bits as a signed number) and whether it is
     valid."""
     value: Any = 0
-    minus = at < stop and text[at] == 45
+    minus = offset < stop and text[offset] == 45
     if minus:
-        at += 1
-    if at >= stop or (text[at] == 48 and (minus or stop - at > 1)) or (minus and way == UNSIGNED):
+        offset += 1
+    if offset >= stop or (text[offset] == 48 and (minus or stop - offset > 1)) or (minus and way == UNSIGNED):
         return 0, False
-    size = stop - at
+    size = stop - offset
     if size > 18:
-        return _long_integer(text, at, stop, minus, way)
-    while at < stop:
-        digit = np.int64(text[at]) - 48
+        return _long_integer(text, offset, stop, minus, way)
+    while offset < stop:
+        digit = np.int64(text[offset]) - 48
         if digit < 0 or digit > 9:
             return 0, False
         value = value * 10 + digit
-        at += 1
+        offset += 1
     return -value if minus else value, True
 
 
 @compiled
-def _long_integer(text: Any, at: int, stop: int, minus: Any, way: int) -> tuple[Any, Any]:
+def _long_integer(text: Any, offset: int, stop: int, minus: Any, way: int) -> tuple[Any, Any]:
     """Parse digits that may exceed 63 bits."""
     value = np.uint64(0)
-    if stop - at > 20:
+    if stop - offset > 20:
         return 0, False
-    while at < stop:
-        digit = np.int64(text[at]) - 48
+    while offset < stop:
+        digit = np.int64(text[offset]) - 48
         if digit < 0 or digit > 9 or value > np.uint64(1844674407370955161):
             return 0, False
         if value == np.uint64(1844674407370955161) and digit > 5:
             return 0, False
         value = value * np.uint64(10) + np.uint64(digit)
-        at += 1
+        offset += 1
     if way == UNSIGNED:
         return np.int64(value), True
     if minus:

@@ -85,7 +85,7 @@ class CsvTable:
             raise Mismatch("a dialect of several characters, or without quotes")
         if not (options.delimiter + options.quote).isascii() or len(body) > _BLOCK_MAX - 1:
             raise Mismatch("characters of several bytes, or a file of more than 2 GB")
-        names = [str(at) for at in range(self._head + len(self._table.columns))]
+        names = [str(index) for index in range(self._head + len(self._table.columns))]
         try:
             lines = csv.read_csv(
                 pa.py_buffer(body),
@@ -116,9 +116,9 @@ class CsvTable:
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
     def _check(self, lines: Any) -> None:
-        for at, name in ((1, self._name), (2, self._schema)):
+        for index, name in ((1, self._name), (2, self._schema)):
             expected = pa.scalar(name.encode("utf-8", "surrogateescape"), pa.binary())
-            if pc.all(pc.fill_null(pc.equal(lines.column(at), expected), fill_value=False)).as_py() is False:
+            if pc.all(pc.fill_null(pc.equal(lines.column(index), expected), fill_value=False)).as_py() is False:
                 raise Mismatch("rows of another table")
 
     def _batch(self, lines: Any, ts: Any, number: Any) -> Batch:
@@ -131,7 +131,9 @@ class CsvTable:
         rows = ~second
         words = np.where(deletes, "D", "I").astype(object)
         words[:-1][second[1:]] = "U"
-        columns = [self._column(column, lines.column(self._head + at)) for at, column in enumerate(self._table.columns)]
+        columns = [
+            self._column(column, lines.column(self._head + index)) for index, column in enumerate(self._table.columns)
+        ]
         images = pa.RecordBatch.from_arrays(columns, names=[column.name for column in self._table.columns])
         count = int(rows.sum())
         kept = pa.array(rows)

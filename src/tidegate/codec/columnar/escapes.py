@@ -40,10 +40,10 @@ TEXT, BASE64, BASE64_TEXT, QUOTED, LATIN1 = range(3, 8)
 
 
 @compiled
-def _digits_end(text: Any, at: int, stop: int) -> int:
-    while at < stop and 48 <= text[at] <= 57:
-        at += 1
-    return at
+def _digits_end(text: Any, offset: int, stop: int) -> int:
+    while offset < stop and 48 <= text[offset] <= 57:
+        offset += 1
+    return offset
 
 
 @compiled
@@ -52,23 +52,23 @@ def number(text: Any, begun: int, stop: int, data: Any, to: int) -> int:
     if stop - begun > MAX_NUMBER:
         return -1
     first = begun + 1 if begun < stop and text[begun] == 45 else begun
-    at = _digits_end(text, first, stop)
-    if at == first or (text[first] == 48 and at - first > 1):
+    end = _digits_end(text, first, stop)
+    if end == first or (text[first] == 48 and end - first > 1):
         return -1
-    if at < stop and text[at] == 46:
-        first = at + 1
-        at = _digits_end(text, first, stop)
-        if at == first:
+    if end < stop and text[end] == 46:
+        first = end + 1
+        end = _digits_end(text, first, stop)
+        if end == first:
             return -1
-    if at < stop and (text[at] == 101 or text[at] == 69):
-        at += 1
-        if at < stop and (text[at] == 43 or text[at] == 45):
-            at += 1
-        first = at
-        at = _digits_end(text, first, stop)
-        if at == first or at - first > 4:
+    if end < stop and (text[end] == 101 or text[end] == 69):
+        end += 1
+        if end < stop and (text[end] == 43 or text[end] == 45):
+            end += 1
+        first = end
+        end = _digits_end(text, first, stop)
+        if end == first or end - first > 4:
             return -1
-    if at != stop:
+    if end != stop:
         return -1
     for byte_at in range(begun, stop):
         data[to] = text[byte_at]
@@ -77,12 +77,12 @@ def number(text: Any, begun: int, stop: int, data: Any, to: int) -> int:
 
 
 @compiled
-def string(text: Any, words: Any, at: int, stop: int, mark: int, data: Any, data_words: Any, begun: int) -> int:
+def string(text: Any, words: Any, offset: int, stop: int, mark: int, data: Any, data_words: Any, begun: int) -> int:
     """Copy the meaning of a JSON string, eight bytes at a time; return the next position, -1 for an invalid one."""
     if mark & ESCAPED:
-        to = _copy_escaped(text, words, at, stop, data, data_words, begun)
+        to = _copy_escaped(text, words, offset, stop, data, data_words, begun)
     else:
-        to = copy(words, at, stop, data_words, begun)
+        to = copy(words, offset, stop, data_words, begun)
     if to >= 0 and mark & WIDE and not _is_utf8(data, data_words, begun, to):
         return -1
     return to
@@ -102,12 +102,12 @@ def undo(way: int, data: Any, data_words: Any, begun: int, stop: int) -> int:
 
 
 @compiled
-def _hex(text: Any, at: int, stop: int, digits: int) -> Any:
+def _hex(text: Any, offset: int, stop: int, digits: int) -> Any:
     """The value of hexadecimal digits; -1 for others."""
-    if at + digits > stop:
+    if offset + digits > stop:
         return -1
     value: Any = 0
-    for byte_at in range(at, at + digits):
+    for byte_at in range(offset, offset + digits):
         byte = np.int64(text[byte_at])
         if 48 <= byte <= 57:
             value = value * 16 + byte - 48
@@ -138,14 +138,14 @@ def _put_point(data: Any, to: int, point: int) -> int:
 
 
 @compiled
-def _is_utf8(data: Any, words: Any, at: int, stop: int) -> bool:
-    while at < stop:
-        if at + 8 <= stop and words[np.uint64(at)] & HIGH == 0:
-            at += 8
+def _is_utf8(data: Any, words: Any, offset: int, stop: int) -> bool:
+    while offset < stop:
+        if offset + 8 <= stop and words[np.uint64(offset)] & HIGH == 0:
+            offset += 8
             continue
-        byte = data[at]
+        byte = data[offset]
         if byte < 0x80:
-            at += 1
+            offset += 1
             continue
         if 0xC2 <= byte <= 0xDF:
             more, low, high = 1, 0x80, 0xBF
@@ -155,46 +155,46 @@ def _is_utf8(data: Any, words: Any, at: int, stop: int) -> bool:
             more, low, high = 3, 0x90 if byte == 0xF0 else 0x80, 0x8F if byte == 0xF4 else 0xBF
         else:
             return False
-        if at + more >= stop:
+        if offset + more >= stop:
             return False
-        if data[at + 1] < low or data[at + 1] > high:
+        if data[offset + 1] < low or data[offset + 1] > high:
             return False
-        for byte_at in range(at + 2, at + more + 1):
+        for byte_at in range(offset + 2, offset + more + 1):
             if data[byte_at] < 0x80 or data[byte_at] > 0xBF:
                 return False
-        at += more + 1
+        offset += more + 1
     return True
 
 
 @compiled
-def _copy_escaped(text: Any, words: Any, at: int, stop: int, data: Any, data_words: Any, to: int) -> int:
+def _copy_escaped(text: Any, words: Any, offset: int, stop: int, data: Any, data_words: Any, to: int) -> int:
     """Copy the meaning of a JSON string; return the next position, -1 for a wrong escape."""
-    while at < stop:
-        word = words[np.uint64(at)]
+    while offset < stop:
+        word = words[np.uint64(offset)]
         slashes = word ^ SLASHES
-        if at + 8 <= stop and (slashes - ONES) & ~slashes & HIGH == 0:
+        if offset + 8 <= stop and (slashes - ONES) & ~slashes & HIGH == 0:
             data_words[np.uint64(to)] = word
             to += 8
-            at += 8
+            offset += 8
             continue
-        byte = text[at]
-        while byte != 92 and at < stop:
+        byte = text[offset]
+        while byte != 92 and offset < stop:
             data[to] = byte
             to += 1
-            at += 1
-            byte = text[at]
-        if at >= stop:
+            offset += 1
+            byte = text[offset]
+        if offset >= stop:
             return to
-        kind = text[at + 1]
-        at += 2
+        kind = text[offset + 1]
+        offset += 2
         if JSON_SHORT[kind] >= 0:
             data[to] = JSON_SHORT[kind]
         elif kind == 117:
-            point = _hex(text, at, stop, 4)
-            at += 4
-            if 0xD800 <= point <= 0xDBFF and at + 6 <= stop and text[at] == 92 and text[at + 1] == 117:
-                second = _hex(text, at + 2, stop, 4)
-                at += 6
+            point = _hex(text, offset, stop, 4)
+            offset += 4
+            if 0xD800 <= point <= 0xDBFF and offset + 6 <= stop and text[offset] == 92 and text[offset + 1] == 117:
+                second = _hex(text, offset + 2, stop, 4)
+                offset += 6
                 point = 0x10000 + (point - 0xD800) * 0x400 + second - 0xDC00 if 0xDC00 <= second <= 0xDFFF else -1
             if point < 0 or 0xD800 <= point <= 0xDFFF:
                 return -1
@@ -208,33 +208,33 @@ def _copy_escaped(text: Any, words: Any, at: int, stop: int, data: Any, data_wor
 @compiled
 def _undo_quotes(data: Any, begun: int, stop: int) -> int:
     """Undo Go's quoting."""
-    to = at = begun
-    while at < stop:
-        byte = data[at]
+    to = offset = begun
+    while offset < stop:
+        byte = data[offset]
         if byte != 92:
             if byte == 34 or byte == 10:
                 return -1
             data[to] = byte
             to += 1
-            at += 1
+            offset += 1
             continue
-        if at + 1 == stop:
+        if offset + 1 == stop:
             return -1
-        kind = data[at + 1]
-        at += 2
+        kind = data[offset + 1]
+        offset += 2
         if kind == 120:
-            value = _hex(data, at, stop, 2)
+            value = _hex(data, offset, stop, 2)
             if value < 0:
                 return -1
             data[to] = value
-            at += 2
+            offset += 2
         elif kind == 117 or kind == 85:
             size = 4 if kind == 117 else 8
-            value = _hex(data, at, stop, size)
+            value = _hex(data, offset, stop, size)
             if value < 0 or value > 0x10FFFF or 0xD800 <= value <= 0xDFFF:
                 return -1
             to = _put_point(data, to, value) - 1
-            at += size
+            offset += size
         elif GO_SHORT[kind] >= 0:
             data[to] = GO_SHORT[kind]
         else:
@@ -246,15 +246,15 @@ def _undo_quotes(data: Any, begun: int, stop: int) -> int:
 @compiled
 def _undo_latin1(data: Any, begun: int, stop: int) -> int:
     """Undo Latin-1: code points up to U+00FF to bytes."""
-    to = at = begun
-    while at < stop:
-        byte = data[at]
+    to = offset = begun
+    while offset < stop:
+        byte = data[offset]
         if byte < 0x80:
             data[to] = byte
-            at += 1
+            offset += 1
         elif byte == 0xC2 or byte == 0xC3:
-            data[to] = (byte & 3) << 6 | data[at + 1] & 0x3F
-            at += 2
+            data[to] = (byte & 3) << 6 | data[offset + 1] & 0x3F
+            offset += 2
         else:
             return -1
         to += 1
@@ -263,22 +263,32 @@ def _undo_latin1(data: Any, begun: int, stop: int) -> int:
 
 @compiled
 def _undo_base64(data: Any, begun: int, stop: int) -> int:
-    to = at = begun
-    if (stop - at) % 4:
+    to = offset = begun
+    if (stop - offset) % 4:
         return -1
     wrong = 0
-    while at < stop - 4:
-        word = BITS[data[at]] << 18 | BITS[data[at + 1]] << 12 | BITS[data[at + 2]] << 6 | BITS[data[at + 3]]
+    while offset < stop - 4:
+        word = (
+            BITS[data[offset]] << 18
+            | BITS[data[offset + 1]] << 12
+            | BITS[data[offset + 2]] << 6
+            | BITS[data[offset + 3]]
+        )
         wrong |= word
         data[to], data[to + 1], data[to + 2] = word >> 16 & 0xFF, word >> 8 & 0xFF, word & 0xFF
         to += 3
-        at += 4
-    while at < stop:
-        one, two, three, four = BITS[data[at]], BITS[data[at + 1]], BITS[data[at + 2]], BITS[data[at + 3]]
+        offset += 4
+    while offset < stop:
+        one, two, three, four = (
+            BITS[data[offset]],
+            BITS[data[offset + 1]],
+            BITS[data[offset + 2]],
+            BITS[data[offset + 3]],
+        )
         size = 3
-        if at + 4 == stop and data[at + 3] == 61:
+        if offset + 4 == stop and data[offset + 3] == 61:
             four, size = 0, 2
-            if data[at + 2] == 61:
+            if data[offset + 2] == 61:
                 three, size = 0, 1
         word = one << 18 | two << 12 | three << 6 | four
         if word < 0 or (size == 1 and word & 0xFFFF) or (size == 2 and word & 0xFF):
@@ -289,5 +299,5 @@ def _undo_base64(data: Any, begun: int, stop: int) -> int:
         if size > 2:
             data[to + 2] = word & 0xFF
         to += size
-        at += 4
+        offset += 4
     return to if wrong >= 0 else -1

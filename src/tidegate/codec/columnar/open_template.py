@@ -56,19 +56,19 @@ class _Frames:
     def __init__(self, parts: Sequence[bytes], skip: int) -> None:
         self.text = text = TextRun(parts)
         firsts = text.starts + skip
-        at = np.concatenate((firsts[text.ends >= firsts + 8], _marks(text.array)))
-        at.sort(kind="stable")
-        at = at[np.append(at[1:] != at[:-1], True)] if len(at) else at
-        message = np.searchsorted(text.ends, at, "right")
-        inside = (at + 8 <= np.append(text.ends, 0)[message]) & (at >= np.append(firsts, 0)[message])
-        at, message = at[inside], message[inside]
-        ends = at + 8 + windows(text.array, ">u8")[at].astype(np.int64)
-        nexts, last = np.append(at, 0)[1:], np.append(message, -1)[1:] != message
+        offsets = np.concatenate((firsts[text.ends >= firsts + 8], _marks(text.array)))
+        offsets.sort(kind="stable")
+        offsets = offsets[np.append(offsets[1:] != offsets[:-1], True)] if len(offsets) else offsets
+        message = np.searchsorted(text.ends, offsets, "right")
+        inside = (offsets + 8 <= np.append(text.ends, 0)[message]) & (offsets >= np.append(firsts, 0)[message])
+        offsets, message = offsets[inside], message[inside]
+        ends = offsets + 8 + windows(text.array, ">u8")[offsets].astype(np.int64)
+        nexts, last = np.append(offsets, 0)[1:], np.append(message, -1)[1:] != message
         nexts[last] = text.ends[message[last]]
         self.counts = np.bincount(message, minlength=len(parts))
         self.fits = self.counts > 0
         self.fits[message[ends != nexts]] = False
-        self.starts, self.ends, self._message = at + 8, ends, message
+        self.starts, self.ends, self._message = offsets + 8, ends, message
 
     def of(self, fits: Any) -> "_Frames":
         mask = fits[self._message]
@@ -85,10 +85,10 @@ def _marks(array: Any) -> Any:
 
     A length below 2^24 begins with five zeros or more, so some are an even word; half as many words are searched."""
     words = np.flatnonzero(array[: len(array) & ~1].view(np.uint16) == 0)
-    at = 2 * words[np.append(-1, words[:-1]) != words - 1]
-    at = at[at > 1]
-    at -= array[at - 1] == 0
-    return at[array[at - 1] == ord("}")]
+    offsets = 2 * words[np.append(-1, words[:-1]) != words - 1]
+    offsets = offsets[offsets > 1]
+    offsets -= array[offsets - 1] == 0
+    return offsets[array[offsets - 1] == ord("}")]
 
 
 class _OpenShape:
@@ -115,15 +115,15 @@ class _OpenShape:
         layout = layout_of(events, partial(form_of, legacy=self._legacy))
         if layout is None:
             return None
-        text, steps, at = head.decode("latin-1"), list[ScanStep](), 0
+        text, steps, offset = head.decode("latin-1"), list[ScanStep](), 0
         for member in members(text):
             if member.name in _DIGITS:
                 steps += [
-                    ScanStep(scan.LITERAL, literal(text, at, member.start)),
+                    ScanStep(scan.LITERAL, literal(text, offset, member.start)),
                     digits(text, member, _DIGITS[member.name]),
                 ]
-                at = member.end
-        steps += [ScanStep(scan.LITERAL, literal(text, at, len(text))), ScanStep(scan.END)]
+                offset = member.end
+        steps += [ScanStep(scan.LITERAL, literal(text, offset, len(text))), ScanStep(scan.END)]
         partitioned = any(step.slot == _DIGITS["ptn"] for step in steps)
         return Template(layout, (tuple(steps), _body_steps(body.decode("latin-1"), layout)), partitioned=partitioned)
 
@@ -133,11 +133,11 @@ def _keys_without_numbers(text: Any, starts: Any, ends: Any, hashes: Any) -> Non
     """Hash each head without its numbers (digits and minus behind colons), except that of `t`."""
     for row in range(len(starts)):
         value, number = scan.HASH, False
-        for at in range(starts[row], ends[row]):
-            byte = text[at]
+        for offset in range(starts[row], ends[row]):
+            byte = text[offset]
             if number and (48 <= byte <= 57 or byte == 45):
                 continue
-            number = byte == 58 and text[at - 2] != 116
+            number = byte == 58 and text[offset - 2] != 116
             value = scan.hashed(value, byte)
         hashes[row] = np.int64(value)
 
@@ -154,10 +154,10 @@ def _body_steps(text: str, layout: RowLayout) -> tuple[ScanStep, ...]:
     return (*steps, ScanStep(scan.LITERAL, b"}"), ScanStep(scan.END))
 
 
-def _values(text: str, at: int) -> dict[str, tuple[int, int]]:
+def _values(text: str, offset: int) -> dict[str, tuple[int, int]]:
     """Start and end of the value of each cell of an image."""
     spans = {}
-    for cell in members(text, at):
+    for cell in members(text, offset):
         values = [(member.start, member.end) for member in members(text, cell.start) if member.name == "v"]
         if len(values) != 1:
             raise ValueError("no value, or several")

@@ -116,21 +116,21 @@ class Image:
         return literal(self.text, start, end)
 
 
-def members(text: str, at: int = 0) -> Iterator[JsonMember]:
-    """Return the members of the object at `at`; ValueError for JSON that is not compact.
+def members(text: str, offset: int = 0) -> Iterator[JsonMember]:
+    """Return the members of the object at `offset`; ValueError for JSON that is not compact.
 
     `text` has one byte per character, so that positions are positions of bytes."""
-    if text[at] != "{":
+    if text[offset] != "{":
         raise ValueError("no object")
-    while text[at] != "}":
-        begun = at + 1
-        name, at = _decoded(text, begun)
-        if text[at] != ":":
+    while text[offset] != "}":
+        begun = offset + 1
+        name, offset = _decoded(text, begun)
+        if text[offset] != ":":
             raise ValueError("no compact JSON")
-        start = at + 1
-        _, at = _decoded(text, start)
-        yield JsonMember(name.encode("latin-1").decode(), begun, start, at)
-        if text[at] not in ",}":
+        start = offset + 1
+        _, offset = _decoded(text, start)
+        yield JsonMember(name.encode("latin-1").decode(), begun, start, offset)
+        if text[offset] not in ",}":
             raise ValueError("no compact JSON")
 
 
@@ -148,11 +148,11 @@ def digits(text: str, member: JsonMember, slot: int) -> ScanStep:
     return ScanStep(scan.DIGITS, slot=slot)
 
 
-def image_of(text: str, at: int, layout: RowLayout, values: Mapping[str, tuple[int, int]], *, bare: bool) -> Image:
-    """Return the image that begins at `at`; ValueError for one that cannot be a template.
+def image_of(text: str, offset: int, layout: RowLayout, values: Mapping[str, tuple[int, int]], *, bare: bool) -> Image:
+    """Return the image that begins at `offset`; ValueError for one that cannot be a template.
 
     `values` returns the position of a column's value, `bare`: numbers have no quotes."""
-    json_members = list(members(text, at))
+    json_members = list(members(text, offset))
     names = [field.name for field in layout.fields]
     if sorted(names) != sorted(member.name for member in json_members):
         raise ValueError("other columns")

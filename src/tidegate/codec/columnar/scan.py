@@ -68,25 +68,25 @@ def hashed(found: Any, byte: int) -> Any:
 
 
 @inlined
-def name_hash(words: Any, at: int, size: int) -> Any:
+def name_hash(words: Any, offset: int, size: int) -> Any:
     """Return the hash for tables of members: 32 bits, of the first and the last eight bytes of a name."""
-    first = words[np.uint64(at)]
+    first = words[np.uint64(offset)]
     if size < 8:
         return (first & (ONE << np.uint64(8 * size)) - ONE) * MIX >> np.uint64(32)
-    return (first * MIX ^ words[np.uint64(at + size - 8)]) * MIX >> np.uint64(32)
+    return (first * MIX ^ words[np.uint64(offset + size - 8)]) * MIX >> np.uint64(32)
 
 
 @inlined
-def text_hash(words: Any, at: int, end: int) -> Any:
+def text_hash(words: Any, offset: int, end: int) -> Any:
     """Return a hash of 64 bits of a text."""
     total = HASH
-    while at < end:
-        word = words[np.uint64(at)]
-        if end - at < 8:
-            word &= (ONE << np.uint64(8 * (end - at))) - ONE
+    while offset < end:
+        word = words[np.uint64(offset)]
+        if end - offset < 8:
+            word &= (ONE << np.uint64(8 * (end - offset))) - ONE
         total = (total ^ word) * MIX
         total ^= total >> np.uint64(32)
-        at += 8
+        offset += 8
     return total
 
 
@@ -98,8 +98,8 @@ def first_byte(found: Any) -> Any:
 
 
 @inlined
-def _same(words: Any, at: int, pool: Any, begun: int, size: int) -> Any:
-    source, target = np.uint64(at), np.uint64(begun)  # offsets that are never negative cost less
+def _same(words: Any, offset: int, pool: Any, begun: int, size: int) -> Any:
+    source, target = np.uint64(offset), np.uint64(begun)  # offsets that are never negative cost less
     while size >= 8:
         if words[source] != pool[target]:
             return False
@@ -108,27 +108,27 @@ def _same(words: Any, at: int, pool: Any, begun: int, size: int) -> Any:
 
 
 @inlined
-def _string_end(text: Any, words: Any, at: int, limit: int) -> tuple[int, int]:
-    """The end of the string at `at`, and its marks; -1 if it does not end or is invalid JSON."""
-    marks, at, wide = 0, at + 1, HIGH
-    while at < limit:
-        word = words[np.uint64(at)]
+def _string_end(text: Any, words: Any, offset: int, limit: int) -> tuple[int, int]:
+    """The end of the string at `offset`, and its marks; -1 if it does not end or is invalid JSON."""
+    marks, offset, wide = 0, offset + 1, HIGH
+    while offset < limit:
+        word = words[np.uint64(offset)]
         quotes, slashes = word ^ QUOTES, word ^ SLASHES
         plain = (quotes - ONES) & ~quotes | (slashes - ONES) & ~slashes | (word - SPACES) & ~word
         hits = plain & HIGH | word & wide
         if hits == 0:
-            at += 8
+            offset += 8
             continue
-        at += first_byte(hits)
-        if at >= limit:
+        offset += first_byte(hits)
+        if offset >= limit:
             return -1, 0
-        byte = text[np.uint64(at)]
-        at += 1
+        byte = text[np.uint64(offset)]
+        offset += 1
         if byte == 34:
-            return at, marks
+            return offset, marks
         if byte == 92:
             marks |= 2
-            at += 1
+            offset += 1
         elif byte >= 128:
             marks, wide = marks | 4, NONE
         else:
@@ -137,48 +137,48 @@ def _string_end(text: Any, words: Any, at: int, limit: int) -> tuple[int, int]:
 
 
 @compiled
-def _number_end(text: Any, at: int) -> int:
+def _number_end(text: Any, offset: int) -> int:
     while True:
-        byte = text[np.uint64(at)]
+        byte = text[np.uint64(offset)]
         if not (48 <= byte <= 57 or byte == 45 or byte == 46 or byte == 43 or byte == 101 or byte == 69):
-            return at
-        at += 1
+            return offset
+        offset += 1
 
 
 @compiled
-def _is_null(text: Any, at: int) -> Any:
-    return text[at] == 110 and text[at + 1] == 117 and text[at + 2] == 108 and text[at + 3] == 108
+def _is_null(text: Any, offset: int) -> Any:
+    return text[offset] == 110 and text[offset + 1] == 117 and text[offset + 2] == 108 and text[offset + 3] == 108
 
 
 @compiled
-def _digits(text: Any, at: int) -> tuple[int, Any]:
+def _digits(text: Any, offset: int) -> tuple[int, Any]:
     """End and value of an integer of 63 bits; -1 if there is none."""
-    begun, value = at, np.int64(0)
-    while 48 <= text[np.uint64(at)] <= 57:
-        digit = np.int64(text[np.uint64(at)]) - 48
-        if at - begun >= 18 and (at - begun > 18 or value > (9223372036854775807 - digit) // 10):
+    begun, value = offset, np.int64(0)
+    while 48 <= text[np.uint64(offset)] <= 57:
+        digit = np.int64(text[np.uint64(offset)]) - 48
+        if offset - begun >= 18 and (offset - begun > 18 or value > (9223372036854775807 - digit) // 10):
             return -1, 0
         value = value * 10 + digit
-        at += 1
-    if at == begun or (text[begun] == 48 and at - begun > 1):
+        offset += 1
+    if offset == begun or (text[begun] == 48 and offset - begun > 1):
         return -1, 0
-    return at, value
+    return offset, value
 
 
 @compiled
 def _types_end(
-    text: Any, words: Any, at: int, limit: int, pool: Any, members: Any, table: Any, entry: int, mask: int, seen: Any,
-    row: int,
+    text: Any, words: Any, offset: int, limit: int, pool: Any, members: Any, table: Any, entry: int, mask: int,
+    seen: Any, row: int,
 ) -> int:  # fmt: skip
     """The end of an object with exactly the members of a hash table from `entry` on, in any order; -1 for another
     one."""
     count = 0
-    if text[at] != 123:
+    if text[offset] != 123:
         return -1
     while True:
-        at += 1
-        begun = at
-        end, marks = _string_end(text, words, at, limit)
+        offset += 1
+        begun = offset
+        end, marks = _string_end(text, words, offset, limit)
         if end < 0 or marks & 2:
             return -1
         probe = np.int64(name_hash(words, begun + 1, end - begun - 2)) & mask
@@ -193,91 +193,91 @@ def _types_end(
             return -1
         seen[member] = row
         count += 1
-        at = begun + members[member, 1]
-        if text[at] == 125:
-            return at + 1 if count == members[member, 2] else -1
-        if text[at] != 44:
+        offset = begun + members[member, 1]
+        if text[offset] == 125:
+            return offset + 1 if count == members[member, 2] else -1
+        if text[offset] != 44:
             return -1
 
 
 @compiled
-def _codes_end(text: Any, words: Any, at: int, limit: int) -> int:
+def _codes_end(text: Any, words: Any, offset: int, limit: int) -> int:
     """The end of an object of integers; -1 for anything else."""
-    if text[at] != 123:
+    if text[offset] != 123:
         return -1
     while True:
-        at += 1
-        end, marks = _string_end(text, words, at, limit) if text[at] == 34 else (-1, 0)
+        offset += 1
+        end, marks = _string_end(text, words, offset, limit) if text[offset] == 34 else (-1, 0)
         if end < 0 or marks or text[end] != 58:
             return -1
-        at = end + 1
-        if text[at] == 45:
-            at += 1
-        end, _ = _digits(text, at)
+        offset = end + 1
+        if text[offset] == 45:
+            offset += 1
+        end, _ = _digits(text, offset)
         if end < 0:
             return -1
-        at = end
-        if text[at] == 125:
-            return at + 1
-        if text[at] != 44:
+        offset = end
+        if text[offset] == 125:
+            return offset + 1
+        if text[offset] != 44:
             return -1
 
 
 @inlined
-def _value_end(text: Any, words: Any, at: int, limit: int, code: int) -> tuple[int, int]:
+def _value_end(text: Any, words: Any, offset: int, limit: int, code: int) -> tuple[int, int]:
     """The end of a value, and its marks; -1 for an invalid one."""
-    if _is_null(text, at):
-        return at + 4, NULL
+    if _is_null(text, offset):
+        return offset + 4, NULL
     if code == STRING:
-        return _string_end(text, words, at, limit) if text[at] == 34 else (-1, 0)
-    end = _number_end(text, at)
-    return (end, 0) if end > at else (-1, 0)
+        return _string_end(text, words, offset, limit) if text[offset] == 34 else (-1, 0)
+    end = _number_end(text, offset)
+    return (end, 0) if end > offset else (-1, 0)
 
 
 @compiled
 def _object_end(
-    text: Any, words: Any, at: int, limit: int, code: int, begun: int, size: int,
+    text: Any, words: Any, offset: int, limit: int, code: int, begun: int, size: int,
     pool: Any, members: Any, table: Any, seen: Any, row: int,
 ) -> int:  # fmt: skip
     """The end of the object of TYPES or CODES; -1 for another one."""
     if code == TYPES:
-        return _types_end(text, words, at, limit, pool, members, table, begun, size, seen, row)
-    if _same(words, at, pool, begun, size):
-        return at + size
-    return _codes_end(text, words, at, limit)
+        return _types_end(text, words, offset, limit, pool, members, table, begun, size, seen, row)
+    if _same(words, offset, pool, begun, size):
+        return offset + size
+    return _codes_end(text, words, offset, limit)
 
 
 @inlined
-def _change(text: Any, words: Any, at: int, code: int, pool: Any) -> int:
+def _change(text: Any, words: Any, offset: int, code: int, pool: Any) -> int:
     """The operation of a WORD or a KIND; 0 for none."""
     if code == KIND:
-        if text[at] == 117:
+        if text[offset] == 117:
             return INSERT
-        return DELETE if text[at] == 100 else 0
-    if _same(words, at, pool, 0, 6):
+        return DELETE if text[offset] == 100 else 0
+    if _same(words, offset, pool, 0, 6):
         return INSERT
-    if _same(words, at, pool, 6, 6):
+    if _same(words, offset, pool, 6, 6):
         return UPDATE
-    return DELETE if _same(words, at, pool, 12, 6) else 0
+    return DELETE if _same(words, offset, pool, 12, 6) else 0
 
 
 @inlined
 def _row(
-    text: Any, words: Any, row: int, at: int, limit: int, step: int, steps: Any, pool: Any, members: Any, table: Any,
-    seen: Any, cell: int, at_cell: Any, at_end: Any, marks: Any, ops: Any, numbers: Any,
+    text: Any, words: Any, row: int, offset: int, limit: int, step: int, steps: Any, pool: Any, members: Any,
+    table: Any, seen: Any, cell: int, at_cell: Any, at_end: Any, marks: Any, ops: Any, numbers: Any,
 ) -> int:  # fmt: skip
     """Run a program from `step` on; return the step that the row does not match, or READ."""
     first = True
     while True:
         code, begun, size, slot, jump = steps[step, 0], steps[step, 1], steps[step, 2], steps[step, 3], steps[step, 4]
         if code == LITERAL:
-            if not _same(words, at, pool, begun, size):
+            if not _same(words, offset, pool, begun, size):
                 return step
-            at += size
+            offset += size
         elif code == PIECE:
-            ahead = at if first else at + 1
-            if (first or text[at] == 44) and _same(words, ahead, pool, begun, size):
-                at, first = ahead + size, False
+            ahead = offset if first else offset + 1
+            if (first or text[offset] == 44) and _same(words, ahead, pool, begun, size):
+                offset, first = ahead + size, False
             elif jump:
                 at_cell[cell + slot] = ABSENT
                 step = jump
@@ -285,33 +285,33 @@ def _row(
             else:
                 return step
         elif code <= NUMBER:
-            end, value_marks = _value_end(text, words, at, limit, code)
+            end, value_marks = _value_end(text, words, offset, limit, code)
             if end < 0:
                 return step
             slot_at = cell + slot
-            at_cell[slot_at], at_end[slot_at], marks[slot_at] = at, end, value_marks
-            at = end
+            at_cell[slot_at], at_end[slot_at], marks[slot_at] = offset, end, value_marks
+            offset = end
         elif code == DIGITS:
-            end, value = _digits(text, at + 1 if slot == SIGNED and text[at] == 45 else at)
+            end, value = _digits(text, offset + 1 if slot == SIGNED and text[offset] == 45 else offset)
             if end < 0:
                 return step
             if slot >= 0:
                 numbers[row, slot] = value
-            at = end
+            offset = end
         elif code <= KIND:
-            ops[row] = _change(text, words, at, code, pool)
+            ops[row] = _change(text, words, offset, code, pool)
             if ops[row] == 0:
                 return step
-            at += 6 if code == WORD else 1
+            offset += 6 if code == WORD else 1
         elif code <= CODES:
-            at = _object_end(text, words, at, limit, code, begun, size, pool, members, table, seen, row)
-            if at < 0:
+            offset = _object_end(text, words, offset, limit, code, begun, size, pool, members, table, seen, row)
+            if offset < 0:
                 return step
         elif code == END:
-            return READ if at == limit else step
+            return READ if offset == limit else step
         else:
-            at, jumps = _branch(text, words, at, limit, code, begun, size, pool, ops, row)
-            if at < 0:
+            offset, jumps = _branch(text, words, offset, limit, code, begun, size, pool, ops, row)
+            if offset < 0:
                 return step
             first = True
             if jumps:
@@ -322,23 +322,23 @@ def _row(
 
 @compiled
 def _branch(
-    text: Any, words: Any, at: int, limit: int, code: int, begun: int, size: int, pool: Any, ops: Any, row: int
+    text: Any, words: Any, offset: int, limit: int, code: int, begun: int, size: int, pool: Any, ops: Any, row: int
 ) -> tuple[int, bool]:
     """The position after OPEN, OLD and ALONE, and whether the old image is skipped; -1 for no match."""
     if code == OPEN:
-        return (at + 1, False) if text[at] == 123 else (-1, False)
+        return (offset + 1, False) if text[offset] == 123 else (-1, False)
     if code == OLD:
-        if not _is_null(text, at):
-            return (at + 1, False) if text[at] == 91 else (-1, False)
+        if not _is_null(text, offset):
+            return (offset + 1, False) if text[offset] == 91 else (-1, False)
         if ops[row] == UPDATE:
             ops[row] = INSERT
-        return at + 4, True
-    if at + 1 == limit:
-        return at, True
-    if ops[row] != INSERT or not _same(words, at, pool, begun, size):
+        return offset + 4, True
+    if offset + 1 == limit:
+        return offset, True
+    if ops[row] != INSERT or not _same(words, offset, pool, begun, size):
         return -1, False
     ops[row] = UPDATE
-    return at + size, False
+    return offset + size, False
 
 
 @compiled

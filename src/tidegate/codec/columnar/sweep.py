@@ -135,7 +135,7 @@ def _read(shape: MessageShape, chunk: ChunkRows, notes: SweepNotes) -> list[Read
         templates = tuple(dict.fromkeys(template for template in chosen if template is not None))
         if not templates:
             break
-        numbers = {template: at for at, template in enumerate(templates)}
+        numbers = {template: index for index, template in enumerate(templates)}
         program = np.array([-1 if template is None else numbers[template] for template in chosen], np.int64)[group]
         one = _scanned(shape, templates, program, left[program[left] >= 0], chunk)
         done.append(one)
@@ -155,11 +155,11 @@ class _Candidates:
 
     def template(self, number: int, rows: Any) -> Template | None:
         """Return the next template for rows of a key; None if there is none."""
-        templates_of, at = self._known[number], self._next[number]
-        self._next[number] = at + 1
-        if at < len(templates_of):
-            return templates_of[at]
-        if at > TEMPLATES_MAX:
+        templates_of, index = self._known[number], self._next[number]
+        self._next[number] = index + 1
+        if index < len(templates_of):
+            return templates_of[index]
+        if index > TEMPLATES_MAX:
             return None
         learned = self._learned(rows[:SAMPLES_MAX].tolist()) if len(rows) >= swept.ROWS_TO_LEARN else None
         if learned is None:
@@ -186,9 +186,9 @@ class _Candidates:
     def put_first(self, most: Any) -> None:
         """Begin the next chunk with the template that read most rows of each key."""
         for number in np.flatnonzero(most).tolist():
-            templates_of, at = self._known[number], most[number]
-            if at < len(templates_of):
-                key, one = self._keys[number], templates_of[at]
+            templates_of, index = self._known[number], most[number]
+            if index < len(templates_of):
+                key, one = self._keys[number], templates_of[index]
                 kept = self._shape.known.get(key, templates_of)  # a full memory has forgotten it meanwhile
                 self._shape.known[key] = (one, *(other for other in kept if other is not one))
 

@@ -278,7 +278,7 @@ def _partitioning(partition: StoredPartition | None) -> str:
     method = PARTITION_METHODS[partition.type]
     definitions = partition.definitions or []
     columns = ",".join(quote_name(name.original) for name in partition.columns or ())
-    plain = all(_is_plain(definition, at) for at, definition in enumerate(definitions))
+    plain = all(_is_plain(definition, index) for index, definition in enumerate(definitions))
     if method in _COUNTED and plain:
         inside = columns if method == "KEY" else partition.expr
         return f"\nPARTITION BY {method} ({inside}) PARTITIONS {len(definitions)}"
@@ -306,8 +306,8 @@ def _definition(method: str, definition: StoredPartitionDef) -> str:
     return text
 
 
-def _is_plain(definition: StoredPartitionDef, at: int) -> bool:
-    return definition.name.original == f"p{at}" and not definition.comment
+def _is_plain(definition: StoredPartitionDef, index: int) -> bool:
+    return definition.name.original == f"p{index}" and not definition.comment
 
 
 def _later_options(table: StoredTable) -> Iterator[str]:

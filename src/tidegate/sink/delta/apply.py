@@ -159,7 +159,7 @@ class RowSteps(NamedTuple):
 class Moving(NamedTuple):
     """The effect of a DDL at a position on a table: the rows to remove, and the rows to add."""
 
-    at: Position
+    position: Position
     leaves: Leaves
     coming: Iterable[pa.Table] = ()
 
@@ -189,9 +189,13 @@ def _merge_news(snapshot: TableSnapshot, columns: Columns, news: News) -> list[A
 
 
 ROW_STEPS: Final[Mapping[Form, RowSteps]] = {
-    "ROWS": RowSteps(net_changes, lambda at, columns, changes: merge(at.uri, at.files(), columns, changes), "MERGE"),
-    "LOG": RowSteps(log_rows, lambda at, columns, rows: append(at.uri, rows, columns), "WRITE"),
-    "CHANGES": RowSteps(change_rows, lambda at, columns, log: append(at.uri, log, columns, [CHANGE_TS]), "WRITE"),
+    "ROWS": RowSteps(
+        net_changes, lambda target, columns, changes: merge(target.uri, target.files(), columns, changes), "MERGE"
+    ),
+    "LOG": RowSteps(log_rows, lambda target, columns, rows: append(target.uri, rows, columns), "WRITE"),
+    "CHANGES": RowSteps(
+        change_rows, lambda target, columns, log: append(target.uri, log, columns, [CHANGE_TS]), "WRITE"
+    ),
     "VERSIONS": RowSteps(_read_news, _merge_news, "MERGE"),
 }
 
@@ -212,8 +216,8 @@ def _folded(snapshot: TableSnapshot, table: TableInfo, columns: Columns) -> Iter
     indexes = current_rows(pa.concat_tables([read(snapshot.uri, file, telling) for file in files]), key)
     cuts = np.searchsorted(indexes, begins)
     rows = row_columns(columns)
-    for at, file in enumerate(files):
-        local = indexes[cuts[at] : cuts[at + 1]] - begins[at]
+    for index, file in enumerate(files):
+        local = indexes[cuts[index] : cuts[index + 1]] - begins[index]
         if len(local):
             yield read(snapshot.uri, file, rows).take(pa.array(local))
 
@@ -232,13 +236,13 @@ def _rewrite(snapshot: TableSnapshot, table: TableInfo, columns: Columns, moving
 
 def _append_moves(snapshot: TableSnapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
     now = _folded(snapshot, table, columns)
-    gone = (moved_rows(rows.filter(moving.leaves(rows)), "delete", moving.at) for rows in now)
-    come = (moved_rows(rows, "insert", moving.at) for rows in moving.coming)
+    gone = (moved_rows(rows.filter(moving.leaves(rows)), "delete", moving.position) for rows in now)
+    come = (moved_rows(rows, "insert", moving.position) for rows in moving.coming)
     return [action for log in chain(gone, come) for action in append(snapshot.uri, log, columns, [CHANGE_TS])]
 
 
 def _end_and_begin(snapshot: TableSnapshot, table: TableInfo, columns: Columns, moving: Moving) -> list[Action]:
-    ts, _ = moving.at
+    ts, _ = moving.position
     begin = (opened(rows, ts) for rows in moving.coming)
     ending = ending_rows(snapshot.uri, columns, moving.leaves, ts)
     return merge_versions(snapshot, columns, bounded(table, columns), begin, ending)
@@ -265,7 +269,7 @@ Inherit = Callable[[TableSnapshot, TableInfo, Sequence[LakeColumn], str, Positio
 
 
 def inherited(
-    table: TableInfo, uri: str, at: Position, options: DeltaOptions
+    table: TableInfo, uri: str, table_position: Position, options: DeltaOptions
 ) -> tuple[LakeSchema, list[Action]] | None:
     """Return the properties that `table`, emptied by a TRUNCATE at that position, passes on to its new incarnation at
     `uri`: its stored columns and the add actions of its past. None where no past is kept."""
@@ -274,26 +278,28 @@ def inherited(
     if inherit is None or old is None:
         return None
     schema = copied_schema(stored_columns(old), options.column_mapping)
-    return schema, list(inherit(old, table, schema.columns, uri, at))
+    return schema, list(inherit(old, table, schema.columns, uri, table_position))
 
 
 def _changes(
-    old: TableSnapshot, table: TableInfo, columns: Sequence[LakeColumn], uri: str, at: Position
+    old: TableSnapshot, table: TableInfo, columns: Sequence[LakeColumn], uri: str, table_position: Position
 ) -> Iterator[Action]:
     names = [column.name for column in columns]
     for file in old.files():
         yield from write(uri, read(old.uri, file, columns), columns, bounded(table, columns))
     for rows in MOVES["CHANGES"].now(old, table, columns):
-        yield from write(uri, moved_rows(rows, "delete", at).select(names), columns, bounded(table, columns))
+        yield from write(
+            uri, moved_rows(rows, "delete", table_position).select(names), columns, bounded(table, columns)
+        )
 
 
 def _versions(
-    old: TableSnapshot, table: TableInfo, columns: Sequence[LakeColumn], uri: str, at: Position
+    old: TableSnapshot, table: TableInfo, columns: Sequence[LakeColumn], uri: str, table_position: Position
 ) -> Iterator[Action]:
     for file in old.files():
         versions = read(old.uri, file, columns)
         still = versions.column(VALID_TO).is_null().to_numpy().nonzero()[0]
-        for rows in by_kind(ended(versions, still, at[0])):
+        for rows in by_kind(ended(versions, still, table_position[0])):
             yield from write(uri, rows, columns, bounded(table, columns))
 
 
@@ -358,8 +364,8 @@ def _as_columns(rows: pa.Table, partner: Sequence[LakeColumn], columns: Sequence
     if BEFORE in rows.column_names:
         names = {lowered(column.name): column.physical for column in columns}
         physical = {column.physical: names[lowered(column.name)] for column in partner if lowered(column.name) in names}
-        at = rows.schema.get_field_index(BEFORE)
-        rows = rows.set_column(at, rows.schema.field(at), renamed(rows.column(BEFORE), physical))
+        index = rows.schema.get_field_index(BEFORE)
+        rows = rows.set_column(index, rows.schema.field(index), renamed(rows.column(BEFORE), physical))
     arrays = [
         rows.column(theirs[lowered(column.name)])
         if lowered(column.name) in theirs
@@ -714,9 +720,9 @@ def _run(step: Step, table: TableInfo, changes: Changes, options: DeltaOptions) 
         return _create(step, snapshot, uri, options)
     if snapshot is None:
         raise no_rows(table, uri)
-    at = position(snapshot, options.feed)
-    if at >= position_of(step):
-        return _Done(snapshot.version, snapshot.version, ahead=at[0])
+    table_position = position(snapshot, options.feed)
+    if table_position >= position_of(step):
+        return _Done(snapshot.version, snapshot.version, ahead=table_position[0])
     if isinstance(step, Rows):
         if options.iceberg:
             read_ahead(uri, snapshot.version)
@@ -724,7 +730,7 @@ def _run(step: Step, table: TableInfo, changes: Changes, options: DeltaOptions) 
         if actions := late or dates_as_text(snapshot, step.table, options):
             deltalog.commit(uri, snapshot.version + 1, actions, operation="ALTER", metadata={"feed": options.feed})
             return _run(step, table, changes, options)
-        return _rows(step, at, snapshot, changes, options)
+        return _rows(step, table_position, snapshot, changes, options)
     try:
         match step:
             case Alter():
@@ -748,9 +754,14 @@ def _run(step: Step, table: TableInfo, changes: Changes, options: DeltaOptions) 
 def _commit(
     snapshot: TableSnapshot, actions: Sequence[Action], step: Step, options: DeltaOptions, operation: str
 ) -> None:
-    at = position_of(step)
-    metadata: Mapping[str, Any] = {"feed": options.feed, "ts": at[0], "seq": at[1], "ddl": getattr(step, "query", "")}
-    moved = progress(options.feed, at)
+    step_position = position_of(step)
+    metadata: Mapping[str, Any] = {
+        "feed": options.feed,
+        "ts": step_position[0],
+        "seq": step_position[1],
+        "ddl": getattr(step, "query", ""),
+    }
+    moved = progress(options.feed, step_position)
     deltalog.commit(snapshot.uri, snapshot.version + 1, [*actions, *moved], operation=operation, metadata=metadata)
 
 
@@ -774,7 +785,7 @@ def _create(step: Create, snapshot: TableSnapshot | None, uri: str, options: Del
 
 def _rows(
     step: Rows,
-    at: Position,
+    table_position: Position,
     snapshot: TableSnapshot,
     changes: Changes,
     options: DeltaOptions,
@@ -782,14 +793,14 @@ def _rows(
     columns, tally = stored_columns(snapshot), _Tally()
     how = ROW_STEPS[form_of(step.table, options.mode)]
     if isinstance(changes, WrittenLoad):
-        parts = changes.files_of(step.table, at, columns)
+        parts = changes.files_of(step.table, table_position, columns)
         actions = [action for part in parts for action in part.actions]
         for part in parts:
             tally.add(part.tally.rows, part.tally.corrupt, part.tally.path_counts)
         if not actions:
             return _Done(snapshot.version, snapshot.version, tally)
     else:
-        chunks = if_any(changes.batches(step.table.name, max(step.after, at[0]), step.upto))
+        chunks = if_any(changes.batches(step.table.name, max(step.after, table_position[0]), step.upto))
         if chunks is None:
             return _Done(snapshot.version, snapshot.version)
         failpoint("apply/rows-read")
@@ -802,11 +813,11 @@ def _rows(
 
 @dataclass(frozen=True, slots=True)
 class WrittenPart:
-    """Files with rows of a load that no commit names yet, of a table that stood at `at` and had those columns."""
+    """Files with rows of a load that no commit names yet, of a table that stood at `position` and had those columns."""
 
     table: TableInfo
     after: int
-    at: Position
+    position: Position
     columns: Columns
     actions: list[Action] = field(default_factory=list)
     tally: _Tally = field(default_factory=_Tally)
@@ -818,13 +829,13 @@ class WrittenLoad(LoadChanges):
 
     written: Mapping[str, Sequence[WrittenPart | TidegateError]] = field(default_factory=dict)
 
-    def files_of(self, table: TableInfo, at: Position, columns: Columns) -> list[WrittenPart]:
+    def files_of(self, table: TableInfo, table_position: Position, columns: Columns) -> list[WrittenPart]:
         """Return the files of a table. Raises the error that stopped one, CommitConflict if the table has changed."""
         found = []
         for part in self.written.get(table.incarnation, ()):
             if isinstance(part, TidegateError):
                 raise part
-            if (part.at, part.columns) != (at, columns):
+            if (part.position, part.columns) != (table_position, columns):
                 raise CommitConflict(f"table {table.name} changed while rows for it were written")
             found.append(part)
         return found
@@ -845,9 +856,9 @@ def _written_part(unit: Unit, changes: Changes, options: DeltaOptions) -> list[W
     snapshot = deltalog.load(uri)
     if snapshot is None:
         raise no_rows(step.table, uri)
-    at, how = position(snapshot, options.feed), ROW_STEPS[form_of(step.table, options.mode)]
-    part = WrittenPart(step.table, step.after, at, stored_columns(snapshot))
-    behind = changes.batches(step.table.name, max(step.after, at[0]), step.upto)
+    table_position, how = position(snapshot, options.feed), ROW_STEPS[form_of(step.table, options.mode)]
+    part = WrittenPart(step.table, step.after, table_position, stored_columns(snapshot))
+    behind = changes.batches(step.table.name, max(step.after, table_position[0]), step.upto)
     for chunks in calls_of(
         behind, lambda chunk: sum(one.batch.after.nbytes for one in chunk.parts), most_bytes=FILE_BYTES
     ):

@@ -467,8 +467,8 @@ class Evolution:
 def first_schema(table: TableInfo, options: DeltaOptions) -> LakeSchema:
     """Return the columns of a table that is being created. Raises SinkRefused for a name that it cannot have."""
     columns = [
-        LakeColumn(name, delta, at, upstream, name)
-        for at, (name, delta, upstream, _) in enumerate(_wanted(table, options), 1)
+        LakeColumn(name, delta, index, upstream, name)
+        for index, (name, delta, upstream, _) in enumerate(_wanted(table, options), 1)
     ]
     return next_schema(LakeSchema(), columns, len(columns), options.column_mapping, rewritten=True)
 

@@ -81,12 +81,12 @@ def within(files: Sequence[DataFile]) -> list[list[int]]:
     """Return the indexes of `files` in groups small enough to be read at once, in order."""
     groups: list[list[int]] = []
     rows = size_bytes = 0
-    for at, file in enumerate(files):
+    for index, file in enumerate(files):
         rows, size_bytes = rows + file.rows, size_bytes + file.size_bytes
         if not groups or rows > GROUP_ROWS_MAX or size_bytes > GROUP_BYTES_MAX:
             groups.append([])
             rows, size_bytes = file.rows, file.size_bytes
-        groups[-1].append(at)
+        groups[-1].append(index)
     return groups
 
 
@@ -115,8 +115,8 @@ def _parts(rows: pa.Table) -> Iterator[pa.Table]:
         return
     count = max(-(-rows.nbytes // FILE_BYTES), -(-rows.num_rows // ROWS_PER_FILE))
     step = -(-rows.num_rows // min(count, rows.num_rows))
-    for at in range(0, rows.num_rows, step):
-        part = rows.slice(at, step)
+    for start in range(0, rows.num_rows, step):
+        part = rows.slice(start, step)
         if count > 1 and part.num_rows > 1 and part.nbytes > 2 * FILE_BYTES:
             yield from _parts(part)
         else:

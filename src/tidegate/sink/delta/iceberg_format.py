@@ -393,12 +393,12 @@ def bucket_of(path: str, buckets: Collection[str]) -> str:
     """Return the bits of the manifest that holds a file: one of `buckets`, none of which is a prefix of another, or
     a new one beside them."""
     digest = f"{zlib.crc32(path.encode()):0{DIGEST_BITS}b}"
-    found_bits = next((digest[:at] for at in range(DIGEST_BITS + 1) if digest[:at] in buckets), None)
+    found_bits = next((digest[:length] for length in range(DIGEST_BITS + 1) if digest[:length] in buckets), None)
     if found_bits is not None:
         return found_bits
     shared = -1
     for bits in buckets:
-        shared = max(shared, next(at for at, (a, b) in enumerate(zip(bits, digest, strict=False)) if a != b))
+        shared = max(shared, next(length for length, (a, b) in enumerate(zip(bits, digest, strict=False)) if a != b))
     return digest[: shared + 1]
 
 

@@ -160,12 +160,12 @@ def _ends(manifests: Collection[tuple[str, int]]) -> Iterator[tuple[tuple[str, i
         written[bits].add(snapshot)
     buckets = sorted(written)
     for bits in buckets:
-        wider = [bits[:at] for at in range(len(bits)) if bits[:at] in written]
+        wider = [bits[:index] for index in range(len(bits)) if bits[:index] in written]
         narrower = takewhile(lambda other, bits=bits: other.startswith(bits), buckets[bisect_left(buckets, bits) :])  # type: ignore[misc]
         numbers = sorted(set().union(*(written[bits] for bits in (*wider, *narrower))))
         for snapshot in written[bits]:
-            at = bisect_right(numbers, snapshot)
-            yield (bits, snapshot), numbers[at] if at < len(numbers) else None
+            index = bisect_right(numbers, snapshot)
+            yield (bits, snapshot), numbers[index] if index < len(numbers) else None
 
 
 REQUESTS_AT_ONCE: Final = 8
@@ -303,16 +303,18 @@ def move_to(uri: str, version: int, since: int | None, versions: Collection[int]
     return next((move for move in found if move is not None), None) or _whole(uri, version)
 
 
-def _from(uri: str, at: int, version: int) -> TableMove | None:
+def _from(uri: str, from_version: int, version: int) -> TableMove | None:
     """The way from an earlier version; None if it has no metadata of ours, or the log between is long or gone."""
-    metadata = read_metadata(uri, at) if at >= 0 else None
-    if version - at > COMMITS_MAX or (metadata is None and at >= 0):
+    metadata = read_metadata(uri, from_version) if from_version >= 0 else None
+    if version - from_version > COMMITS_MAX or (metadata is None and from_version >= 0):
         return None
-    reads: list[Callable[[], Any]] = [partial(deltalog.actions, uri, number) for number in range(at + 1, version + 1)]
+    reads: list[Callable[[], Any]] = [
+        partial(deltalog.actions, uri, number) for number in range(from_version + 1, version + 1)
+    ]
     if metadata is not None:
         reads.append(partial(_listed, uri, metadata))
     found = each(uri, lambda read: read(), reads)
-    commits, listed = found[: version - at], found[version - at :]
+    commits, listed = found[: version - from_version], found[version - from_version :]
     if not all(commits):
         return None
     described = [TableDescription.of(action) for actions in commits for action in actions if "metaData" in action]
@@ -432,8 +434,8 @@ def _manifests(
         _count(counts, "added", come[bits])
         _count(counts, "deleted", gone)
         parts = list(parted(live, bits)) if live else [(bits, [])]
-        for at, (part_bits, part) in enumerate(parts):
-            entries = [*part, *(gone if at == 0 else ())]
+        for index, (part_bits, part) in enumerate(parts):
+            entries = [*part, *(gone if index == 0 else ())]
             path = manifest_path(part_bits, number)
             bodies[path] = encode_manifest(entries, columns, schema["schema-id"])
             manifests.append(manifest_record(f"{location_of(uri)}/{path}", len(bodies[path]), entries, number))
@@ -514,7 +516,7 @@ def forget_projection(options: DeltaOptions) -> None:
 
 def project_all(options: DeltaOptions, tables: Sequence[TableProjection], runner: Runner) -> None:
     """Write the missing metadata."""
-    bins = [tables[at : at + TABLES_A_TASK] for at in range(0, len(tables), TABLES_A_TASK)]
+    bins = [tables[start : start + TABLES_A_TASK] for start in range(0, len(tables), TABLES_A_TASK)]
     runner(partial(_project, options=options), bins)
 
 

@@ -123,12 +123,12 @@ def opened(rows: pa.Table, ts: int) -> pa.Table:
 
 def ended(versions: pa.Table, indexes: Any, ends: Any) -> pa.Table:
     """Return the versions, with those at `indexes` ended at the ts that `ends` has for each."""
-    at = versions.schema.get_field_index(VALID_TO)
-    column = versions.column(at)
+    index = versions.schema.get_field_index(VALID_TO)
+    column = versions.column(index)
     values = pc.fill_null(column, 0).to_numpy().copy()
     still = column.is_null().to_numpy().copy()
     values[indexes], still[indexes] = ends, False
-    return versions.set_column(at, VALID_TO, pa.array(values, pa.int64(), mask=still))
+    return versions.set_column(index, VALID_TO, pa.array(values, pa.int64(), mask=still))
 
 
 def as_of(versions: pa.Table, ts: int) -> pa.Table:
@@ -176,7 +176,7 @@ def merge_versions(
     for idle in kinds:
         small = sorted(filter(is_small, idle), key=lambda file: (file.rows, file.path))
         if len(small) > SMALL_OF_A_KIND_MAX:
-            folded += [small[at] for at in within(small)[0]]
+            folded += [small[index] for index in within(small)[0]]
 
     def parts() -> Iterator[pa.Table]:
         yield from fresh
@@ -393,7 +393,7 @@ def _small(
     if len(idle) > SMALL_FILES_MAX and (adds or touched):
         rewritten_files += [_Touch(file, none, none, (0, 0)) for file in idle]
     rewritten_files.sort(key=lambda touch: -touch.file.size_bytes)
-    return [[rewritten_files[at] for at in group] for group in within([touch.file for touch in rewritten_files])]
+    return [[rewritten_files[index] for index in group] for group in within([touch.file for touch in rewritten_files])]
 
 
 def _done(work: _Merge, job: _Job) -> list[Action]:

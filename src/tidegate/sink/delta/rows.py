@@ -85,11 +85,11 @@ class SideImages(NamedTuple):
     values: Any
     indexes: Any
 
-    def column(self, at: int) -> Any:
-        """Return the values of the field with index `at`: texts (binary), or typed."""
+    def column(self, index: int) -> Any:
+        """Return the values of the field with that index: texts (binary), or typed."""
         if isinstance(self.values, RowTexts):
-            return self.values.values.take(pa.array(self.indexes * self.values.width + at))
-        column = self.values.column(at)
+            return self.values.values.take(pa.array(self.indexes * self.values.width + index))
+        column = self.values.column(index)
         return column if len(column) == len(self.indexes) else column.take(pa.array(self.indexes))
 
     def pieces(self) -> Iterator["SideImages"]:
@@ -101,8 +101,8 @@ class SideImages(NamedTuple):
         if len(self.indexes) <= step:
             yield self
             return
-        for at in range(0, len(self.indexes), step):
-            indexes = self.indexes[at : at + step]
+        for start in range(0, len(self.indexes), step):
+            indexes = self.indexes[start : start + step]
             first, last = int(indexes[0]), int(indexes[-1]) + 1
             yield SideImages(_slice(self.values, first, last), indexes - first)
 
@@ -150,7 +150,7 @@ class ImageReader:
 
     @cached_property
     def _positions(self) -> dict[str, int]:
-        return {lowered(field.name): at for at, field in reversed(list(enumerate(self.batch.fields)))}
+        return {lowered(field.name): index for index, field in reversed(list(enumerate(self.batch.fields)))}
 
     def position(self, name: str) -> int | None:
         """Return the index of a column in the batch, regardless of case; None where the batch lacks it."""
@@ -178,8 +178,8 @@ class ImageReader:
         by_id = {column.id: column for column in self.table.columns}
         pieces, read, numbers = [schema.empty_table()], 0, np.flatnonzero(rows)
         for images in self.images(side, rows).pieces():
-            read, at = read + len(images.indexes), numbers[read:]
-            arrays = [self._array(images, at, stored, by_id.get(stored.upstream_id)) for stored in columns]
+            read, begin = read + len(images.indexes), numbers[read:]
+            arrays = [self._array(images, begin, stored, by_id.get(stored.upstream_id)) for stored in columns]
             pieces.append(pa.Table.from_arrays(arrays, schema=schema))
         return pa.concat_tables(pieces)
 
@@ -189,10 +189,10 @@ class ImageReader:
 
     def _array(self, images: SideImages, rows: Any, stored: LakeColumn, column: ColumnInfo | None) -> Any:
         """The images of one column; `rows` says which row of the batch each is of."""
-        at = self.position(column.name) if column is not None else None
-        if column is None or at is None:
+        index = self.position(column.name) if column is not None else None
+        if column is None or index is None:
             return pa.nulls(len(images.indexes), arrow_type(stored.delta))
-        values = images.column(at)
+        values = images.column(index)
         if values.null_count and column.name in self.table.handle_key:
             raise self._keyless(column.name, rows[pc.is_null(values).to_numpy(zero_copy_only=False)])
         zone, zero_date = self.options.time_zone, self.options.zero_date
@@ -220,9 +220,9 @@ class ImageReader:
 
 def _fitting(convert: Callable[[Any], Any], values: Any) -> list[Any]:
     fitting = []
-    for at in range(len(values)):
+    for start in range(len(values)):
         try:
-            fitting.append(convert(values[at : at + 1])[0])
+            fitting.append(convert(values[start : start + 1])[0])
         except (pa.ArrowInvalid, SinkRefused):
             fitting.append(None)
     return fitting
@@ -272,8 +272,8 @@ def with_old_images(log: pa.Table, images: pa.Table, has_old: Any, columns: Sequ
     """Return the log with `images` as the old images of the rows in the mask `known`; other rows have none."""
     texts = np.full(log.num_rows, None, object)
     texts[np.asarray(has_old)] = packed(images, columns).to_pylist()
-    at = log.schema.get_field_index(BEFORE)
-    return log.set_column(at, log.schema.field(at), pa.array(texts, pa.string()))
+    index = log.schema.get_field_index(BEFORE)
+    return log.set_column(index, log.schema.field(index), pa.array(texts, pa.string()))
 
 
 def unfolded(log: pa.Table, columns: Sequence[LakeColumn]) -> pa.Table:
@@ -316,8 +316,8 @@ def _as_rows(updates: pa.Table, columns: Sequence[LakeColumn], op: str) -> pa.Ta
 def _without_old_image(log: pa.Table, op: str) -> pa.Table:
     values = {OP: pa.repeat(op, log.num_rows), BEFORE: pa.nulls(log.num_rows, pa.string())}
     for name, array in values.items():
-        at = log.schema.get_field_index(name)
-        log = log.set_column(at, log.schema.field(at), array)
+        index = log.schema.get_field_index(name)
+        log = log.set_column(index, log.schema.field(index), array)
     return log
 
 
@@ -402,9 +402,9 @@ def _numbered(images: pa.Table, numbers: Any) -> pa.Table:
     return images.append_column(NUMBER, pa.array(numbers))
 
 
-def moved_rows(rows: pa.Table, kind: str, at: Position) -> pa.Table:
+def moved_rows(rows: pa.Table, kind: str, position: Position) -> pa.Table:
     """Return rows that a DDL added (`insert`) or removed (`delete`), as images of the log."""
-    return stamped(rows, kind, pa.repeat(pa.scalar(at[0], pa.int64()), rows.num_rows), at[1])
+    return stamped(rows, kind, pa.repeat(pa.scalar(position[0], pa.int64()), rows.num_rows), position[1])
 
 
 def stamped(rows: pa.Table, kind: str, commit_ts: Any, seq: int = 0) -> pa.Table:
@@ -527,12 +527,12 @@ def _leaving(reader: ImageReader) -> Any:
     """Which changes free the old row's key: DELETEs, and UPDATEs that do not keep the key."""
     deletes, updates = reader.rows("D"), reader.rows("U")
     positions = [reader.position(name) for name in reader.table.handle_key]
-    key = [at for at in positions if at is not None]
+    key = [index for index in positions if index is not None]
     if len(key) < len(positions) or not updates.any():
         return deletes | updates
     stays = np.ones(int(updates.sum()), np.bool_)
-    for at in key:
-        before, after = (reader.images(side, updates).column(at) for side in SIDES["U"])
+    for index in key:
+        before, after = (reader.images(side, updates).column(index) for side in SIDES["U"])
         if before.type != after.type or pa.types.is_floating(before.type):  # 0 and -0 are equal, and two keys here
             before, after = as_texts(before), as_texts(after)
         stays &= pc.fill_null(pc.equal(before, after), fill_value=False).to_numpy(zero_copy_only=False)
@@ -556,8 +556,8 @@ def log_rows(
 def _stamped(reader: ImageReader, side: Side, some: Any, columns: Sequence[LakeColumn]) -> pa.Table:
     rows = reader.read(side, some, columns)
     for name, values in ((OP, reader.batch.op.filter(pa.array(some))), (COMMIT_TS, reader.commit_ts(some))):
-        at = rows.schema.get_field_index(name)
-        rows = rows.set_column(at, rows.schema.field(at), values.cast(rows.schema.field(at).type))
+        index = rows.schema.get_field_index(name)
+        rows = rows.set_column(index, rows.schema.field(index), values.cast(rows.schema.field(index).type))
     return rows
 
 
@@ -584,9 +584,9 @@ def _once(readers: Sequence[ImageReader]) -> list[Any]:
         for op, sides in SIDES.items():
             rows = reader.rows(op)
             images = [reader.images(side, rows) for side in sides]
-            values = [as_texts(image.column(at)) for image in images for at in range(len(layout.fields))]
+            values = [as_texts(image.column(index)) for image in images for index in range(len(layout.fields))]
             columns = [pa.array(begin + np.flatnonzero(rows)), reader.commit_ts(rows), *values]
-            alike[op, layout].append(pa.table(columns, names=[str(at) for at in range(len(columns))]))
+            alike[op, layout].append(pa.table(columns, names=[str(index) for index in range(len(columns))]))
     for tables in alike.values():
         every = pa.concat_tables(tables)
         groups = every.group_by(every.column_names[1:]).aggregate([("0", "min")])
@@ -621,7 +621,7 @@ def _last_per_key(gone: list[pa.Table], come: list[pa.Table], key: list[str], co
     events = (events if order is None else events.take(order)).drop_columns([ORDER])
     numbered = events.append_column("_nth", pa.array(np.arange(events.num_rows)))
     indexes = np.sort(numbered.group_by(key).aggregate([("_nth", "max")]).column("_nth_max").to_numpy())
-    at = indexes if order is None else order.take(pa.array(indexes)).to_numpy()
-    alive = at >= deletes.num_rows
+    newest = indexes if order is None else order.take(pa.array(indexes)).to_numpy()
+    alive = newest >= deletes.num_rows
     keys = events.take(pa.array(np.concatenate([indexes[alive], indexes[~alive]])))
-    return NetChanges(keys, rows.drop_columns([ORDER]).take(pa.array(at[alive] - deletes.num_rows)), count)
+    return NetChanges(keys, rows.drop_columns([ORDER]).take(pa.array(newest[alive] - deletes.num_rows)), count)

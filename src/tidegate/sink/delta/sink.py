@@ -119,7 +119,7 @@ def bins(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[Un
     ordered = sorted(units, key=lambda unit: -unit.rows)
     alone = 0 if workers else sum(unit.rows >= ALONE_ROWS for unit in ordered)
     count = min(workers or cores * DECKS_A_CORE, len(ordered) - alone)
-    return [[unit] for unit in ordered[:alone]] + [ordered[alone + at :: count] for at in range(count)]
+    return [[unit] for unit in ordered[:alone]] + [ordered[alone + index :: count] for index in range(count)]
 
 
 class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, WithUpkeep):
@@ -248,12 +248,12 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
     def advance(self, planned: Round, results: Sequence[TableResult]) -> SinkPosition:
         """Publish the round: its checkpoint, its schema, the version of every table and which of them are parked."""
         self.admit(planned)
-        before, at = self.snapshot, self._position
+        before, position = self.snapshot, self._position
         parked = before.parked
         if self._refused:
             newly = any(refused.error is not None for refused in self._refused)
-            schema = keep_schema(self.options, at.state) if newly else ""
-            parked = parked_after(parked, self._refused, at.checkpoint, schema, _now_ms())
+            schema = keep_schema(self.options, position.state) if newly else ""
+            parked = parked_after(parked, self._refused, position.checkpoint, schema, _now_ms())
         versions = {incarnation: table.version for incarnation, table in before.tables.items()}
         versions |= before.retired
         versions |= {result.incarnation: result.version for result in results}

@@ -205,8 +205,8 @@ def published_at(options: DeltaOptions, ts: int) -> Snapshot:
 def number_at(options: DeltaOptions, ts: int) -> int:
     """Return the number of the newest published state whose checkpoint is not above `ts`; -1 when there is none."""
     newest_numbers = numbers(options)
-    at = bisect_right(newest_numbers, ts, key=lambda number: _body(options, number).checkpoint_ts)
-    return newest_numbers[at - 1] if at else -1
+    index = bisect_right(newest_numbers, ts, key=lambda number: _body(options, number).checkpoint_ts)
+    return newest_numbers[index - 1] if index else -1
 
 
 def numbered(options: DeltaOptions, number: int, schemas: Schemas | None = None) -> Snapshot:
@@ -331,9 +331,9 @@ def no_rows(table: TableInfo, uri: str) -> SinkRefused:
     ).at(table=str(table.name))
 
 
-def progress(feed: str, at: Position) -> list[Action]:
-    """Return the actions that move a table's position to `at`."""
-    return [deltalog.txn(feed, at[0]), deltalog.txn(f"{feed}/seq", at[1])]
+def progress(feed: str, position: Position) -> list[Action]:
+    """Return the actions that move a table to `position`."""
+    return [deltalog.txn(feed, position[0]), deltalog.txn(f"{feed}/seq", position[1])]
 
 
 RESUME: Final = "resume/"

@@ -103,7 +103,7 @@ def small_files(snapshot: TableSnapshot) -> tuple[DataFile, ...]:
     """Return the files worth compacting into one, the smallest first, at most as many as one task may hold; none if
     there are few."""
     small = sorted((file for file in snapshot.files() if is_small(file)), key=lambda file: (file.rows, file.path))
-    chosen = tuple(small[at] for at in within(small)[0]) if small else ()
+    chosen = tuple(small[index] for index in within(small)[0]) if small else ()
     return chosen if len(chosen) > SMALL_FILES_MAX else ()
 
 

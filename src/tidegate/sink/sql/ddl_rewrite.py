@@ -193,7 +193,7 @@ def _named(found: RestoredDdl, context: StatementContext) -> RestoredDdl:
 def _spelled(found: RestoredDdl, context: StatementContext, *, moved: bool) -> str:
     """Return the text with the names of tables, databases and an exchanged partition as the replica spells them;
     where the table was `moved`, with its current name."""
-    text, parts, at = found.text, list[str](), 0
+    text, parts, offset = found.text, list[str](), 0
     words = {*_BEFORE_NAMES, *(["ON"] if text.startswith(_INDEX) else []), *(text.startswith("DROP TABLE") * [","])}
     moved = moved and not context.renames and text.startswith(("ALTER TABLE", "TRUNCATE TABLE", *_INDEX))
     table, other = (context.table, context.other) if moved and context.table is not None else (None, None)
@@ -204,15 +204,15 @@ def _spelled(found: RestoredDdl, context: StatementContext, *, moved: bool) -> s
         elif name.kind is NameKind.DATABASE:
             own = context.databases.get(lowered(name.name), name.name)
             became = "" if own == name.name else quote_name(own)
-        elif name.after in words and start >= at:
+        elif name.after in words and start >= offset:
             written = TableName(context.schema if name.schema is None else name.schema, name.name)
             now, table = table or (other if name.after == "TABLE" else None) or written, None
             spelling = context.tables.get(now.key, now)
             became = "" if spelling == written and now is written else quote_path(spelling)
         if became:
-            parts += [text[at:start], became]
-            at = end
-    return "".join([*parts, text[at:]])
+            parts += [text[offset:start], became]
+            offset = end
+    return "".join([*parts, text[offset:]])
 
 
 _BEFORE_NAMES: Final = ("TABLE", "REFERENCES", "EXISTS", "LIKE")
@@ -261,7 +261,7 @@ class _Writing:
     def worded(self, text: str, table: Sequence[DdlRule] = TEXT) -> str:
         """Return the text after rules of words anywhere."""
         rules = [rule for rule in table if rule.on(self.target)]
-        cursor, parts, at = Cursor(text), list[str](), 0
+        cursor, parts, offset = Cursor(text), list[str](), 0
         while cursor.peek().kind is not TokenKind.END:
             start = cursor.peek().start
             rule = next((rule for rule in rules if rule.words.move(cursor)), None)
@@ -269,11 +269,11 @@ class _Writing:
                 cursor.next()
             elif rule.becomes != KEEP:
                 self.note(rule)
-                before = text[at:start]
+                before = text[offset:start]
                 parts.append(before if rule.becomes else before.rstrip())
                 parts.append(rule.becomes or "")
-                at = cursor.tokens[cursor.at - 1].end
-        return "".join([*parts, text[at:]])
+                offset = cursor.tokens[cursor.at - 1].end
+        return "".join([*parts, text[offset:]])
 
     def parted(self, text: str) -> str:
         """Return the text without the parts that the target does not know, with its charsets and collations and TiDB's
@@ -288,17 +288,17 @@ class _Writing:
         self.table = cursor.qualified().within(self.context.schema)
         start = cursor.peek(-1).end
         if statement == "ALTER TABLE":
-            at = _partitioning(cursor)
-            clauses = ", ".join(filter(None, map(self._clause, split(text[start:at]))))
-            tail = text[at:].strip()
+            end = _partitioning(cursor)
+            clauses = ", ".join(filter(None, map(self._clause, split(text[start:end]))))
+            tail = text[end:].strip()
             return " ".join(filter(None, (text[:start], clauses, tail))) if clauses or tail else ""
         if not cursor.is_sign("(") or cursor.looking_at("LIKE", 1):
             return text
         head, options = self._grouped(text, cursor)
         if self.target.kind is ServerKind.TIDB:
             return head + options
-        at = _partitioning(cursor) - len(text) + len(options)
-        return f"{head}{self._collated(options[:at].rstrip(), self.context.charset)} {options[at:]}".rstrip()
+        end = _partitioning(cursor) - len(text) + len(options)
+        return f"{head}{self._collated(options[:end].rstrip(), self.context.charset)} {options[end:]}".rstrip()
 
     def _clause(self, clause: str) -> str:
         if clause in ("", "ADD") or not self._fits(clause):
@@ -348,7 +348,7 @@ class _Writing:
         """Translate charsets and collations of a column, clause or table options, `default` where there are none."""
         if self.target.kind is ServerKind.TIDB:
             return part
-        cursor, pieces, at = Cursor(part), list[str](), 0
+        cursor, pieces, offset = Cursor(part), list[str](), 0
         collated = "COLLATE" in cursor.words
         while cursor.peek().kind is not TokenKind.END:
             if not (words := cursor.accept("CHARACTER SET", "COLLATE")):
@@ -358,13 +358,13 @@ class _Writing:
             token = cursor.next()
             name = token.text
             pieces += [
-                part[at : token.start],
+                part[offset : token.start],
                 (collation_for if words == "COLLATE" else charset_for)(self.target, name),
             ]
             if not collated and name.upper() != "BINARY":
                 pieces.append(f" COLLATE {collation_for(self.target, implied_collation(name))}")
-            at = token.end
-        text = "".join([*pieces, part[at:]])
+            offset = token.end
+        text = "".join([*pieces, part[offset:]])
         if pieces or default is None:
             return text
         collation = collation_for(self.target, implied_collation(default))

@@ -41,10 +41,10 @@ class TokenPattern:
         """Return True if the pattern matches here, moving past the match; else the cursor stays."""
         if cursor.peek().word not in self.first:
             return False
-        at = cursor.at
-        if _move(cursor, self.steps) and cursor.at > at:
+        position = cursor.at
+        if _move(cursor, self.steps) and cursor.at > position:
             return True
-        cursor.at = at
+        cursor.at = position
         return False
 
 
@@ -68,10 +68,10 @@ def _first(steps: list[Step]) -> frozenset[str]:
 
 def _move(cursor: Cursor, steps: list[Step]) -> bool:
     for step in steps:
-        at = cursor.at
+        position = cursor.at
         if isinstance(step, list):
             if not _move(cursor, step):
-                cursor.at = at
+                cursor.at = position
         elif not _one(cursor, step):
             return False
     return True

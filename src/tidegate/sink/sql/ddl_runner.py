@@ -385,7 +385,7 @@ class DdlRunner:
         """The statements, each with its mark; equal texts are numbered."""
         mark = self._mark(task.ddl, record)
         texts = statements_of(record.executed)
-        return [(text, f"{mark}.{at};" if len(texts) > 1 else mark) for at, text in enumerate(texts)]
+        return [(text, f"{mark}.{index};" if len(texts) > 1 else mark) for index, text in enumerate(texts)]
 
     def _warn_once(self, what: str) -> None:
         key = what.partition(", as in ")[0]

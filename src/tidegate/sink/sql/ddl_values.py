@@ -198,8 +198,8 @@ def _unknown(task: DdlTask) -> Iterator[TableName]:
 
 
 def _columns(session: DdlConnection, name: TableName) -> Iterator[Fact]:
-    for at, (column, kind, charset, _) in enumerate(session.ask(sent.TYPED_COLUMNS, name.key)):
-        yield WAS, fact_name(name), f"{at:04}", column, kind, charset or "binary"
+    for index, (column, kind, charset, _) in enumerate(session.ask(sent.TYPED_COLUMNS, name.key)):
+        yield WAS, fact_name(name), f"{index:04}", column, kind, charset or "binary"
 
 
 def with_target_columns(task: DdlTask, columns: Facts) -> DdlTask:
@@ -217,7 +217,11 @@ def with_target_columns(task: DdlTask, columns: Facts) -> DdlTask:
 
 
 def _table(table: TableInfo | None, name: TableName, facts: list[Fact]) -> TableInfo:
-    found = [value_column for at, fact in enumerate(facts, 1) if (value_column := _column(at, *fact[3:])) is not None]
+    found = [
+        value_column
+        for position, fact in enumerate(facts, 1)
+        if (value_column := _column(position, *fact[3:])) is not None
+    ]
     if table is None:
         return TableInfo(name, "of the target", 0, tuple(found), max_column_id=len(facts))
     types = {lowered(column.name): column.type for column in found}
@@ -229,9 +233,9 @@ def _table(table: TableInfo | None, name: TableName, facts: list[Fact]) -> Table
     return msgspec.structs.replace(table, columns=tuple(columns))
 
 
-def _column(at: int, name: str, kind: str, charset: str) -> ColumnInfo | None:
+def _column(position: int, name: str, kind: str, charset: str) -> ColumnInfo | None:
     try:
-        return ColumnInfo(at, name, parse_type(kind, charset))
+        return ColumnInfo(position, name, parse_type(kind, charset))
     except SqlError:
         return None
 
@@ -438,7 +442,7 @@ class ValueTable:
 
 
 def _names(letter: str, columns: Sequence[object]) -> list[str]:
-    return [quote_name(f"{letter}{at}") for at in range(len(columns))]
+    return [quote_name(f"{letter}{index}") for index in range(len(columns))]
 
 
 def _check_type(column: ColumnInfo, kind: str, charset: str | None) -> None:

@@ -302,9 +302,11 @@ class Lease:
             self.ts = int(rows[0][0])
             return True
         self.renew()
-        at = reached(self.session, self.feed)
-        if self.ts is not None and at > self.ts:
-            raise ConfigError(f"changefeed {self.feed} has passed {self.ts}: it is at {at}; hold it at a later ts")
+        reached_ts = reached(self.session, self.feed)
+        if self.ts is not None and reached_ts > self.ts:
+            raise ConfigError(
+                f"changefeed {self.feed} has passed {self.ts}: it is at {reached_ts}; hold it at a later ts"
+            )
         return False
 
     def release(self) -> None:

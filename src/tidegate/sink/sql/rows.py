@@ -179,8 +179,8 @@ def written_table(table: TableInfo, fields: Sequence[Field]) -> WrittenTable:
     """Return the table for rows with `fields`. SinkRefused for rows that lack a column of the key."""
     generated = {lowered(column.name) for column in table.columns if column.generated is not None}
     indexes = tuple(
-        at
-        for at, field in enumerate(fields)
+        index
+        for index, field in enumerate(fields)
         if lowered(field.name) not in generated and not (field.flag and field.flag & ColumnFlag.GENERATED)
     )
     return WrittenTable(*table.name, tuple(fields), indexes, tuple(key_indexes(table, fields)), meets(table))
@@ -241,13 +241,13 @@ def groups_of(commit_ts: Any, most: int) -> tuple[Any, Sequence[int]]:
     numbers = np.empty(len(times), np.int64)
     ends: list[int] = []
     rows = most
-    for at, count in enumerate(counts.tolist()):
+    for index, count in enumerate(counts.tolist()):
         if rows + count > most and (rows or not ends):
             rows = 0
             ends.append(0)
         rows += count
-        numbers[at] = len(ends) - 1
-        ends[-1] = int(times[at])
+        numbers[index] = len(ends) - 1
+        ends[-1] = int(times[index])
     return numbers[np.searchsorted(times, commit_ts)], ends
 
 
@@ -404,11 +404,11 @@ def packed(rows: Any, between: bytes, limits: StatementLimits, names_bytes: int)
     sizes = pc.binary_length(rows).to_pylist()
     most = limits.size_bytes - names_bytes - ROOM_BYTES
     start = filled = 0
-    for at, length in enumerate(sizes):
+    for index, length in enumerate(sizes):
         size = length + len(between)
-        if at > start and (at - start >= limits.rows or filled + size > most):
-            yield between.join(rows.slice(start, at - start).to_pylist()), at - start
-            start, filled = at, 0
+        if index > start and (index - start >= limits.rows or filled + size > most):
+            yield between.join(rows.slice(start, index - start).to_pylist()), index - start
+            start, filled = index, 0
         filled += size
     if len(rows) > start:
         yield between.join(rows.slice(start).to_pylist()), len(rows) - start
@@ -511,7 +511,7 @@ class EntryReader:
             for name in ("identity", "rows", "keys", "shard")
         )
         existed = np.where(put, same[row], True)
-        at = np.concatenate([np.zeros(len(gone), np.int64), new_at.to_numpy()])
+        images = np.concatenate([np.zeros(len(gone), np.int64), new_at.to_numpy()])
         return Entries(
             table,
             numbers[row[order]],
@@ -520,25 +520,25 @@ class EntryReader:
             existed[order],
             identity,
             shard.to_numpy(),
-            Texts(rows, keys, after.columns, at[order]),
+            Texts(rows, keys, after.columns, images[order]),
         )
 
     def _side(self, table: WrittenTable, image: Any) -> "_Side":
-        columns = [self._literals(table, image, at) for at in range(len(table.fields))]
+        columns = [self._literals(table, image, position) for position in range(len(table.fields))]
         rows = tuples([columns[index] for index in table.indexes])
         shards = self.shards.get(TableName(table.schema, table.table).key, 1)
         if not table.key:
             keys = condition_texts(table, columns, documents=self.documents)
             return _Side(rows, rows, keys, pa.array(np.zeros(len(rows), np.int64)), columns)
         keys = key_texts(table, columns)
-        shard = _shard_of([image.column(at) for at in table.key], shards, len(rows))
+        shard = _shard_of([image.column(position) for position in table.key], shards, len(rows))
         return _Side(keys, rows, keys, pa.array(shard), columns)
 
-    def _literals(self, table: WrittenTable, image: Any, at: int) -> Any:
-        column = image.column(at)
-        if self.utc is not None and table.fields[at].type == MysqlType.TIMESTAMP:
+    def _literals(self, table: WrittenTable, image: Any, index: int) -> Any:
+        column = image.column(index)
+        if self.utc is not None and table.fields[index].type == MysqlType.TIMESTAMP:
             column = self.utc(column)
-        return numerals(column) if table.fields[at].type == MysqlType.DECIMAL else literals(column)
+        return numerals(column) if table.fields[index].type == MysqlType.DECIMAL else literals(column)
 
 
 class _Side(NamedTuple):
@@ -603,11 +603,11 @@ def _merged(parts: Sequence[Entries]) -> Entries:
     columns = [pa.concat_arrays(each) for each in zip(*(part.texts.columns for part in putting), strict=True)]
     begins = np.cumsum([0, *(len(part.texts.columns[0]) if part.put.any() else 0 for part in parts)])
     rows, keys = (pa.concat_arrays([getattr(part.texts, name) for part in parts]) for name in ("rows", "keys"))
-    at = np.concatenate([part.texts.at + begin for part, begin in zip(parts, begins, strict=False)])
+    images = np.concatenate([part.texts.at + begin for part, begin in zip(parts, begins, strict=False)])
     number, commit_ts, put, existed, shard = (
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("number", "commit_ts", "put", "existed", "shard")
     )
-    identity, texts = pa.concat_arrays([part.identity for part in parts]), Texts(rows, keys, columns, at)
+    identity, texts = pa.concat_arrays([part.identity for part in parts]), Texts(rows, keys, columns, images)
     whole = Entries(table, number, commit_ts, put, existed, identity, shard, texts)
     return whole.of(_order(commit_ts, put, number))

@@ -124,9 +124,9 @@ def _groups(job: ShardJob, position: int, done: Written) -> Iterator[list[Group]
         except TidegateError as error:
             batch = chunk.parts[0].batch
             raise error.at(table=f"{batch.schema}.{batch.table}", commit_ts=batch.commit_ts[0].as_py()) from None
-        for at, entries_part in enumerate(entries):
+        for index, entries_part in enumerate(entries):
             if TableName(entries_part.table.schema, entries_part.table.table).key in job.splits:
-                entries[at] = entries_part.of(entries_part.shard == job.shard)
+                entries[index] = entries_part.of(entries_part.shard == job.shard)
         entries = [part for part in entries if len(part.number)]
         if entries:
             yield _cut(entries, limits, txn_rows)

@@ -218,10 +218,10 @@ class SourceContract:
         source = self.source(tmp_path)
         walk = self.walk(source)
         source.stop()
-        for at in (len(walk.segments) // 3, len(walk.segments) - 2):
-            again = self.walk(self.source(tmp_path), walk.checkpoints[at])
-            rest = _Walk(again.begun, walk.segments[at + 1 :])
-            assert again.begun == walk.checkpoints[at].ts
+        for index in (len(walk.segments) // 3, len(walk.segments) - 2):
+            again = self.walk(self.source(tmp_path), walk.checkpoints[index])
+            rest = _Walk(again.begun, walk.segments[index + 1 :])
+            assert again.begun == walk.checkpoints[index].ts
             assert (again.rows(), again.ddls()) == (rest.rows(), rest.ddls())
 
     def test_a_second_start(self, tmp_path: Path) -> None:

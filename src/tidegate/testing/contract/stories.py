@@ -191,7 +191,7 @@ def every_type(*, altered: bool = True) -> Script:
     story.ddl("shop", "CREATE DATABASE shop")
     columns = ", ".join(f"c{number} {kind}" for number, kind in enumerate(TYPES))
     story.ddl(TYPED, f"CREATE TABLE {TYPED} (id INT PRIMARY KEY, {columns})")
-    first, second = ({f"c{at}": pair[side] for at, pair in enumerate(TYPES.values())} for side in (0, 1))
+    first, second = ({f"c{index}": pair[side] for index, pair in enumerate(TYPES.values())} for side in (0, 1))
     story.commit(put(TYPED, id=1, **first), put(TYPED, id=2, **second), put(TYPED, id=3), put(TYPED, id=4))
     story.resolve()
     story.commit(put(TYPED, id=1, **second), put(TYPED, id=2, **dict.fromkeys(second)))

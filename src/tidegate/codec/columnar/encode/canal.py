@@ -110,7 +110,7 @@ class CanalColumns:
             present = np.flatnonzero(np.bincount(which, minlength=2 * len(kinds)))
             numbers = np.zeros(2 * len(kinds), np.int64)
             numbers[present] = np.arange(len(present))
-            kinds, which = [[*kinds[at >> 1], at & 1] for at in present.tolist()], numbers[which]
+            kinds, which = [[*kinds[type_code >> 1], type_code & 1] for type_code in present.tolist()], numbers[which]
         texts = []
         for code, *flags in kinds:
             promoted = {column for column, flag in zip(over, flags, strict=True) if flag}

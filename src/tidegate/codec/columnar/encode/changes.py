@@ -86,7 +86,7 @@ def _row_texts(lists: Any, present: Any, width: int) -> RowTexts:
 
 def _columns(image: RowTexts, fields: tuple[Field, ...]) -> Any:
     rows = np.arange(0, len(image.values), image.width)
-    arrays = [_typed(image.values.take(pa.array(rows + at)), field) for at, field in enumerate(fields)]
+    arrays = [_typed(image.values.take(pa.array(rows + index)), field) for index, field in enumerate(fields)]
     return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
 
 

@@ -66,9 +66,9 @@ def go_quotes(array: Any, quote: Quote) -> Any:
     range_of = np.searchsorted(firsts, points, "right") - 1
     printable = (range_of >= 0) & (points <= lasts[range_of])
     for width in _LEAD_BITS:
-        at, hidden = starts[printable & (widths == width)], starts[~printable & (widths == width)]
+        shown, hidden = starts[printable & (widths == width)], starts[~printable & (widths == width)]
         for digit in range(width):
-            codes[at + digit] += _AS_IS
+            codes[shown + digit] += _AS_IS
             codes[hidden + digit] = _NOTHING
     if not printable.all():
         others, which = np.unique(points[~printable], return_inverse=True)

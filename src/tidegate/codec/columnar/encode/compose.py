@@ -87,7 +87,7 @@ class Composer:
             [[*pool.text(member.head), *pool.text(member.tail)] for member in members], np.int64
         ).reshape(-1, 4)
         self._blob = pool.joined()
-        self._together = [at for at, member in enumerate([*members, *members]) if member.cell.together]
+        self._together = [index for index, member in enumerate([*members, *members]) if member.cell.together]
         self._likely = sum(len(member.head) + len(member.tail) + _MARKS for member in members)
         self._most = self._likely + SPARE * len(members)
 
@@ -121,18 +121,20 @@ class Composer:
         columns = [batch.columns for batch in images.batches]
         pairs = [(member.cell, each[member.column]) for each in columns for member in self._members]
         alike: dict[tuple[Any, Any], list[int]] = {}
-        for at in self._together:
-            cell, array = pairs[at]
-            alike.setdefault((cell.prepared, array.type), []).append(at)
+        for index in self._together:
+            cell, array = pairs[index]
+            alike.setdefault((cell.prepared, array.type), []).append(index)
         ready: dict[int, tuple[int, Any]] = {}
         for (prepared, _), numbers in alike.items():
             begun = 0
-            way, whole = prepared(pa.concat_arrays([pairs[at][1] for at in numbers]))
-            for at in numbers:
-                rows = len(pairs[at][1])
-                ready[at] = way, whole.slice(begun, rows)
+            way, whole = prepared(pa.concat_arrays([pairs[index][1] for index in numbers]))
+            for index in numbers:
+                rows = len(pairs[index][1])
+                ready[index] = way, whole.slice(begun, rows)
                 begun += rows
-        return [pool.cell(cell, *(ready.get(at) or cell.prepared(array))) for at, (cell, array) in enumerate(pairs)]
+        return [
+            pool.cell(cell, *(ready.get(index) or cell.prepared(array))) for index, (cell, array) in enumerate(pairs)
+        ]
 
 
 def _lines(steps: Sequence[Step], pool: "_Pool", cells: list[tuple[int, ...]]) -> tuple[Any, list[Any], list[Any], int]:

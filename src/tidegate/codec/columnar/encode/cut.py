@@ -131,10 +131,10 @@ def cuts_of(grown: Any, options: EncodeOptions) -> list[int]:
     fits = np.searchsorted(sums, sums[:-1] + room, "right") - 1
     rows = np.arange(count)
     following = np.clip(fits, rows + 1, rows + options.max_batch_size).tolist()
-    cuts, at = [], 0
-    while at < count:
-        cuts.append(at)
-        at = following[at]
+    cuts, index = [], 0
+    while index < count:
+        cuts.append(index)
+        index = following[index]
     return cuts
 
 

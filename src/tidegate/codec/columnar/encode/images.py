@@ -63,8 +63,8 @@ class RowOps:
     @cached_property
     def after_of_before(self) -> Any:
         """The row of `after` that belongs to each row of `before`; null for a DELETE."""
-        at = (np.cumsum(self.has_after) - 1)[self.has_before]
-        return pa.array(at, mask=self.codes_before == DELETE)
+        indexes = (np.cumsum(self.has_after) - 1)[self.has_before]
+        return pa.array(indexes, mask=self.codes_before == DELETE)
 
 
 def differing(old: Any, new: Any) -> Any:

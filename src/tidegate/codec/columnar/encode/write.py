@@ -53,13 +53,13 @@ def _digits(value: Any, out: Any, to: int) -> int:
     while size < 20 and value >= most:
         size += 1
         most = most * _TEN if size < 20 else most
-    at = to + size
+    offset = to + size
     while value >= _TEN:
         pair = np.int64(value % _HUNDRED) * 2
         value = value // _HUNDRED
-        at -= 2
-        out[at], out[at + 1] = _PAIRS[pair], _PAIRS[pair + 1]
-    if at > to:
+        offset -= 2
+        out[offset], out[offset + 1] = _PAIRS[pair], _PAIRS[pair + 1]
+    if offset > to:
         out[to] = 48 + np.int64(value)
     return to + size
 
@@ -88,45 +88,54 @@ def _needs_a_look(word: Any) -> Any:
 
 @compiled
 def _escaped(
-    text: Any, words: Any, at: int, stop: int, escapes: Any, plain: Any, table: int, out: Any, out_words: Any, to: int
+    text: Any,
+    words: Any,
+    offset: int,
+    stop: int,
+    escapes: Any,
+    plain: Any,
+    table: int,
+    out: Any,
+    out_words: Any,
+    to: int,
 ) -> int:
     """Copy bytes with replacements; return the next position."""
     first = table * CODES
     while True:
-        while at + 8 <= stop:
-            word = words[np.uint64(at)]
+        while offset + 8 <= stop:
+            word = words[np.uint64(offset)]
             if _needs_a_look(word):
                 break
             out_words[np.uint64(to)] = word
-            at, to = at + 8, to + 8
-        while at < stop and plain[table, text[np.uint64(at)]]:
-            out[np.uint64(to)] = text[np.uint64(at)]
-            at, to = at + 1, to + 1
-        if at >= stop:
+            offset, to = offset + 8, to + 8
+        while offset < stop and plain[table, text[np.uint64(offset)]]:
+            out[np.uint64(to)] = text[np.uint64(offset)]
+            offset, to = offset + 1, to + 1
+        if offset >= stop:
             return to
-        code, width = np.int64(text[at]), 1
+        code, width = np.int64(text[offset]), 1
         if escapes[first + code, 1] == escapes[first + code, 0]:
-            if at + 2 < stop and text[at + 1] == _SEPARATOR and _LAST <= text[at + 2] <= _LAST + 1:
-                code, width = 256 + np.int64(text[at + 2]) - _LAST, 3
+            if offset + 2 < stop and text[offset + 1] == _SEPARATOR and _LAST <= text[offset + 2] <= _LAST + 1:
+                code, width = 256 + np.int64(text[offset + 2]) - _LAST, 3
             else:
                 out[to] = code
-                to, at = to + 1, at + 1
+                to, offset = to + 1, offset + 1
                 continue
         to = copy(words, escapes[first + code, 0], escapes[first + code, 1], out_words, to)
-        at += width
+        offset += width
 
 
 @compiled
-def _base64(text: Any, at: int, stop: int, out: Any, to: int) -> int:
-    while at < stop:
-        left = stop - at
-        bits = np.int64(text[at]) << 16
-        bits |= np.int64(text[at + 1]) << 8 if left > 1 else 0
-        bits |= np.int64(text[at + 2]) if left > 2 else 0
+def _base64(text: Any, offset: int, stop: int, out: Any, to: int) -> int:
+    while offset < stop:
+        left = stop - offset
+        bits = np.int64(text[offset]) << 16
+        bits |= np.int64(text[offset + 1]) << 8 if left > 1 else 0
+        bits |= np.int64(text[offset + 2]) if left > 2 else 0
         out[to], out[to + 1] = _SIXES[bits >> 18], _SIXES[bits >> 12 & 63]
         out[to + 2] = _SIXES[bits >> 6 & 63] if left > 1 else 61
         out[to + 3] = _SIXES[bits & 63] if left > 2 else 61
-        at, to = at + 3, to + 4
+        offset, to = offset + 3, to + 4
     return to
 
 
@@ -154,16 +163,16 @@ def _value(
         to = _integer(words[np.uint64(cells[cell, DATA] + index * abs(width))], width, out, to)
     else:
         ends = words[np.uint64(cells[cell, ENDS] + 4 * index)]
-        at = cells[cell, DATA] + np.int64(ends & np.uint64(0xFFFFFFFF))
+        offset = cells[cell, DATA] + np.int64(ends & np.uint64(0xFFFFFFFF))
         stop = cells[cell, DATA] + np.int64(ends >> np.uint64(32))
-        if to + (GROWTH if way == ESCAPED else 2) * (stop - at) > limit:
+        if to + (GROWTH if way == ESCAPED else 2) * (stop - offset) > limit:
             return -1
         if way == ESCAPED:
-            to = _escaped(text, words, at, stop, escapes, plain, cells[cell, TABLE], out, out_words, to)
+            to = _escaped(text, words, offset, stop, escapes, plain, cells[cell, TABLE], out, out_words, to)
         elif way == COPIED:
-            to = copy(words, at, stop, out_words, to)
+            to = copy(words, offset, stop, out_words, to)
         else:
-            to = _base64(text, at, stop, out, to)
+            to = _base64(text, offset, stop, out, to)
     if quoted:
         out[to] = 34
         to += 1
@@ -208,28 +217,28 @@ def write(
     escapes, plain          where what becomes of a byte begins and ends; whether a byte stays, by table
     out, out_words, ends    the rows, one behind the other, and where each ends, behind a 0"""
     while row < rows and to <= limit:
-        at = to
+        offset = to
         for step in range(len(steps)):
             kind, one, other = steps[step, 0], steps[step, 1], steps[step, 2]
             if kind == LITERAL:
-                at = copy(words, one, other, out_words, at)
+                offset = copy(words, one, other, out_words, offset)
             elif kind == CHOSEN:
                 code = codes[one, row] + other
-                at = copy(words, literals[code, 0], literals[code, 1], out_words, at)
+                offset = copy(words, literals[code, 0], literals[code, 1], out_words, offset)
             elif kind == CELL:
                 if other >= 0:
                     if _is_null(text, cells, one, row):
                         continue
-                    at = copy(words, literals[other, 0], literals[other, 1], out_words, at)
-                at = _value(text, words, cells, one, row, escapes, plain, out, out_words, at, limit)
+                    offset = copy(words, literals[other, 0], literals[other, 1], out_words, offset)
+                offset = _value(text, words, cells, one, row, escapes, plain, out, out_words, offset, limit)
             elif image_rows[one, row] >= 0:
-                at = _image(
+                offset = _image(
                     text, words, members, cells, one * len(members), image_rows[one, row], masks,
-                    one == 0 and len(masks) > 0, escapes, plain, out, out_words, at, limit,
+                    one == 0 and len(masks) > 0, escapes, plain, out, out_words, offset, limit,
                 )  # fmt: skip
-            if at < 0:
+            if offset < 0:
                 return row, to
-        to = at
+        to = offset
         ends[row + 1] = to
         row += 1
     return row, to
