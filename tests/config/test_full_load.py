@@ -87,3 +87,21 @@ def test_the_password_is_not_shown(tmp_path: Path) -> None:
     assert config.load.options.address.password == "zebra"
     assert "zebra" not in repr(config) + str(config.load) + repr(parse_load(FROM))
     assert masked({"source": {"load-from": FROM}}) == {"source": {"load-from": "mysql://u:xxxxx@db:4000/"}}
+
+
+def test_definitions_alone(tmp_path: Path) -> None:
+    """definitions-from and definitions-at under [source]; options override them, and a load has its own."""
+    path = written(tmp_path, {"uri": TOPIC, "definitions-from": FROM, "definitions-at": "now"})
+    in_file, given = load(path).load, load(path, definitions_at="start").load
+    assert in_file is not None
+    assert given is not None
+    assert (in_file.mode, in_file.definitions, given.definitions) == ("definitions", "now", "start")
+    for more, words in (
+        ({"source_uri": TOPIC, "definitions_from": FROM, "load_from": FROM}, "without a load"),
+        ({"source_uri": TOPIC, "definitions_at": "now"}, "goes with definitions-from"),
+        ({"source_uri": TOPIC, "definitions_from": FROM, "definitions_at": "then"}, "start or now"),
+        ({"source_uri": f"tidb://{LOG}", "definitions_from": FROM}, "brings its definitions"),
+        ({"source_uri": f"{TOPIC}&order=offset", "definitions_from": FROM}, "order=offset"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            load(sink_uri=LAKE, **more)  # type: ignore[arg-type]

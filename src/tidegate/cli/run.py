@@ -10,7 +10,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -72,6 +72,12 @@ if TYPE_CHECKING:
 )
 @click.option("--load-from", metavar="URI", help="The database with these rows: mysql://USER:PASSWORD@HOST:4000/")
 @click.option("--load-ts", metavar="TSO", type=click.IntRange(min=1), help="The TSO to read them at; default: now.")
+@click.option(
+    "--definitions-from", metavar="URI", help="For a topic that begins in the middle: the database that has its tables."
+)
+@click.option(
+    "--definitions-at", type=click.Choice(["start", "now"]), help="As of the topic's `start` (default), or `now`."
+)
 @click.option("--master", metavar="URL", help="Of a cluster: spark://HOST:PORT, yarn, k8s://..., or sc://HOST:PORT.")
 @click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
 @click.option(
@@ -94,21 +100,23 @@ def run(
     start_ts: str | None,
     state_dir: str | None,
     idle_s: float | None,
-    load_mode: str | None,
-    load_from: str | None,
-    load_ts: int | None,
     master: str | None,
     settings: tuple[str, ...],
     archive: Path | None,
     checks: bool,
     as_json: bool,
     no_color: bool,
+    **begins: Any,
 ) -> None:
     """Run a changefeed from a topic, a log or files into a sink.
 
     Options override the values of CONFIG, a changefeed file as TiCDC has it, with a [source] section."""
     now_ms = time.time_ns() // 1_000_000
-    if path is None and (source_uri is None or sink_uri is None) and (load_mode != "only" or sink_uri is None):
+    if (
+        path is None
+        and (source_uri is None or sink_uri is None)
+        and (begins["load_mode"] != "only" or sink_uri is None)
+    ):
         raise click.UsageError("give a CONFIG file, or both --source-uri and --sink-uri")
     config = load(
         path,
@@ -120,9 +128,7 @@ def run(
         start_ts=None if start_ts is None else parse_ts(start_ts, now_ms=now_ms),
         target_ts=None if until is None else parse_ts(until, now_ms=now_ms),
         state_dir=state_dir,
-        load_mode=load_mode,
-        load_from=load_from,
-        load_ts=load_ts,
+        **begins,
     )
     from tidegate.cli import options as logging
     from tidegate.config.changefeed import Changefeed

@@ -75,12 +75,14 @@ class SourceAddress(Protocol):
 
 class FullLoad(NamedTuple):
     """The load with which a changefeed begins (config/full_load.py); printing it shows no password. `ts` is the TSO to
-    read at, None: that of now. `force_replicate`: tables without a handle key, too."""
+    read at, None: that of now. `force_replicate`: tables without a handle key, too. `definitions` alone are taken, of
+    "start" or "now"."""
 
     mode: str
     options: "SqlLoadOptions | None"
     ts: int | None = None
     force_replicate: bool = False
+    definitions: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,11 @@
                rows-per-second, chunk-rows, ..        those of SqlLoadOptions
     load-ts    the TSO; without it that of now
 
+    definitions-from  mysql://..    no rows: what a topic or directory that begins in the middle does not tell of its
+                                    tables, as SHOW CREATE TABLE has it
+    definitions-at    start         where the stream begins
+                      now           now, of tables without a DDL since
+
 Where `load-from` is given, `load` is `initial`.
 """
 
@@ -59,33 +64,45 @@ OPTIONS: Final = options_of(SqlLoadOptions)
 PARAMETERS: Final = {**options_of(Address), **OPTIONS}
 
 
-def parse_load(uri: str) -> SqlLoadOptions:
-    """Return the database behind `uri`, and how it is read. Raises UriInvalid, which does not show it."""
+def parse_load(uri: str, option: str = "load-from") -> SqlLoadOptions:
+    """Return the database behind `uri`, the value of `option`, and how it is read. Raises UriInvalid, which does not
+    show it."""
     own: dict[str, RawValue] = {}
     others: list[tuple[str, str]] = []
     head, _, query = uri.partition("?")
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name in OPTIONS:
-            own[name] = RawValue(f'load-from parameter "{name}"', value)
+            own[name] = RawValue(f'{option} parameter "{name}"', value)
         else:
             others.append((name, value))
     fields, _ = read_all(OPTIONS, own, UriInvalid)
-    address = parse_address(f"{head}?{urlencode(others)}" if others else head, "load-from")
+    address = parse_address(f"{head}?{urlencode(others)}" if others else head, option)
     for name, path in (("ssl-ca", address.ssl_ca), ("ssl-cert", address.ssl_cert), ("ssl-key", address.ssl_key)):
-        name_file(f"load-from: {name}", path)
+        name_file(f"{option}: {name}", path)
     return SqlLoadOptions(address, **fields)
 
 
-def full_load(document: Document, mode: str | None, load_from: str | None, ts: int | None) -> FullLoad | None:
-    """Return the load that is asked for, with the given values in place of the file's; None for none. Raises
-    ConfigError, UriInvalid."""
+def full_load(
+    document: Document,
+    mode: str | None,
+    load_from: str | None,
+    ts: int | None,
+    definitions: tuple[str | None, ...] = (),
+) -> FullLoad | None:
+    """Return the load that is asked for, with the given values in place of the file's; None for none. `definitions` are
+    definitions-from and definitions-at. Raises ConfigError, UriInvalid."""
     in_file = {key: document.flat.get(f"source.{key}") for key in ("load", "load-from", "load-ts")}
     load_from = load_from or str(in_file["load-from"] or "")
     mode = mode or str(in_file["load"] or "") or ("initial" if load_from else "never")
     if mode not in MODES:
         raise ConfigError(f"load is {mode!r}; it is one of {', '.join(MODES)}")
+    defined = _definitions(document, *definitions)
+    if defined is not None and mode != "never":
+        raise ConfigError(
+            f"definitions-from is for a feed without a load; load = {mode} has the definitions of load-from"
+        )
     if mode == "never":
-        return None
+        return defined
     load_ts = ts or int(str(in_file["load-ts"] or 0)) or None
     if mode == "done" and load_ts is None:
         raise ConfigError("load = done begins behind the rows of the target: give load-ts, the TSO that they are of")
@@ -95,6 +112,17 @@ def full_load(document: Document, mode: str | None, load_from: str | None, ts: i
     return FullLoad(mode, options, load_ts, document.flat.get("force-replicate") is True)
 
 
+def _definitions(document: Document, uri: str | None = None, moment: str | None = None) -> FullLoad | None:
+    uri = uri or str(document.flat.get("source.definitions-from") or "")
+    moment = moment or str(document.flat.get("source.definitions-at") or "")
+    if moment not in {"", "start", "now"} or (moment and not uri):
+        raise ConfigError(f"definitions-at is {moment!r}: it is start or now, and goes with definitions-from")
+    if not uri:
+        return None
+    force = document.flat.get("force-replicate") is True
+    return FullLoad("definitions", parse_load(uri, "definitions-from"), None, force, moment or "start")
+
+
 def check_stream(config: FeedConfig, source: SourceEntry, sink: SinkEntry) -> None:
     """Raise ConfigError for a load whose source does not go on at its TSO, or whose target nobody else can have
     loaded."""
@@ -102,6 +130,11 @@ def check_stream(config: FeedConfig, source: SourceEntry, sink: SinkEntry) -> No
         return
     if config.load.mode == "done" and sink.reads_changelog:
         raise ConfigError(f"load = done: nobody else puts rows into {sink.scheme}://; load = initial does")
+    if config.load.definitions and source.ordered:
+        raise ConfigError(
+            f"definitions-from: {source.scheme}:// brings its definitions; it is for topics and directories that TiCDC "
+            "writes"
+        )
     if lacking := source.lacks_commit_ts(config.source):
         raise ConfigError(
             f"load-from: with {lacking} changes have no commit_ts, so nobody can tell which of them a load has; "
@@ -132,19 +165,22 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
     source, opened = stream or (ROWS, NoStream())
     time_zone = "UTC" if source.moments else config.time_zone
     done = load.mode == "done"
-    options = load.options and msgspec.structs.replace(load.options, time_zone=time_zone, whole=not done)
+    options = load.options and msgspec.structs.replace(
+        load.options, time_zone=time_zone, whole=not done and not load.definitions
+    )
     keyless = load.force_replicate or (source.ordered and sink.keeps_keyless)
     return LoadingSource(
         NoReader() if options is None else SqlReader(options),
         KeptPlan(home),
         config.table_filter().matches,
         opened,
-        guard=(lambda _: NoGuard()) if options is None else partial(GcGuard, options),
+        guard=(lambda _: NoGuard()) if options is None or load.definitions else partial(GcGuard, options),
         ordered=source.ordered,
         keyless=keyless,
         events=config.events,
         ts=load.ts,
         done=done,
+        definitions=load.definitions,
     )
 
 

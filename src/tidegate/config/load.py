@@ -98,6 +98,8 @@ _OWN: Final = {
     "source.load": Key("text", "`initial`, `never`, `only`, `done`: begin with the rows that are there", True, "never"),
     "source.load-from": Key("text", "the database with the rows: mysql://USER@HOST:4000/", True),
     "source.load-ts": Key("int", "the TSO at which the rows are read", True, "now"),
+    "source.definitions-from": Key("text", "without rows: the database that knows the tables of the topic", True),
+    "source.definitions-at": Key("text", "`start`: as of the topic's begin; `now`: as they are now", True, "start"),
 }
 
 _TICDC: Final = r"""
@@ -464,13 +466,15 @@ def load(
     load_mode: str | None = None,
     load_from: str | None = None,
     load_ts: int | None = None,
+    definitions_from: str | None = None,
+    definitions_at: str | None = None,
 ) -> FeedConfig:
     """Return the changefeed that a file describes, with the given values in place of the file's.
 
     Raises a ConfigError or an UnsupportedError, under TiCDC's code where it has one, for a configuration that cannot be
     followed."""
     document = path if isinstance(path, Document) else read_document(path)
-    begins = full_load(document, load_mode, load_from, load_ts)
+    begins = full_load(document, load_mode, load_from, load_ts, (definitions_from, definitions_at))
     address = load_from or str(document.flat.get("source.load-from") or "")
     if begins is not None and begins.mode == "only":
         if (source_uri or document.flat.get("source.uri") or address) != address:

@@ -51,7 +51,7 @@ from tidegate.engine.filter import previous_name, renamed_together
 from tidegate.engine.plan import Rows, Unit
 from tidegate.engine.ports import Changes, LoadProgress, Reading, RowRange, Source, TableSpan, Tasks
 from tidegate.engine.split_columns import resized
-from tidegate.model.errors import ConfigError, MadeAnew, SourceBehind, TidegateError
+from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SourceBehind, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.model.left_out import LeftOut, without_key
@@ -109,6 +109,8 @@ class LoadPlan(msgspec.Struct, frozen=True):
     """Tables whose changes the stream does not carry."""
     done: bool = False
     """True where somebody else has loaded the rows."""
+    notes: tuple[str, ...] = ()
+    """What whoever runs the feed is told once."""
 
     def table_of(self, chunk: LoadChunk) -> LoadTable:
         """Return the table of a chunk."""
@@ -408,7 +410,10 @@ class LoadingSource(Source):
 
     `ordered`: the stream can begin at any TSO, so it begins at S; another one lands from its first message, and S is
     taken once each of its partitions has brought a watermark. `keyless`: the stream brings tables without a handle
-    key. `done`: somebody else has put the rows as of `ts` into the target; `reader` tells the definitions."""
+    key. `done`: somebody else has put the rows as of `ts` into the target; `reader` tells the definitions.
+
+    `definitions`: the load has no rows, S is where the stream begins, and its tables are defined as of S ("start"), or
+    as of now ("now") if the stream shows no DDL of theirs until then."""
 
     def __init__(
         self,
@@ -423,7 +428,9 @@ class LoadingSource(Source):
         events: EventFilter | None = None,
         ts: int | None = None,
         done: bool = False,
+        definitions: str = "",
     ) -> None:
+        self._definitions = definitions
         self._reader, self._kept, self._accept = reader, kept, accept
         self._ts, self._done = ts, done
         self._keyless, self._events = keyless, events or EventFilter()
@@ -435,6 +442,7 @@ class LoadingSource(Source):
         self._landing = False
         self._at = 0
         self._parts: tuple[Part, ...] = ()
+        self._plan_of_now: LoadPlan | None = None
         self._silent: SilentTables | None = None
         self._changes: Changes | None = None
         self._ddls: Sequence[SourceDdl] = ()
@@ -455,7 +463,7 @@ class LoadingSource(Source):
             self._cover(tasks)
             plan = self._planned()
             covered = None if self._ordered else self._stream.frontier()
-            if self._ts is None and covered is not None and covered > plan.ts:
+            if self._ts is None and covered is not None and covered > plan.ts and not self._definitions:
                 raise ConfigError(
                     f"the database is at {shown_ts(plan.ts)}, and the stream has a watermark of {shown_ts(covered)}: "
                     "load-from is another cluster than the one whose changes the source brings"
@@ -475,8 +483,47 @@ class LoadingSource(Source):
 
     def _planned(self) -> LoadPlan:
         """Return a new plan; of a load that is done the definitions alone."""
+        if self._definitions:
+            return self._defined()
         plan = self._reader.plan(lambda name: self._accept(*name), self._ts)
         return msgspec.structs.replace(plan, chunks=(), done=True) if self._done else plan
+
+    def _defined(self) -> LoadPlan:
+        """Return the definitions with which the stream begins, one tick below its first event."""
+        covered = self._stream.frontier() or 0
+        events = [each.first_ts for each in self._stream.changes(0, covered).row_ranges()]
+        events += [one.ddl.commit_ts or 0 for one in self._stream.ddls(0, covered)]
+        begin = min(events, default=covered + 1) - 1
+        if self._definitions == "now":
+            return msgspec.structs.replace(self._defined_now(covered), ts=begin, chunks=())
+        try:
+            plan = self._reader.plan(lambda name: self._accept(*name), begin)
+        except HistoryLost as error:
+            raise HistoryLost(
+                f"the stream begins at {shown_ts(begin)}, and the definitions of then are gone ({error}): "
+                "definitions-at = now takes those of now, for tables of which the stream shows no DDL until now"
+            ) from error
+        return msgspec.structs.replace(plan, chunks=())
+
+    def _defined_now(self, covered: int) -> LoadPlan:
+        """Return the definitions of now of the tables that have no DDL in the stream until now."""
+        self._plan_of_now = plan = self._plan_of_now or self._reader.plan(lambda name: self._accept(*name))
+        if covered < plan.ts:
+            raise SourceBehind(
+                f"definitions-at = now: the stream has come to {shown_ts(covered)}, and the definitions are of "
+                f"{shown_ts(plan.ts)}: they hold for tables that have no DDL until then"
+            )
+        names = tuple(one.name for one in plan.tables)
+        ddls = (names_of(one.ddl) for one in self._stream.ddls(0, plan.ts))
+        defined = SilentTables(0, names).without(set[tuple[str, str]]().union(*ddls)).tables
+        altered = [name for name in names if name not in defined]
+        told = (
+            (f"as they are at {shown_ts(plan.ts)}, which holds if the changefeed leaves no DDL of theirs out", defined),
+            ("known from their rows alone, since the stream has DDLs of theirs", altered),
+        )
+        notes = tuple(f"definitions-at = now: tables {how}: {some_of(some)}" for how, some in told if some)
+        left = without(plan, [LeftOut(str(name), "") for name in altered], told=False)
+        return msgspec.structs.replace(left, notes=notes)
 
     def _cover(self, tasks: Tasks) -> None:
         """Begin to land, and wait until the stream covers everything from now on."""
@@ -623,7 +670,7 @@ class LoadingSource(Source):
             silent_tables=tuple(map(str, silent[:SILENT_NAMED])),
             silent_since=self._silent.since if self._silent is not None and silent else 0,
         )
-        warnings = (*reading.warnings, self._unheld) if self._unheld else reading.warnings
+        warnings = (*reading.warnings, *plan.notes, *filter(None, [self._unheld]))
         return replace(reading, load=progress, left_out=(*unloaded(plan), *reading.left_out), warnings=warnings)
 
     def _loads(self) -> bool:
@@ -650,14 +697,24 @@ def unloaded(plan: LoadPlan) -> Iterator[LeftOut]:
     yield from (LeftOut(str(name), "a temporary table") for name in plan.temporary)
 
 
-def without_keyless(plan: LoadPlan) -> LoadPlan:
-    """Return the plan without tables that have no handle key: a stream that leaves them out would never bring a change
-    of theirs."""
-    keyless = without_key(defined_tables(plan))
-    names = {one.table for one in keyless}
+def without(plan: LoadPlan, left_out: Sequence[LeftOut], *, told: bool = True) -> LoadPlan:
+    """Return the plan without some tables, which it names if `told`."""
+    names = {one.table for one in left_out}
     kept = [index for index, one in enumerate(plan.tables) if str(one.name) not in names]
     new = {index: number for number, index in enumerate(kept)}
     chunks = [msgspec.structs.replace(one, table=new[one.table]) for one in plan.chunks if one.table in new]
     tables = tuple(plan.tables[index] for index in kept)
-    left_out = (*plan.left_out, *keyless)
-    return msgspec.structs.replace(plan, tables=tables, chunks=tuple(chunks), left_out=left_out)
+    named = (*plan.left_out, *left_out) if told else plan.left_out
+    return msgspec.structs.replace(plan, tables=tables, chunks=tuple(chunks), left_out=named)
+
+
+def without_keyless(plan: LoadPlan) -> LoadPlan:
+    """Return the plan without tables that have no handle key: a stream that leaves them out would never bring a change
+    of theirs."""
+    return without(plan, without_key(defined_tables(plan)))
+
+
+def some_of(names: Sequence[object]) -> str:
+    """Return the first names of tables, and how many there are."""
+    more = f", .. ({len(names)} tables)" if len(names) > SILENT_NAMED else ""
+    return ", ".join(map(str, names[:SILENT_NAMED])) + more

@@ -283,7 +283,8 @@ def load_words(load: LoadProgress | None) -> str:
     if load is None:
         return ""
     if load.is_done:
-        words = f"loaded {_count(load.tables)} tables in {_count(load.chunks)} chunks, S {_when(load.ts)}"
+        how = f"loaded {{}} in {_count(load.chunks)} chunks" if load.chunks else "definitions of {}"
+        words = f"{how.format(f'{_count(load.tables)} tables')}, S {_when(load.ts)}"
         names = ", ".join(load.silent_tables[:NAMED]) + (", .." if load.silent > NAMED else "")
         silent = f", {_count(load.silent)} tables without an event since {_when(load.silent_since)} ({names})"
         return words + (silent if load.silent else "")

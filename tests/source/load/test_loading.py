@@ -222,6 +222,78 @@ def test_a_topic_that_is_ahead_of_load_ts(tmp_path: Path) -> None:
     assert source.start(LocalTasks(), None) == begin_ts(load.made)
 
 
+class Middle(Ahead):
+    """A source that begins behind its second mark."""
+
+    def changes(self, after: int, upto: int) -> Any:
+        return super().changes(max(after, self.script.marks[1]), upto)
+
+    def ddls(self, after: int, upto: int) -> Any:
+        return super().ddls(max(after, self.script.marks[1] + 1), upto)
+
+
+def test_definitions_without_rows(tmp_path: Path) -> None:
+    """What tables are like one tick below the first event, and no row; a restart takes the same."""
+    story = stories.shop()
+    first = min(at for event in story.events if (at := event.commit_ts or 0) > story.marks[1])
+    asked: list[int | None] = []
+
+    class Noting(CountedLoad):
+        def plan(self, selects: Any, ts: int | None = None) -> Any:
+            asked.append(ts)
+            return msgspec.structs.replace(super().plan(selects), ts=ts or 0)
+
+    for _ in range(2):
+        how: dict[str, Any] = {"ordered": False, "keyless": True, "guard": lambda _: NoGuard()}
+        load = Noting(story, story.marks[1])
+        source = LoadingSource(
+            load, KeptPlan(str(tmp_path)), lambda *_: True, Middle(story), definitions="start", **how
+        )
+        begin = source.start(LocalTasks(), None)
+        assert begin == first - 1 - 4
+        assert [one.ddl.table for one in source.ddls(begin, first - 1)] == ["", "accounts", "visits", "orders"]
+        assert not list(source.changes(begin, first - 1).row_ranges())
+        assert source.ddls(first - 1, story.ts) == ScriptedSource(story).ddls(first, story.ts)
+    assert asked == [first - 1]
+    assert not list(tmp_path.glob("**/load-silent.json"))
+
+
+def test_definitions_that_are_gone(tmp_path: Path) -> None:
+    """Where garbage collection has passed the begin, it is said with the way out; of now are those of tables without a
+    DDL since, once the stream has come so far."""
+    story, ahead = stories.shop(), stories.shop().marks[-1]
+
+    class Gone(CountedLoad):
+        def plan(self, selects: Any, ts: int | None = None) -> Any:
+            if ts is not None:
+                raise HistoryLost("collected")
+            return msgspec.structs.replace(super().plan(selects), ts=ahead)
+
+    class Behind(Middle):
+        def frontier(self) -> int | None:
+            return reached
+
+    reached = story.marks[2]
+    how: dict[str, Any] = {"ordered": False, "keyless": True, "guard": lambda _: NoGuard()}
+    load, kept = Gone(story, story.marks[1]), KeptPlan(str(tmp_path))
+    with pytest.raises(HistoryLost, match=r"begins at .*collected.*definitions-at = now"):
+        LoadingSource(load, kept, lambda *_: True, Behind(story), definitions="start", **how).start(LocalTasks(), None)
+    source = LoadingSource(load, kept, lambda *_: True, Behind(story), definitions="now", **how)
+    for _ in range(2):
+        with pytest.raises(SourceBehind, match="has come to"):
+            source.start(LocalTasks(), None)
+    reached = ahead
+    begin = source.start(LocalTasks(), None)
+    plan = kept.read()
+    assert (load.plans, source.reading().left_out) == (1, ())
+    assert plan is not None
+    assert begin + 3 == plan.ts < story.marks[2]
+    assert [str(one.name) for one in plan.tables] == ["shop.accounts", "shop.visits"]
+    defined, altered = source.reading().warnings
+    assert defined.endswith("DDL of theirs out: shop.accounts, shop.visits")
+    assert altered.endswith("DDLs of theirs: shop.orders")
+
+
 def test_tables_without_an_event(tmp_path: Path) -> None:
     """A loaded table of which the stream brings nothing above S is named, over restarts; a row, a rename and a DDL of
     its database are events."""
