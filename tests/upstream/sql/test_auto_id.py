@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.upstream.sql.dml_recorded import storage
-from tests.upstream.sql.table_kit import AUTO, ID, NOT_NULL, PRIMARY, STRICT, World, column, integer, table
+from tests.upstream.sql.table_kit import AUTO, NOT_NULL, PRIMARY, World, column, integer, table
 from tidegate.kv.keys import hash_key
 from tidegate.model.errors import SqlRefused
 from tidegate.model.mysql import MysqlType as T
@@ -80,33 +80,6 @@ def test_shards_leave_no_room_for_larger_counters():
         sharded(1 << 58, 5, 1)
 
 
-def test_explicit_numbers_move_the_counter():
-    """NULL and 0 ask for a number, an explicit one is kept, and later ones are larger."""
-    world = World(table([NUMBERED, V]))
-    first, _ = world.run("insert into t (v) values (1), (2)")
-    world.run("insert into t values (10, 3), (null, 4), (0, 5)")
-
-    assert [row[0] for row in world.rows()] == [1, 2, 10, 11, 12]
-    assert first.last_insert_id == 1
-
-
-def test_zero_is_a_number_when_the_mode_says_so():
-    """NO_AUTO_VALUE_ON_ZERO keeps 0."""
-    world = World(table([NUMBERED, V]))
-    world.run("insert into t values (0, 1)", STRICT | {"NO_AUTO_VALUE_ON_ZERO"})
-
-    assert [row[0] for row in world.rows()] == [0]
-
-
-def test_default_of_a_numbered_column_is_zero_in_update():
-    """Only INSERT gives numbers."""
-    world = World(table([NUMBERED, V]))
-    world.run("insert into t values (5, 1)")
-    world.run("update t set id = default")
-
-    assert world.rows() == [(0, 1)]
-
-
 def test_auto_id_cache_one_counts_apart():
     """AUTO_ID_CACHE 1 keeps its counter under IID, one number at a time."""
     world = World(table([NUMBERED, V], auto_id_cache=1))
@@ -114,25 +87,3 @@ def test_auto_id_cache_one_counts_apart():
 
     assert world.storage.snapshot().get(hash_key("DB:1", "IID:100")) == b"2"
     assert Counter(1, 100, CounterKind.INCREMENT).limit == MAX_INT
-
-
-def test_auto_random_shards_its_numbers_and_refuses_others():
-    """AUTO_RANDOM numbers differ above the counter; an explicit one needs allow_auto_random_explicit_insert."""
-    world = World(table([RANDOM, V], auto_random_bits=5, auto_random_range_bits=64))
-    world.run("insert into t (v) values (1)")
-    world.run("insert into t (v) values (2)")
-
-    assert sorted(row[0] & ((1 << 58) - 1) for row in world.rows()) == [1, 2]
-    with pytest.raises(SqlRefused) as refused:
-        world.run("insert into t values (7, 7)")
-    assert refused.value.mysql_code == 8216
-    world.run("insert into t values (7, 7)", variables={"allow_auto_random_explicit_insert": 1})
-    assert (7, 7) in world.rows()
-
-
-def test_hidden_row_numbers_are_shared_with_auto_increment():
-    """Without a clustered key rows are numbered by _tidb_rowid."""
-    world = World(table([ID, V], clustered=False))
-    world.run("insert into t values (5, 1), (6, 2)")
-
-    assert world.rows() == [(5, 1, 1), (6, 2, 2)]
