@@ -96,6 +96,6 @@ def test_landing_finds_a_free_task():
     """While little waits merging leaves half of Spark's tasks to the landing; a backlog gets what was asked for."""
     assert tasks_at_once(10, 2) == tasks_at_once(10, 1) == 1
     assert tasks_at_once(10, 16) == 8
-    assert tasks_at_once(10, 16, asked=3) == 3
+    assert tasks_at_once(10, 16, limit=3) == 3
     assert tasks_at_once(BUSY_ROWS, 2) is None
-    assert tasks_at_once(BUSY_ROWS, 2, asked=3) == 3
+    assert tasks_at_once(BUSY_ROWS, 2, limit=3) == 3

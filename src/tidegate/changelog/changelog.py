@@ -635,7 +635,7 @@ class ChangelogTrim:
         return done
 
     def _drop(self, bound: int, done: Trimmed) -> None:
-        over = [
+        expired = [
             file
             for file in self._log.files()
             if file.part == "rows" and file.max_ts is not None and file.max_ts <= bound
@@ -644,11 +644,11 @@ class ChangelogTrim:
         empty = [file for file, control in left.items() if control == NOTHING]
         small = [file for file in left if file not in empty and file.size_bytes <= SMALL_BYTES]
         small = small if len(small) > SMALL_FILES_MAX else []
-        done.dropped = len(over) + len(empty)
-        if self._dry_run or not (over or empty or small):
+        done.dropped = len(expired) + len(empty)
+        if self._dry_run or not (expired or empty or small):
             return
         new_files = rewritten(self._uri, [(file, left[file]) for file in small]) if small else ()
-        if replace(self._uri, [*over, *empty, *small], new_files, floor=bound if over else None):
+        if replace(self._uri, [*expired, *empty, *small], new_files, floor=bound if expired else None):
             done.folded += len(small)
             self._log.refresh()
 

@@ -83,16 +83,16 @@ def doctor(*, extras: tuple[str, ...], fix: bool, as_json: bool) -> None:
 
 def requirements() -> dict[str, dict[str, str]]:
     """Return the packages of each extra, those of all under "", with the versions that are wanted."""
-    found: dict[str, dict[str, str]] = {"": {}}
+    clauses_by_extra: dict[str, dict[str, str]] = {"": {}}
     try:
         lines = metadata.requires("tidegate") or ()
     except metadata.PackageNotFoundError:
-        return found
+        return clauses_by_extra
     for line in lines:
         if parts := REQUIREMENT.match(line):
             name, clauses, extra = parts.groups()
-            found.setdefault(extra or "", {})[name] = clauses
-    return found
+            clauses_by_extra.setdefault(extra or "", {})[name] = clauses
+    return clauses_by_extra
 
 
 def installed() -> frozenset[str]:

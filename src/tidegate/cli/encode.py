@@ -61,7 +61,7 @@ def encode(
     if _protocol(protocol, config) == CSV:
         write_out(_csv_lines(file, CsvEncoder(_read(csv_options, config))))
         return
-    options = _read(lambda found: encode_options(found, protocol), config)
+    options = _read(lambda options_read: encode_options(options_read, protocol), config)
     if storage and (options.protocol != "canal-json" or options.large_message_handle != "none"):
         raise click.UsageError("--storage is for canal-json without large-message-handle-option")
     for key, reason in ignored_keys(config).items():
@@ -75,8 +75,8 @@ def encode(
 
 
 def _protocol(protocol: str | None, config: Mapping[str, object]) -> str:
-    given = (str(value) for key, value in config.items() if key.rpartition(".")[2] == "protocol")
-    return (protocol or next(given, "")).lower()
+    named = (str(value) for key, value in config.items() if key.rpartition(".")[2] == "protocol")
+    return (protocol or next(named, "")).lower()
 
 
 def _read(read: Callable[[Mapping[str, object]], Options], config: Mapping[str, object]) -> Options:

@@ -136,11 +136,11 @@ class FollowedTables:
     def wire(self, row: RowChange) -> WireTable:
         """Return the table of a decoded row; rows of one layout share their fields, so those are known by identity."""
         key = (row.schema, row.table, id(row.fields), row.pk_names)
-        found = self._wires.get(key)
-        if found is None:
+        entry = self._wires.get(key)
+        if entry is None:
             table = self.state.table(TableName(row.schema, row.table))
-            found = self._wires.keep(key, (row.fields, table_of_row(row, table)))
-        return found[1]
+            entry = self._wires.keep(key, (row.fields, table_of_row(row, table)))
+        return entry[1]
 
 
 _OTHER: Final = {"open-protocol": "canal-json", "canal-json": "open-protocol"}

@@ -143,7 +143,7 @@ def _image(mounted: Mounted, columns: object, values: Values | None) -> list[Jso
     if values is None or not isinstance(columns, list):
         return None
     plans = mounted.table.plans
-    return [_column(*found) for found in zip(columns, plans, mounted.row.fields, values, strict=True)]
+    return [_column(*cell) for cell in zip(columns, plans, mounted.row.fields, values, strict=True)]
 
 
 def _column(shown: Json, plan: ColumnPlan, field: Field, value: Value) -> Json:

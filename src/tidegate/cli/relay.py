@@ -313,7 +313,7 @@ def transcode_topic(
     source = parse_source(uris[0], file.section("source.", KAFKA_SOURCE))
     read = _read_options(source, settings[0])
     client = {name: RawValue(key := f"sink.kafka-config.{name}", file.flat.get(key)) for name in KAFKA_CLIENT}
-    client_options = {name: given for name, given in client.items() if given.value not in {None, ""}}
+    client_options = {name: option for name, option in client.items() if option.value not in {None, ""}}
     sink = parse_source(uris[1], {**LOOKING, **client_options})
     target = _target(sink, uris[1], settings[1], read, file)
     if (source.bootstrap, target.topic) in {(sink.bootstrap, topic) for topic in source.topics}:

@@ -208,7 +208,7 @@ def decode_canal(key: bytes | None, value: bytes | None, options: DecodeOptions 
     if options.compression != "none":
         raw = decompress(raw, options.compression, CODEC, 0)
     if len(raw) > LARGE and raw.count(b"{") * ROW_BYTES > len(raw):
-        objects = sum(found.start(1) >= 0 for found in _NEXT.finditer(raw))  # strings may be full of braces
+        objects = sum(match.start(1) >= 0 for match in _NEXT.finditer(raw))  # strings may be full of braces
         if objects * ROW_BYTES > len(raw):
             raise DecodeError(f"{objects + 1} objects in {len(raw)} bytes: rows have {ROW_BYTES} at least", CODEC, 0)
     message = parse(_MESSAGE, raw, CODEC, "message", 0)

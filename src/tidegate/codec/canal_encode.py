@@ -275,12 +275,12 @@ class CanalRow:
         data = self._image(new, columns.parts)
         if isinstance(row, Update):
             old = self._image(row.before, self._changed(row, columns.parts))
-        over = {
+        promoted = {
             position: larger
             for position, index, most, larger in columns.promoted
             if (value := new[index]) is not None and value > most  # type: ignore[operator] # an integer was just written
         }
-        body = f'"sqlType":{sql_types_of(columns, over)},"mysqlType":{columns.mysql_type},"old":{old},"data":{data}'
+        body = f'"sqlType":{sql_types_of(columns, promoted)},"mysqlType":{columns.mysql_type},"old":{old},"data":{data}'
         return self.heads[type(row)], body
 
     def _changed(self, row: Update, parts: list[CanalField]) -> list[CanalField]:
@@ -307,11 +307,11 @@ class CanalRow:
         return f"[{{{','.join(members)}}}]"
 
 
-def sql_types_of(columns: Columns, over: Mapping[int, int]) -> str:
-    """Return `sqlType`; `over` has the codes of columns whose value is too large for their signed type."""
-    if not over:
+def sql_types_of(columns: Columns, promoted: Mapping[int, int]) -> str:
+    """Return `sqlType`; `promoted` has the codes of columns whose value is too large for their signed type."""
+    if not promoted:
         return columns.sql_type
-    return sql_types_text([(head, over.get(index, code)) for index, (head, code) in enumerate(columns.sql_types)])
+    return sql_types_text([(head, promoted.get(index, code)) for index, (head, code) in enumerate(columns.sql_types)])
 
 
 def sql_types_text(pairs: Sequence[tuple[str, int]]) -> str:

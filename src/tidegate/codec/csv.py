@@ -217,7 +217,7 @@ def _quoting(options: CsvOptions) -> Callable[[str], str]:
     delimiter = options.delimiter
     special = re.compile(rf"{re.escape(delimiter)}|[\r\n\\]")
     escaped = {"\r": "\\r", "\n": "\\n", "\\": "\\\\", delimiter: "".join("\\" + sign for sign in delimiter)}
-    return lambda text: special.sub(lambda found: escaped[found[0]], text)
+    return lambda text: special.sub(lambda match: escaped[match[0]], text)
 
 
 def _enum(elements: tuple[str, ...], index: int) -> str:
@@ -378,7 +378,7 @@ class CsvDecoder:
         """A text without the backslashes that stand for quotes."""
         if self._options.quote or "\\" not in text:
             return text
-        return _ESCAPE.sub(lambda found: _BREAKS.get(found[1], found[1]), text)
+        return _ESCAPE.sub(lambda match: _BREAKS.get(match[1], match[1]), text)
 
     def _value(self, column: WireColumn, read: Read, field: CsvField) -> Value:
         text, quoted = field

@@ -233,8 +233,8 @@ def _quoter(table: Mapping[str, str]) -> Quote:
     repairs = "\ud800" in table
     long_controls = table["\b"] != "\\b"
 
-    def swap(found: "re.Match[str]") -> str:
-        return table[found[0]]
+    def swap(match: "re.Match[str]") -> str:
+        return table[match[0]]
 
     def quote(text: str) -> str:
         quoted = encode_basestring(text)

@@ -50,7 +50,7 @@ def render(line: object) -> bytes:
         text = msgspec.json.encode(line)
     except UnicodeEncodeError:
         text = json.dumps(msgspec.to_builtins(line)).encode()
-    return _UNSEEN.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), text)
+    return _UNSEEN.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), text)
 
 
 def event_object(event: Event) -> Json:
@@ -107,8 +107,8 @@ def _row(row: RowChange) -> Json:
     }
 
 
-def _present(found: Json) -> Json:
-    return {name: value for name, value in found.items() if value is not None}
+def _present(members: Json) -> Json:
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def _image(fields: tuple[Field, ...], values: Values | None) -> list[Json] | None:

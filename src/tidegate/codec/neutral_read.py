@@ -255,4 +255,4 @@ def _bytes(column: WireColumn, text: str) -> Value:
 
 def _shown(value: _Value) -> str:
     """A value as its line has it, cut to a length that a log can bear."""
-    return f"{ {name: found for name, found in msgspec.structs.asdict(value).items() if found is not None}!a:.60}"
+    return f"{ {name: part for name, part in msgspec.structs.asdict(value).items() if part is not None}!a:.60}"

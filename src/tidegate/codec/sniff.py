@@ -296,10 +296,10 @@ def remedy(key: bytes | None, value: bytes | None, options: DecodeOptions) -> st
     if not value:
         return "a tombstone: no changefeed sends messages without a value"
     try:
-        found = sniff(key, value)
+        sniffed = sniff(key, value)
     except DecodeError:
         return ""
-    theirs = {"protocol": found.protocol, COMPRESSION: found.compression or "none"}
+    theirs = {"protocol": sniffed.protocol, COMPRESSION: sniffed.compression or "none"}
     ours = {"protocol": protocol_name(options.protocol), COMPRESSION: options.compression}
     differing = " and ".join(f"{name}={theirs[name]}" for name in theirs if theirs[name] != ours[name])
     return f"a message of {differing}" if differing else ""
@@ -312,29 +312,29 @@ def sniff_all(messages: Iterable[tuple[bytes | None, bytes | None]]) -> Sniffed:
     first: DecodeError | None = None
     for key, value in messages:
         try:
-            one = sniff(key, value)
+            sniffed = sniff(key, value)
         except DecodeError as error:
             first = first or error
             continue
-        merged = one if merged is None else merge(merged, one)
+        merged = sniffed if merged is None else merge(merged, sniffed)
     if merged is None:
         raise first or DecodeError("no message to tell a protocol from", CODEC, 0)
     return merged
 
 
-def merge(*found: Sniffed) -> Sniffed:
+def merge(*sniffed: Sniffed) -> Sniffed:
     """Return the combined evidence. Raises DecodeError for several protocols."""
-    return reduce(_merged, found)
+    return reduce(_merged, sniffed)
 
 
-def _merged(one: Sniffed, other: Sniffed) -> Sniffed:
-    if one.protocol != other.protocol:
-        raise DecodeError(f"messages of {one.protocol} and of {other.protocol}; read them apart", CODEC, 0)
-    left, right = dict(one.settings), dict(other.settings)
+def _merged(first: Sniffed, second: Sniffed) -> Sniffed:
+    if first.protocol != second.protocol:
+        raise DecodeError(f"messages of {first.protocol} and of {second.protocol}; read them apart", CODEC, 0)
+    left, right = dict(first.settings), dict(second.settings)
     against = {key for key in left.keys() & right.keys() if left[key] != right[key]}
-    mixed = against | set(one.mixed) | set(other.mixed)
+    mixed = against | set(first.mixed) | set(second.mixed)
     settings = {key: value for key, value in (left | right).items() if key not in mixed}
-    return Sniffed(one.protocol, _ordered(settings), tuple(sorted(mixed)), one.wrapped or other.wrapped)
+    return Sniffed(first.protocol, _ordered(settings), tuple(sorted(mixed)), first.wrapped or second.wrapped)
 
 
 def _message(key: bytes | None, value: bytes | None) -> Sniffed:

@@ -110,9 +110,9 @@ def decode(key: bytes | None, value: bytes | None, options: DecodeOptions) -> tu
     try:
         return DECODERS[protocol_name(options.protocol)](key, value, options)
     except DecodeError as error:
-        if (found := explained(error, key, value, options)) is error:
+        if (explanation := explained(error, key, value, options)) is error:
             raise
-        raise found from error
+        raise explanation from error
 
 
 def explained(error: DecodeError, key: bytes | None, value: bytes | None, options: DecodeOptions) -> DecodeError:

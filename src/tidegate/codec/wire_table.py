@@ -146,8 +146,8 @@ def table_of_fields(
 
 def _completed(table: WireTable, fields: tuple[Field, ...], info: TableInfo) -> WireTable:
     """The table with flags and types of its definition; unchanged if names, types, signs or primary key differ."""
-    found = (info.column(field.name) for field in fields)
-    by_name = {lowered(column.name): column for column in found if column is not None and not column.virtual}
+    columns_here = (info.column(field.name) for field in fields)
+    by_name = {lowered(column.name): column for column in columns_here if column is not None and not column.virtual}
     primary = [folded for folded in map(lowered, _primary(info)) if folded in by_name]
     names = {lowered(name): name for name in table.pk_names}
     if len(by_name) != len(fields) or names.keys() != set(primary):

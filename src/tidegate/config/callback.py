@@ -78,8 +78,8 @@ def parse_callback(uri: str, document: Document) -> CallbackTarget:  # noqa: ARG
     function = parts.path.strip("/")
     if not parts.netloc or not function.isidentifier():
         raise UriInvalid(f"sink-uri: write callback://package.module/function, found {parts.shown}")
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    return CallbackTarget(module=parts.netloc, function=function, given=given)
+    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+    return CallbackTarget(module=parts.netloc, function=function, given=parameters)
 
 
 def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":

@@ -122,17 +122,17 @@ class FeedConfig:
         return TableFilter.parse(self.rules, case_sensitive=self.case_sensitive)
 
 
-def feed_id(given: object, address: str, identity: str) -> str:
-    """Return `given` if it may name a changefeed; for None a name of the words of `address`, told from others by
+def feed_id(changefeed: object, address: str, identity: str) -> str:
+    """Return `changefeed` if it may name a changefeed; for None a name of the words of `address`, told from others by
     `identity`. Raises ChangefeedIdInvalid."""
-    if given is None:
+    if changefeed is None:
         words = "-".join(re.findall(r"[A-Za-z0-9]+", address)) or "feed"
         return f"{words[:100].rstrip('-')}-{zlib.crc32(identity.encode()):08x}"
-    if not isinstance(given, str) or not _ID.fullmatch(given) or len(given) > _ID_MAX:
+    if not isinstance(changefeed, str) or not _ID.fullmatch(changefeed) or len(changefeed) > _ID_MAX:
         raise ChangefeedIdInvalid(
-            f"changefeed-id {given!r}: letters and digits with single hyphens between them, at most {_ID_MAX}"
+            f"changefeed-id {changefeed!r}: letters and digits with single hyphens between them, at most {_ID_MAX}"
         )
-    return given
+    return changefeed
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class Document:
         """Return the values under the keys of acting options, without empty ones."""
         acting = [option for option in options if option.path in self.flat and option.field is not None]
         values = {option.name: RawValue(option.path, self.flat[option.path]) for option in acting}
-        return {name: given for name, given in values.items() if given.value not in {None, ""}}
+        return {name: value for name, value in values.items() if value.value not in {None, ""}}
 
     def _tables(self, section: str, name: str) -> object:
         return self.tree.get(section, {}).get(name, ())

@@ -96,30 +96,30 @@ def parse_source(uri: str, options: Mapping[str, RawValue] | None = None) -> Kaf
     return source
 
 
-def address_fields(parts: Parts, given: Mapping[str, Any]) -> dict[str, Any]:
+def address_fields(parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return brokers, topics and login of an address as fields, with what its parameters imply.
 
     Raises UriInvalid, and KafkaConfigInvalid for parameters that contradict one another."""
     where = parts.where
     fields = {"bootstrap": _hosts(parts), "topics": _topics(parts)}
-    if given.get("enable_tls") is False and (given.get("ca") or given.get("cert")):
+    if options.get("enable_tls") is False and (options.get("ca") or options.get("cert")):
         raise KafkaConfigInvalid(f"{where}: ca and cert are given, but enable-tls is false")
-    if bool(given.get("cert")) != bool(given.get("key")):
+    if bool(options.get("cert")) != bool(options.get("key")):
         raise KafkaConfigInvalid(f"{where}: cert and key go together")
-    user, password, mechanism = (given.get(f"sasl_{name}", "") for name in ("user", "password", "mechanism"))
+    user, password, mechanism = (options.get(f"sasl_{name}", "") for name in ("user", "password", "mechanism"))
     if (mechanism or password) and not user:
         raise KafkaConfigInvalid(f"{where}: sasl-mechanism and sasl-password need sasl-user")
     return {
         **fields,
-        "enable_tls": bool(given.get("enable_tls") or given.get("ca") or given.get("cert")),
+        "enable_tls": bool(options.get("enable_tls") or options.get("ca") or options.get("cert")),
         "sasl_password": Secret(password),
         "sasl_mechanism": mechanism or ("PLAIN" if user else ""),
     }
 
 
-def check_protocol(parts: Parts, given: Mapping[str, RawValue]) -> None:
+def check_protocol(parts: Parts, options: Mapping[str, RawValue]) -> None:
     """Raise ProtocolUnknown for an address without a protocol, or with one that nobody knows."""
-    where, value = given.get("protocol", RawValue(parts.where, ""))
+    where, value = options.get("protocol", RawValue(parts.where, ""))
     choices = " or ".join(PROTOCOLS)
     if not value:
         raise ProtocolUnknown(f"{where}: protocol is missing; add protocol={choices}")
@@ -163,8 +163,8 @@ def _check(source: KafkaTopics) -> None:
         )
     if source.protocol == "open-protocol" and source.claim_check_raw_value:
         raise KafkaConfigInvalid("source-uri: claim-check-raw-value is for canal-json only")
-    for name, given in (("start", source.start), ("made-anew", source.made_anew)):
-        strange = [topic for topic, *_ in given if topic not in source.topics]
+    for name, positions in (("start", source.start), ("made-anew", source.made_anew)):
+        strange = [topic for topic, *_ in positions if topic not in source.topics]
         if strange:
             raise KafkaConfigInvalid(f"source-uri: {name} names the topic {strange[0]!r}, which is not read")
     if source.upstream_uri:
@@ -267,7 +267,7 @@ def encoder_keys(document: Document) -> dict[str, object]:
 def _options(document: Document, in_address: Mapping[str, RawValue]) -> EncodeOptions:
     """The encoder's options: what the address tells wins over the file, under any of its spellings."""
     below = {key: value for key, value in encoder_keys(document).items() if key.rpartition(".")[2] not in in_address}
-    options = encode_options({**below, **{f"uri.{name}": given.value for name, given in in_address.items()}})
+    options = encode_options({**below, **{f"uri.{name}": option.value for name, option in in_address.items()}})
     if options.output_row_key:
         raise UnsupportedError("output-row-key: rows are written without their keys of TiKV; leave it out")
     report_directory("claim-check-storage-uri", options.claim_check_storage_uri)

@@ -336,18 +336,18 @@ class Pairing:
         """Return the keys of a file that act, beside those that act everywhere."""
         return self.source_entry.keys | self.sink_entry.keys
 
-    def name(self, given: object, sink_uri: str) -> str:
+    def name(self, changefeed: object, sink_uri: str) -> str:
         """Return the changefeed's id: the one that is given, else one that the same two addresses always get.
 
         Raises ChangefeedIdInvalid."""
-        given = given or None
+        changefeed = changefeed or None
         both = f"{self.source.identity} {self.sink.identity}"
         if self.sink_entry.keeps_progress:
-            return feed_id(given, self.source.label, both)
+            return feed_id(changefeed, self.source.label, both)
         if self.source_entry.ordered:
-            return feed_id(given, self.sink.identity, both)
+            return feed_id(changefeed, self.sink.identity, both)
         # Positions of sources without an order have always been kept under the sink's address alone.
-        return feed_id(given, self.sink.identity, sink_uri.partition("?")[0])
+        return feed_id(changefeed, self.sink.identity, sink_uri.partition("?")[0])
 
     def time_zone(self) -> str:
         """Return the zone on whose clocks TIMESTAMPs are. Raises ConfigError if it is told twice, or where none is."""

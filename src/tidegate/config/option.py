@@ -78,14 +78,14 @@ def _completed(option: Option, field: str, kind: Any, default: object) -> Option
 
 
 def read_all(
-    options: Mapping[str, Option], given: Mapping[str, RawValue], error: type[ConfigError]
+    options: Mapping[str, Option], raw_values: Mapping[str, RawValue], error: type[ConfigError]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """(fields and their values, names accepted without effect).
 
     Unknown names raise UriInvalid, wrong values `error`, values that only other releases know UnsupportedError."""
     fields: dict[str, Any] = {}
     ignored: list[str] = []
-    for name, (where, value) in given.items():
+    for name, (where, value) in raw_values.items():
         option = options.get(name)
         if option is None:
             raise UriInvalid(f'{where}: unknown parameter "{name}"{nearest(name, options)}')

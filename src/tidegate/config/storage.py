@@ -111,18 +111,22 @@ def store_params(scheme: str | None = None) -> dict[str, Option]:
 
 
 def split_store(
-    given: Mapping[str, RawValue], scheme: str, params: Mapping[str, Option]
+    options: Mapping[str, RawValue], scheme: str, params: Mapping[str, Option]
 ) -> tuple[dict[str, str], dict[str, RawValue]]:
     """(what the client of a store is told, the other parameters), as `params` has them. UnsupportedError for one that a
     store would have to follow."""
-    known = {name: params[name] for name in store_params(scheme)}
-    for name, (where, _) in given.items():
-        if name in known and known[name].field == REFUSED:
-            raise UnsupportedError(f"{where}: {known[name].about.partition('refused, ')[2]}")
-    client = {name: str(item.value) for name, item in given.items() if name in known and known[name].field == "store"}
+    store_options = {name: params[name] for name in store_params(scheme)}
+    for name, (where, _) in options.items():
+        if name in store_options and store_options[name].field == REFUSED:
+            raise UnsupportedError(f"{where}: {store_options[name].about.partition('refused, ')[2]}")
+    client = {
+        name: str(item.value)
+        for name, item in options.items()
+        if name in store_options and store_options[name].field == "store"
+    }
     for name, text in client.items():
-        name_local(known[name].local, given[name].where, text)
-    return client, {name: item for name, item in given.items() if name not in client}
+        name_local(store_options[name].local, options[name].where, text)
+    return client, {name: item for name, item in options.items() if name not in client}
 
 
 _CSV_OPTIONS: Final = options_of(
@@ -217,12 +221,12 @@ def parse_storage(uri: str, document: Document | None = None) -> StorageOptions:
     flat = (document or Document()).flat
     parts = split(uri, "sink-uri", (DIRECTORY, *STORE_SCHEMES))
     others = store_params().keys() - store_params(parts.scheme).keys()
-    given = parameters(parts, {name: param for name, param in STORAGE_SINK.items() if name not in others})
+    options = parameters(parts, {name: param for name, param in STORAGE_SINK.items() if name not in others})
     in_file = (document or Document()).options(STORAGE_SINK.values())
     width = next((path for path in _WIDTHS if path in flat), None)
     if width is not None:
         in_file["file-index-width"] = RawValue(width, flat[width])
-    store, rest = split_store(given, parts.scheme, STORAGE_SINK)
+    store, rest = split_store(options, parts.scheme, STORAGE_SINK)
     read, ignored = read_all(STORAGE_SINK, {**in_file, **rest}, SinkConfigInvalid)
     if "protocol" not in read:
         raise SinkConfigInvalid("sink-uri: protocol is missing; write protocol=csv or protocol=canal-json")

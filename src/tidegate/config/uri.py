@@ -53,11 +53,11 @@ STORES: Final = ("s3", "gs", "azure", "az", "abfss")
 """Schemes of object stores, as objectstore/stores.py opens them."""
 
 
-def declare(names: Iterable[str], *, called: Iterable[str] = ()) -> None:
+def declare(names: Iterable[str], *, called_by: Iterable[str] = ()) -> None:
     """Let `mask_uri` show the values of these parameters, but for names that speak of a secret, and for the paths of
-    those that are `called`. The registry declares those of its tables; as long as none does, all values are masked."""
+    addresses in `called_by`. The registry declares those of its tables; as long as none does, all values are masked."""
     _DECLARED.update(names)
-    _CALLED_BY.update(called)
+    _CALLED_BY.update(called_by)
 
 
 def mask_uri(uri: str) -> str:
@@ -117,8 +117,8 @@ def resolve_uri(uri: str, where: str) -> str:
 
 def scheme_of(uri: str) -> str:
     """Return the scheme of an address, in lower case; "" where there is none."""
-    scheme, found, _ = uri.partition("://")
-    return scheme.lower() if found else ""
+    scheme, separator, _ = uri.partition("://")
+    return scheme.lower() if separator else ""
 
 
 class RawValue(NamedTuple):
@@ -186,10 +186,10 @@ def tls_of(parts: Parts, read: Mapping[str, object], error: type[ConfigError], s
     if bool(read.get("ssl_cert")) != bool(read.get("ssl_key")):
         raise error(f"{parts.where}: ssl-cert and ssl-key go together")
     implied = parts.scheme.endswith(("+ssl", "rediss")) or bool(read.get("ssl_ca"))
-    asked = read.get("tls")
-    if implied and asked is False:
+    tls_option = read.get("tls")
+    if implied and tls_option is False:
         raise error(f"{parts.where}: enable-tls is false, but {scheme} or ssl-ca asks for TLS")
-    tls = implied or bool(asked)
+    tls = implied or bool(tls_option)
     if read.get("ssl_cert") and not tls:
         raise error(f"{parts.where}: ssl-cert needs ssl-ca, or {scheme}")
     return tls

@@ -96,11 +96,11 @@ class StateFiles(ABC):
         Raises ConfigError for a file that is no checkpoint, StateTooNew for a newer release's."""
         return self._decoded(self._read(self._name))
 
-    def _decoded(self, found: Versioned | None) -> KeptCheckpoint | None:
-        if found is None:
+    def _decoded(self, stored: Versioned | None) -> KeptCheckpoint | None:
+        if stored is None:
             return None
         try:
-            return decode_state(StateKind.CHECKPOINT, found.body, KeptCheckpoint, f"{self.root}/{self._name}")
+            return decode_state(StateKind.CHECKPOINT, stored.body, KeptCheckpoint, f"{self.root}/{self._name}")
         except msgspec.DecodeError as error:
             raise ConfigError(
                 f"{self.root}/{self._name} is no checkpoint of a changefeed: {error}; give another --state-dir"
@@ -110,17 +110,17 @@ class StateFiles(ABC):
         """Return what was saved last; None for a new changefeed. ConfigError for another target's checkpoint."""
         return self._saved(self.kept())
 
-    def _saved(self, found: KeptCheckpoint | None) -> Saved | None:
-        if found is None:
+    def _saved(self, kept: KeptCheckpoint | None) -> Saved | None:
+        if kept is None:
             return None
-        target = found.sink or found.topic
+        target = kept.sink or kept.topic
         if target != self._target:
             raise ConfigError(
                 f"{self.root}/{self._name} is the checkpoint of a changefeed into {target}, not {self._target}: a "
                 "target of its own needs a changefeed-id of its own"
             )
-        notes: Mapping[str, Any] = found.notes or {"topics": list(found.topics)}
-        return Saved(SinkPosition(Checkpoint(found.checkpoint_ts, found.done), self._schema(found.schema)), notes)
+        notes: Mapping[str, Any] = kept.notes or {"topics": list(kept.topics)}
+        return Saved(SinkPosition(Checkpoint(kept.checkpoint_ts, kept.done), self._schema(kept.schema)), notes)
 
     def save(self, saved: Saved) -> None:
         """Replace the checkpoint by `saved`. Raises StateUnwritable, which may be retried, when the store refuses."""

@@ -319,14 +319,14 @@ def action_of_text(query: str, schema: str) -> int | None:
         return None
     if len(parsed) != 1:
         return None
-    (one,) = parsed
-    if isinstance(one, statement.RenameTables) and len(one.pairs) > 1:
+    (statement_node,) = parsed
+    if isinstance(statement_node, statement.RenameTables) and len(statement_node.pairs) > 1:
         return _A.RENAME_TABLES
-    if not isinstance(one, statement.AlterTable):
-        return _STATEMENTS.get(type(one))
-    if len(one.specs) != 1:
-        return _A.MULTI_SCHEMA_CHANGE if one.specs else None
-    match change := one.specs[0]:
+    if not isinstance(statement_node, statement.AlterTable):
+        return _STATEMENTS.get(type(statement_node))
+    if len(statement_node.specs) != 1:
+        return _A.MULTI_SCHEMA_CHANGE if statement_node.specs else None
+    match change := statement_node.specs[0]:
         case statement.AddColumns(columns, indexes) if len(columns) > 1 or indexes:
             return _A.MULTI_SCHEMA_CHANGE
         case statement.AddPartitions(count=count) if count:
@@ -476,7 +476,7 @@ class EventFilter:
         name = previous if renamed and previous is not None else subject_table(ddl)
         rules = [rule for rule in self._rules if (rule.takes(*name) if name.table else rule.takes_schema(name.schema))]
         text = ddl.query if ddl.written is UNSET else ddl.written
-        if any(action in rule.actions or any(found.is_in(text) for found in rule.sql) for rule in rules):
+        if any(action in rule.actions or any(pattern.is_in(text) for pattern in rule.sql) for rule in rules):
             return True
         actions = frozenset[int]().union(*(rule.actions for rule in rules))
         if action is None and actions and not actions >= _EVERY_DDL:

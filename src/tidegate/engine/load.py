@@ -164,7 +164,7 @@ def defined_tables(plan: LoadPlan) -> list[TableInfo]:
     state = SchemaState()
     for ddl in create_statements(plan):
         state, _ = apply_ddl(state, ddl, 1)
-    return [table for table in (state.table(one.name) for one in plan.tables) if table is not None]
+    return [table for table in (state.table(loaded.name) for loaded in plan.tables) if table is not None]
 
 
 def defined_ts(plan: LoadPlan) -> int:
@@ -174,12 +174,12 @@ def defined_ts(plan: LoadPlan) -> int:
 
 def create_statements(plan: LoadPlan) -> list[Ddl]:
     """Return the statements that make the databases, tables and views of a plan, each at a commit_ts of its own."""
-    made = [(name, "", create, ActionType.CREATE_SCHEMA) for name, create in plan.databases]
-    made += [(*one.name, one.create, ActionType.CREATE_TABLE) for one in plan.tables]
-    made += [(*name, create, ActionType.CREATE_VIEW) for name, create in plan.views]
+    statements = [(name, "", create, ActionType.CREATE_SCHEMA) for name, create in plan.databases]
+    statements += [(*loaded.name, loaded.create, ActionType.CREATE_TABLE) for loaded in plan.tables]
+    statements += [(*name, create, ActionType.CREATE_VIEW) for name, create in plan.views]
     return [
         Ddl(schema=schema, table=table, query=query, commit_ts=ts, type=int(action))
-        for ts, (schema, table, query, action) in enumerate(made, defined_ts(plan) + 1 - len(made))
+        for ts, (schema, table, query, action) in enumerate(statements, defined_ts(plan) + 1 - len(statements))
     ]
 
 
@@ -342,7 +342,7 @@ class SilentTables(msgspec.Struct, frozen=True):
 
     def without(self, names: Collection[tuple[str, str]]) -> "SilentTables":
         """Return the rest once there were events of tables, or of databases: of (schema, "") all tables."""
-        left = tuple(one for one in self.tables if one.key not in names and (one.key[0], "") not in names)
+        left = tuple(name for name in self.tables if name.key not in names and (name.key[0], "") not in names)
         return SilentTables(self.since, left)
 
 
@@ -371,26 +371,26 @@ class KeptPlan:
 
     def silent(self) -> SilentTables | None:
         """Return the silent tables; None where none were written. Raises StateTooNew."""
-        found = self._silent.read()
+        stored = self._silent.read()
         with suppress(msgspec.DecodeError):  # what it tells comes again
-            if found is not None:
-                return decode_state(StateKind.LOAD, found.body, SilentTables, self._silent.path)
+            if stored is not None:
+                return decode_state(StateKind.LOAD, stored.body, SilentTables, self._silent.path)
         return None
 
     def write_silent(self, silent: SilentTables) -> None:
         """Replace the silent tables. Another run, or a store that is away, keeps those of before."""
         with suppress(Changed, *STORE_ERRORS):
-            found = self._silent.read()
-            self._silent.write(encode_state(StateKind.LOAD, silent), version=found and found.version)
+            stored = self._silent.read()
+            self._silent.write(encode_state(StateKind.LOAD, silent), version=stored and stored.version)
 
     def read(self) -> LoadPlan | None:
         """Return the plan; None if there is none. Raises ConfigError for a file that is none, StateTooNew."""
-        found = self._file.read()
-        if found is None:
+        stored = self._file.read()
+        if stored is None:
             return None
         where = f"{self._file.uri}/{self._file.path}"
         try:
-            return decode_state(StateKind.LOAD, found.body, LoadPlan, where)
+            return decode_state(StateKind.LOAD, stored.body, LoadPlan, where)
         except msgspec.DecodeError as error:
             raise ConfigError(f"{where} is no plan of a load: {error}") from error
 
@@ -543,7 +543,7 @@ class LoadingSource(Source):
         self._stream.refresh()
         if self._stream.frontier() is None:
             parts = self._stream.reading().partitions
-            lacking = [f"{one.topic} partition {one.partition}" for one in parts if one.resolved_ts is None]
+            lacking = [f"{part.topic} partition {part.partition}" for part in parts if part.resolved_ts is None]
             raise SourceBehind(
                 f"the load waits for the first watermark of {', '.join(lacking) or 'the source'}: S is taken once the "
                 "stream is known to have all changes behind it"
@@ -603,13 +603,15 @@ class LoadingSource(Source):
         """Return the definitions of S, or the DDLs of the stream above S."""
         plan = self._plan
         if plan is None or after >= plan.ts:
-            found = self._stream.ddls(after, upto)
-            self._ddls = [one for one in found if plan is None or (one.ddl.commit_ts or 0) > plan.ts]
+            ddls = self._stream.ddls(after, upto)
+            self._ddls = [
+                source_ddl for source_ddl in ddls if plan is None or (source_ddl.ddl.commit_ts or 0) > plan.ts
+            ]
             return self._ddls
         if after > defined_ts(plan):
             return ()
-        found = [SourceDdl(EventPosition(), ddl) for ddl in create_statements(plan)]
-        return [one for one in found if after <= (one.ddl.commit_ts or 0) <= upto]
+        ddls = [SourceDdl(EventPosition(), ddl) for ddl in create_statements(plan)]
+        return [source_ddl for source_ddl in ddls if after <= (source_ddl.ddl.commit_ts or 0) <= upto]
 
     def changes(self, after: int, upto: int) -> Changes:
         plan, self._at = self._plan, max(self._at, after)
@@ -637,14 +639,14 @@ class LoadingSource(Source):
 
     def _listen(self, checkpoint_ts: int) -> None:
         """Note the loaded tables of which the stream has brought an event."""
-        plan, found = self._plan, self._changes
+        plan, changes = self._plan, self._changes
         if plan is None or isinstance(self._stream, NoStream):
             return
         before = self._silent or self._kept.silent()
-        left = before or SilentTables(checkpoint_ts, tuple(one.name for one in plan.tables))
-        if left.tables and found is not None:
-            heard = {name.key for name in found.tables()}
-            left = left.without(heard.union(*(names_of(one.ddl) for one in self._ddls)))
+        left = before or SilentTables(checkpoint_ts, tuple(item.name for item in plan.tables))
+        if left.tables and changes is not None:
+            seen = {name.key for name in changes.tables()}
+            left = left.without(seen.union(*(names_of(item.ddl) for item in self._ddls)))
         if left != before:
             self._kept.write_silent(left)
         self._silent = left

@@ -466,10 +466,10 @@ class Engine:
         state = position.state.with_unknown(self.source.definitions(begun))
         return SinkPosition(Checkpoint(begun) if position.is_new else position.checkpoint, state)
 
-    def carry(self, known: SchemaState) -> None:
+    def carry(self, state: SchemaState) -> None:
         """Pass the sink's tables to the source, unless its checkpoint has no schema."""
-        if known.tables:
-            self.source.carry(known)
+        if state.tables:
+            self.source.carry(state)
 
     def wait_for_source(self, checkpoint_ts: int | None, idle_s: float | None) -> int | None:
         """Return the start position once the source has reached `checkpoint_ts`; None if the wait ended before."""

@@ -302,10 +302,10 @@ def _shape(table: TableInfo) -> tuple[object, ...]:
 _NOW: Final = re.compile(r"CURRENT_TIMESTAMP|NOW|LOCALTIME|CURRENT_DATE", re.IGNORECASE)
 
 
-def of_session(found: Sequence[Effect]) -> list[str]:
+def of_session(effects: Sequence[Effect]) -> list[str]:
     """Return the columns and partitions whose values depend on the DDL session's time zone, once each."""
     names: list[str] = []
-    for effect in found:
+    for effect in effects:
         match effect:
             case TableCreated(table):
                 names += _bounds(None, table)
@@ -319,9 +319,9 @@ def of_session(found: Sequence[Effect]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def zone_warning(ddl: Ddl, found: Sequence[Effect]) -> str:
+def zone_warning(ddl: Ddl, effects: Sequence[Effect]) -> str:
     """Return the warning about a DDL whose session is not known; "" where nothing depends on it."""
-    if ddl.known_session.zone or not (names := of_session(found)):
+    if ddl.known_session.zone or not (names := of_session(effects)):
         return ""
     return (
         f"DDL of ts {ddl.commit_ts} on {qualified(ddl.schema, ddl.table)}: the values of {', '.join(names)} depend on "
@@ -353,11 +353,11 @@ def _bounds(old: TableInfo | None, new: TableInfo) -> Iterator[str]:
             yield f"partition {definition.name}"
 
 
-def null_warnings(ddl: Ddl, position: EventPosition | None, found: Iterable[Effect]) -> Iterator[str]:
+def null_warnings(ddl: Ddl, position: EventPosition | None, effects: Iterable[Effect]) -> Iterator[str]:
     """Return the warnings about a DDL of a message or a file."""
     if position is None or not position.topic:
         return
-    for effect in found:
+    for effect in effects:
         if not isinstance(effect, TableAltered):
             continue
         for column in rewritten(effect.old, effect.new):

@@ -102,13 +102,13 @@ def round_end(ranges: Iterable[RowRange], upto: int, limit: RoundLimit = ROUND) 
     return upto
 
 
-def tasks_at_once(rows: int, slots: int, asked: int | None = None) -> int | None:
-    """Return how many tables to merge at the same time, `asked` at most (None: all). With a small backlog these are
+def tasks_at_once(rows: int, slots: int, limit: int | None = None) -> int | None:
+    """Return how many tables to merge at the same time, `limit` at most (None: all). With a small backlog these are
     half of the slots, so that landing finds a free one."""
     if rows >= BUSY_ROWS:
-        return asked
+        return limit
     half = max(slots // 2, 1)
-    return half if asked is None else min(asked, half)
+    return half if limit is None else min(limit, half)
 
 
 def rest_s(took_s: float, rows: int, shortest_s: float) -> float:
@@ -720,7 +720,7 @@ def _takes(convert: Callable[[Batch], object], batch: Batch) -> bool:
 
 def refused_layout(changes: Changes, name: TableName, layout: Layout, what: str) -> TidegateError:
     """Return the error of a table's rows with this layout."""
-    batches = (batch for batch, found in _batches(changes, name, changes.after, changes.upto) if found == layout)
+    batches = (batch for batch, other in _batches(changes, name, changes.after, changes.upto) if other == layout)
     first = next(batches)
     error = refused_rows(first, range(first.rows), f"table {name}: {what}")
     for batch in batches:

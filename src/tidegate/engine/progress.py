@@ -462,8 +462,8 @@ def lines(stream: IO[str], *, every_s: float = LINE_EVERY_S) -> Iterator[Show]:
     def show(progress: Progress) -> None:
         nonlocal phase, last, paths, loads
         if loads and progress.load is not None and progress.load.is_done:
-            told = filter(None, [load_words(progress.load), undecodable_words(progress.undecodable)])
-            stream.write(f"{'; '.join(told)}: complete\n")
+            notes = filter(None, [load_words(progress.load), undecodable_words(progress.undecodable)])
+            stream.write(f"{'; '.join(notes)}: complete\n")
         loads = bool(_loading(progress))
         for warning in progress.warnings:
             if warning not in printed and not (progress.error and progress.error.message in warning):

@@ -425,7 +425,7 @@ _TARGETS: Final[Mapping[str, _MakeTarget]] = {
     **dict.fromkeys(("DECIMAL", "NUMERIC", "DEC"), _decimal),
     **dict.fromkeys(("CHAR", "NCHAR", "VARCHAR", "CHARACTER"), _characters),
     "BINARY": lambda sizes, _charset: _characters(sizes, "binary"),
-    "DATE": _always(DATE, _read_by("m", lambda found: Time(*found[:3]))),
+    "DATE": _always(DATE, _read_by("m", lambda parts: Time(*parts[:3]))),
     **dict.fromkeys(("DATETIME", "TIMESTAMP"), _clock("m", datetime_type, round_time)),
     "TIME": _clock("p", span_type, round_span_ns),
     "JSON": _always(JSON, _json),

@@ -505,12 +505,12 @@ def _quote_call(node: Node, scope: Scope) -> Compiled:
 
 JSON_FUNCTIONS: Final[Mapping[str, Function]] = {
     "JSON_ARRAY": _members(0, list),
-    "JSON_CONTAINS": define("jjs", BOOL, _at_path(lambda found, part: int(_contains(found, part))), least=2),
+    "JSON_CONTAINS": define("jjs", BOOL, _at_path(lambda document, part: int(_contains(document, part))), least=2),
     "JSON_EXTRACT": define("js", JSON, _extract, rest="s"),
     "JSON_INSERT": _changed(lambda document, path, value: _put(document, path, value, old=False, new=True)),
     "JSON_KEYS": define("js", JSON, _at_path(_keys), least=1),
     "JSON_LENGTH": define(
-        "js", INT, _at_path(lambda found: len(found) if isinstance(found, list | dict) else 1), least=1
+        "js", INT, _at_path(lambda document: len(document) if isinstance(document, list | dict) else 1), least=1
     ),
     "JSON_OBJECT": _members(0, _object),
     "JSON_QUOTE": _quote_call,

@@ -461,7 +461,7 @@ def _pieces(data: Any, levels: list[Level], names: Any) -> tuple[Any, Any, Any]:
     kind, offsets, size = (np.concatenate(column) for column in list(zip(*levels, strict=True))[:3])
     titles = [quote_json(name.decode()).encode() + b": " for name in names.dictionary.to_pylist()]
     pool = [_FIXED, pa.array([start + title for start in (b"{", b", ") for title in titles], _BINARY)]
-    known = len(_FIXED) + len(pool[1])
+    size_so_far = len(_FIXED) + len(pool[1])
     before = _before(levels, names.indices.to_numpy(), len(titles))
     is_object = kind == OBJECT
     own = np.where(size > 0, _CLOSE, _EMPTY) + is_object
@@ -471,11 +471,11 @@ def _pieces(data: Any, levels: list[Level], names: Any) -> tuple[Any, Any, Any]:
         rows = np.flatnonzero(kind == code)
         numbers = pa.array(words(data, offsets[rows]).view(write))
         pool.append(_doubles(numbers) if code == DOUBLE else numbers.cast(pa.string()).view(_BINARY))
-        own[rows] = known + np.arange(len(rows))
-        known += len(rows)
+        own[rows] = size_so_far + np.arange(len(rows))
+        size_so_far += len(rows)
     texts = [spans(data, level.at[rows], level.size[rows]) for level in levels for rows in [level.kind == STRING]]
     rows = np.flatnonzero(kind == STRING)
-    own[rows] = known + np.arange(len(rows))
+    own[rows] = size_so_far + np.arange(len(rows))
     return pa.concat_arrays([*pool, _quoted(pa.concat_arrays(texts))]), before, own
 
 

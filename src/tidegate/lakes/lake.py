@@ -130,11 +130,11 @@ class Lake:
     @cached_property
     def snapshot(self) -> Snapshot:
         """The published snapshot."""
-        found = self._published()
-        if found.number < 0:
+        published = self._published()
+        if published.number < 0:
             bound = "" if self.ts is None else f" at or before {self.ts}"
             raise ConfigError(f"{self.options.root} holds no published snapshot{bound}")
-        return found
+        return published
 
     def _published(self) -> Snapshot:
         return latest(self.options) if self.ts is None else published_at(self.options, self.ts)
@@ -174,10 +174,10 @@ class Lake:
 
         `where` selects the rows whose columns have these values: `{"id": 17}`, `{"id": [17, 18]}`."""
         stored, table = self.stored(name), self.definition(name)
-        known = stored_columns(stored)
-        row_filter = RowFilter.of(where or {}, known, table)
+        lake_columns = stored_columns(stored)
+        row_filter = RowFilter.of(where or {}, lake_columns, table)
         return stored_rows(
-            stored, chosen(columns, [column.name for column in known], table), limit, row_filter=row_filter
+            stored, chosen(columns, [column.name for column in lake_columns], table), limit, row_filter=row_filter
         )
 
     def table(self, name: str, spark: Any = None) -> Any:
@@ -206,7 +206,7 @@ class Lake:
 
     def history(self, newest: int = 0) -> list[SnapshotChanges]:
         """Return every snapshot up to this moment, oldest first; with `newest`, the last ones of those."""
-        found: list[SnapshotChanges] = []
+        snapshots: list[SnapshotChanges] = []
         before: dict[str, tuple[str, int]] = {}
         for version in history(self.options, newest and newest + 1):
             if self.ts is not None and version.checkpoint_ts > self.ts:
@@ -215,15 +215,15 @@ class Lake:
             changed = tuple(sorted(name for name in now if now[name] != before.get(name)))
             gone = tuple(sorted(before.keys() - now.keys()))
             published = to_datetime(version.published_ms << 18)
-            found.append(SnapshotChanges(version.number, version.checkpoint_ts, published, len(now), changed, gone))
+            snapshots.append(SnapshotChanges(version.number, version.checkpoint_ts, published, len(now), changed, gone))
             before = now
-        return found[-newest:]
+        return snapshots[-newest:]
 
     def moves(self) -> list[SnapshotChanges]:
         """Return the snapshots of `history` that changed a table, and the newest: an idle lake publishes its checkpoint
         every few seconds."""
-        found = self.history()
-        return [snapshot for snapshot in found if snapshot.changed or snapshot.gone or snapshot is found[-1]]
+        snapshots = self.history()
+        return [snapshot for snapshot in snapshots if snapshot.changed or snapshot.gone or snapshot is snapshots[-1]]
 
     def live(self, *, refresh: bool = True, scratch: str | None = None) -> "Live":
         """Return all tables at the frontier: the newest snapshot and what has landed since. After `at(...)`: exactly at

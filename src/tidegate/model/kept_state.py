@@ -48,11 +48,11 @@ class _Stamp(msgspec.Struct):
 _STAMP: Final = msgspec.json.Decoder(_Stamp)
 
 
-def check_version(kind: StateKind, found: int, where: str) -> None:
+def check_version(kind: StateKind, version: int, where: str) -> None:
     """Raise StateTooNew for state of a version above the one that this release knows; `where` names file or row."""
-    if found > kind.version:
+    if version > kind.version:
         raise StateTooNew(
-            f"{where} is {kind.words} of version {found}, and this release knows version {kind.version}: a newer "
+            f"{where} is {kind.words} of version {version}, and this release knows version {kind.version}: a newer "
             "release wrote it. Nothing was changed; run that release, or a newer one"
         )
 

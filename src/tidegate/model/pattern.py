@@ -142,7 +142,7 @@ def like(pattern: str, escape: str = "\\") -> Like:
             pieces[-1].append(next(signs, sign) if sign == escape else sign)
     return Like(
         tuple(
-            _Piece(len(signs), tuple(sorted(_literals(signs), key=lambda found: -len(found[1]))))
+            _Piece(len(signs), tuple(sorted(_literals(signs), key=lambda literal: -len(literal[1]))))
             for signs in (pieces[0], *filter(None, pieces[1:-1]), *pieces[1:][-1:])
         )
     )

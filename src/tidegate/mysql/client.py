@@ -127,17 +127,17 @@ def raw_result(connection: Any, query: str) -> RawResult:
     result.init_unbuffered_query()
     result.unbuffered_active = False  # else it waits, when it is collected, for an end that is read elsewhere
     file = connection._rfile  # noqa: SLF001
-    held: bytes | None = None
+    buffered: bytes | None = None
 
     def read_into(buffer: memoryview) -> int:
-        nonlocal held
+        nonlocal buffered
         try:
-            if held is None:
-                held = file.read1(DEFAULT_BUFFER_SIZE)  # what the driver has read ahead, if there is some
-                if not held:
+            if buffered is None:
+                buffered = file.read1(DEFAULT_BUFFER_SIZE)  # what the driver has read ahead, if there is some
+                if not buffered:
                     return 0
-            if held:
-                part, held = held[: len(buffer)], held[len(buffer) :]
+            if buffered:
+                part, buffered = buffered[: len(buffer)], buffered[len(buffer) :]
                 buffer[: len(part)] = part
                 return len(part)
             return int(file.raw.readinto(buffer))

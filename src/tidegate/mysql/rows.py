@@ -141,29 +141,29 @@ def _length(data: Any, offset: int) -> Any:
 def _joined(data: Any, offset: int, end: int, number: int) -> Any:
     """Put a row of several packets together; return (its end, the end of its last packet, the next number): (-1, 0, 0)
     if it is not whole yet, -2 if a number is wrong."""
-    stop, here = offset + _HEAD_BYTES, offset
+    stop, cursor = offset + _HEAD_BYTES, offset
     while True:  # first look: nothing moves before all is there
-        if here + _HEAD_BYTES > end:
+        if cursor + _HEAD_BYTES > end:
             return -1, 0, 0
-        length = _length(data, here)
-        here += _HEAD_BYTES + length
-        if here > end:
+        length = _length(data, cursor)
+        cursor += _HEAD_BYTES + length
+        if cursor > end:
             return -1, 0, 0
         if length < _LONGEST:
             break
-    here = offset
+    cursor = offset
     while True:
-        length = _length(data, here)
-        if np.int64(data[here + 3]) != number:
+        length = _length(data, cursor)
+        if np.int64(data[cursor + 3]) != number:
             return -2, 0, 0
         number = (number + 1) & 0xFF
-        begin = here + _HEAD_BYTES
+        begin = cursor + _HEAD_BYTES
         if begin != stop:
             for place in range(length):
                 data[stop + place] = data[begin + place]
-        stop, here = stop + length, begin + length
+        stop, cursor = stop + length, begin + length
         if length < _LONGEST:
-            return stop, here, number
+            return stop, cursor, number
 
 
 @compiled
@@ -174,8 +174,8 @@ def _walk(data: Any, offset: int, end: int, number: int, starts: Any, sizes: Any
         if offset + _HEAD_BYTES > end:
             return offset, row, number, _MORE
         length = _length(data, offset)
-        here: Any = offset + _HEAD_BYTES
-        stop, behind, following = here + length, here + length, (number + 1) & 0xFF
+        cursor: Any = offset + _HEAD_BYTES
+        stop, behind, following = cursor + length, cursor + length, (number + 1) & 0xFF
         if length == _LONGEST:
             stop, behind, following = _joined(data, offset, end, number)
             if stop < 0:
@@ -184,33 +184,33 @@ def _walk(data: Any, offset: int, end: int, number: int, starts: Any, sizes: Any
             return offset, row, number, _MORE
         elif np.int64(data[offset + 3]) != number:
             return offset, row, number, _DISORDER
-        first = data[here] if stop > here else 0
+        first = data[cursor] if stop > cursor else 0
         if first == 0xFF:
             return offset, row, number, _ERROR
         if first == 0xFE and length < _END_BYTES:
             return behind, row, following, _END
         for column in range(width):
-            if here >= stop:
+            if cursor >= stop:
                 return offset, row, number, _BROKEN
-            size = np.int64(data[here])
-            here += 1
+            size = np.int64(data[cursor])
+            cursor += 1
             if size >= 0xFB:
                 if size == 0xFB:
                     sizes[column, row] = _NULL
                     starts[column, row] = 0
                     continue
                 wide = 8 if size == 0xFE else size - 0xFA
-                if size == 0xFF or here + wide > stop:
+                if size == 0xFF or cursor + wide > stop:
                     return offset, row, number, _BROKEN
                 size = np.int64(0)
                 for place in range(wide):
-                    size |= np.int64(data[here + place]) << (8 * place)
-                here += wide
-            if size < 0 or size > stop - here:
+                    size |= np.int64(data[cursor + place]) << (8 * place)
+                cursor += wide
+            if size < 0 or size > stop - cursor:
                 return offset, row, number, _BROKEN
-            starts[column, row], sizes[column, row] = here, size
-            here += size
-        if here != stop:
+            starts[column, row], sizes[column, row] = cursor, size
+            cursor += size
+        if cursor != stop:
             return offset, row, number, _BROKEN
         offset, number, row = behind, following, row + 1
     return offset, row, number, _FULL

@@ -175,8 +175,8 @@ def commit(uri: str, version: int, actions: Sequence[Action], *, operation: str,
     try:
         with storing(uri):
             VersionedFile(uri, f"_delta_log/{version:020d}.json").write(text.encode())
-    except Changed as taken:
-        raise CommitConflict(f"{uri}: version {version} is taken") from taken
+    except Changed as changed:
+        raise CommitConflict(f"{uri}: version {version} is taken") from changed
     if version and version % CHECKPOINT_EVERY == 0:
         _checkpoint(uri, version)
 
@@ -383,7 +383,7 @@ def sweep(
     dry_run: bool = False,
 ) -> Swept:
     """Delete the data files that no needed version holds; `files` were listed before `lifespans` was advanced."""
-    over: list[StoredFile] = []
+    expired: list[StoredFile] = []
     waiting = 0
     for file in files:
         if file.path.startswith(LOG):
@@ -397,14 +397,14 @@ def sweep(
         if since_ms > limit_ms:
             waiting += 1
         else:
-            over.append(file)
+            expired.append(file)
     if not dry_run:
-        waiting += len(over[DELETIONS_MAX:])
-        over = over[:DELETIONS_MAX]
-        delete(lifespans.uri, [file.path for file in over])
-        for file in over:
+        waiting += len(expired[DELETIONS_MAX:])
+        expired = expired[:DELETIONS_MAX]
+        delete(lifespans.uri, [file.path for file in expired])
+        for file in expired:
             lifespans.spans.pop(file.path, None)
-    return Swept(len(over), sum(file.size_bytes for file in over), waiting)
+    return Swept(len(expired), sum(file.size_bytes for file in expired), waiting)
 
 
 def cut_log(

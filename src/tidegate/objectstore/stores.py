@@ -149,10 +149,10 @@ def writable(uri: str) -> Any:
 def listed(uri: str, prefix: str | None = None, *, offset: str | None = None) -> Iterator[Any]:
     """Return what a store lists below `prefix`, sorting after `offset`; nothing for a directory that does not exist."""
     try:
-        found = store(uri)
+        opened = store(uri)
     except FileNotFoundError:
         return
-    for batch in obstore.list(found, prefix, offset=offset):
+    for batch in obstore.list(opened, prefix, offset=offset):
         yield from batch
 
 

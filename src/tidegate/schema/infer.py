@@ -77,9 +77,9 @@ def unusable(fields: tuple[Field, ...], pk_names: tuple[str, ...] | None) -> str
     return f"a row whose key has column {strangers[0]}, which it does not have" if strangers else ""
 
 
-def _ids(names: Iterable[str], taken: Iterable[int]) -> list[int]:
-    """Return column ids derived from the names, distinct from each other and from `taken`."""
-    used, ids = set(taken), []
+def _ids(names: Iterable[str], others: Iterable[int]) -> list[int]:
+    """Return column ids derived from the names, distinct from each other and from `others`."""
+    used, ids = set(others), []
     for name in names:
         column_id = NAMED_FROM + crc32(lowered(name).encode("utf-8", "surrogatepass")) % NAMED_FROM
         while column_id in used:

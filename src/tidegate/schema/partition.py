@@ -81,8 +81,8 @@ def number_of(text: str, zone: str) -> int | None:
 
 def _spec(spec: Spec, zone: str) -> Spec:
     match spec:
-        case AddPartitions(definitions=found) | ReorganizePartitions(definitions=found):
-            return replace(spec, definitions=_definitions(found, zone))
+        case AddPartitions(definitions=definitions) | ReorganizePartitions(definitions=definitions):
+            return replace(spec, definitions=_definitions(definitions, zone))
         case PartitionBy(partition):
             return replace(spec, partition=_partition(partition, zone))
     return spec

@@ -125,7 +125,7 @@ _WINDOW: Final = by_words(
     order_item=order_item,
     frame=_frame,
 )
-over: Final = template(
+window: Final = template(
     "<FROM FIRST>[ FROM LAST]<RESPECT NULLS>[ IGNORE NULLS][ OVER window]",
     window=lambda r: window_spec(r) if r.is_sign("(") else r.one_name(),
 )
@@ -210,7 +210,7 @@ FORMS: Final = by_words(
     bytes=lambda r: r.expect("CHARACTER", "CHAR", "BINARY").replace("CHARACTER", "CHAR"),
     order_item=order_item,
     separator=lambda r: f" SEPARATOR {quote(r.string() if r.accept('SEPARATOR') else ',')}",
-    over=over,
+    over=window,
     mode=_mode,
 )
 """Functions with a form of their own, by their names."""
@@ -391,7 +391,7 @@ def _primary(r: SqlReader) -> str:
             r.next()
             return form(r)
     if is_call(r):
-        return call(r) + over(r)
+        return call(r) + window(r)
     if word in NOW:
         r.next()
         return f"{word}()"

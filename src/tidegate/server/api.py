@@ -110,8 +110,8 @@ AnyNamespace = Annotated[str, Depends(_any_namespace)]
 """The namespace of a request, by TiCDC's classic word or by its newer one; empty where it names none."""
 
 
-def _namespace(found: AnyNamespace) -> str:
-    return found or NAMESPACE
+def _namespace(namespace: AnyNamespace) -> str:
+    return namespace or NAMESPACE
 
 
 Namespace = Annotated[str, Depends(_namespace)]

@@ -452,9 +452,9 @@ class Changefeeds:
                 feed = ServedFeed(record, self._written(record, None))
                 self._owned()[new.id] = feed
             failpoint("server/created")
-            made = self._view(feed)  # as created: it may be ahead as soon as it runs
+            view = self._view(feed)  # as created: it may be ahead as soon as it runs
             self._start(feed)
-            return made
+            return view
 
     def update(self, feed_id: FeedId, change: FeedChange, who: str) -> FeedView:
         """Change a changefeed that is stopped or failed. Raises UpdateRefused in other states, and if nothing

@@ -104,11 +104,11 @@ def parse(value: object) -> dict[str, Any]:
     return {} if value is None else _parse_section(TABLE, value, "replica_config")
 
 
-def _parse_section(section: Section, given: object, where: str) -> dict[str, Any]:
-    if not isinstance(given, dict):
+def _parse_section(section: Section, document: object, where: str) -> dict[str, Any]:
+    if not isinstance(document, dict):
         raise ApiParamInvalid(f"{where}: expected an object")
     tree: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in document.items():
         entry = section.fields.get(_snake(str(name)))
         if entry is None or value is None:
             continue

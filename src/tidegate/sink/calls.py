@@ -47,8 +47,8 @@ class KeyedSink(SegmentSink[Written], WithOmissions):
 
     flush_policy = FlushPolicy(limit=RoundLimit(rows=200_000, size_bytes=128 << 20), idle_s=5.0)
 
-    def __init__(self, held: Callable[[], AbstractContextManager[None]]) -> None:
-        self._held = held
+    def __init__(self, run_lock: Callable[[], AbstractContextManager[None]]) -> None:
+        self._held = run_lock
         self._state = SchemaState()
         self._schema: tuple[SchemaState | None, str] = None, ""
         self._warned: set[str] = set()

@@ -47,10 +47,10 @@ class Reply(NamedTuple):
 @contextmanager
 def shut_down_after(within_s: float, listener: socket.socket) -> Iterator[threading.Event]:
     """Shut a connection down if the block takes longer; the event then says so."""
-    over = threading.Event()
+    timed_out = threading.Event()
 
     def end() -> None:
-        over.set()
+        timed_out.set()
         with suppress(OSError):
             socket.socket.shutdown(listener, socket.SHUT_RDWR)  # of an SSLSocket too: its reader meets the end
 
@@ -58,7 +58,7 @@ def shut_down_after(within_s: float, listener: socket.socket) -> Iterator[thread
     timer.daemon = True
     timer.start()
     try:
-        yield over
+        yield timed_out
     finally:
         timer.cancel()
 
@@ -79,7 +79,7 @@ def exchange(
     OSError (TimeoutError among them) and HTTPException where there is none: the connection is of no more use."""
     if connection.sock is None:
         connection.connect()
-    with shut_down_after(within_s, connection.sock) as over:
+    with shut_down_after(within_s, connection.sock) as timed_out:
         try:
             connection.request(method, target, body, dict(headers))
             answer = connection.getresponse()
@@ -87,10 +87,10 @@ def exchange(
             if len(content) <= most_bytes and answer.length:
                 raise http.client.IncompleteRead(content, answer.length)
         except (OSError, http.client.HTTPException) as error:
-            if over.is_set():
+            if timed_out.is_set():
                 raise TimeoutError(f"no whole answer within {within_s:g} s") from error
             raise
-    if over.is_set():
+    if timed_out.is_set():
         raise TimeoutError(f"no whole answer within {within_s:g} s")
     if len(content) > most_bytes and not cut:
         raise OSError(errno.EMSGSIZE, f"the answer is longer than {most_bytes} bytes")

@@ -103,8 +103,8 @@ class Dispatcher:
             table = self._tables.get(name.key)
             name = name if table is None else table.name
             info = definition or table or infer_table(name, batch.fields, batch.pk_names, 0)
-            told = table_of_fields(batch.fields, batch.pk_names, table)
-            wire = told if definition is None else wire_table(definition)
+            wire_definition = table_of_fields(batch.fields, batch.pk_names, table)
+            wire = wire_definition if definition is None else wire_table(definition)
             # with the definition, so that its id stays taken
             self._plans[key] = definition, self._made(name, info, wire)
         return self._plans[key][1]

@@ -231,8 +231,13 @@ def _altered(tally: Tally, old: TableInfo, new: TableInfo, ts: int) -> None:
     if rule.kind != "gauge" or not rule.takes(new.name):
         return
     for name in sorted(rule.columns):
-        one, other = old.column(name), new.column(name)
-        if one is not None and other is not None and not _reads_same(one.type, other.type) and not old.inferred:
+        old_column, new_column = old.column(name), new.column(name)
+        if (
+            old_column is not None
+            and new_column is not None
+            and not _reads_same(old_column.type, new_column.type)
+            and not old.inferred
+        ):
             raise _refused(
                 rule, new, ts, f"counts rows by {name}, whose type changes: the rows that stand there are converted, "
                 "and nobody says to what. Give the rule another name, or leave the table out of its matcher"
@@ -249,15 +254,15 @@ def _altered(tally: Tally, old: TableInfo, new: TableInfo, ts: int) -> None:
         tally.series[goal] = added(tally.series[goal], amounts) if goal in tally.series else amounts
 
 
-def _reads_same(one: ColumnType, other: ColumnType) -> bool:
+def _reads_same(before: ColumnType, after: ColumnType) -> bool:
     """Return True if each stored value reads as before: a strict server converts without loss within a family."""
-    if one.code is MysqlType.ENUM and other.code is MysqlType.ENUM:
-        return (other.elems or ())[: len(one.elems or ())] == (one.elems or ())
-    if (one.charset == "binary") != (other.charset == "binary") and one.code in STRINGS:
+    if before.code is MysqlType.ENUM and after.code is MysqlType.ENUM:
+        return (after.elems or ())[: len(before.elems or ())] == (before.elems or ())
+    if (before.charset == "binary") != (after.charset == "binary") and before.code in STRINGS:
         return False
-    if one.code == other.code:
-        return one.decimal == other.decimal and one.elems == other.elems
-    return any(one.code in family and other.code in family for family in _SAME_TEXT)
+    if before.code == after.code:
+        return before.decimal == after.decimal and before.elems == after.elems
+    return any(before.code in family and after.code in family for family in _SAME_TEXT)
 
 
 def _without(tally: Tally, old: TableInfo, names: Sequence[str], ts: int) -> None:

@@ -280,14 +280,14 @@ def _number(text: str) -> ColumnValues:
     return ColumnValues("int", pa.scalar(int(text), pa.int64()))
 
 
-def _compared(compare: Callable[..., Any], one: ColumnValues, other: ColumnValues) -> ColumnValues:
-    if "bool" in {one.kind, other.kind}:
+def _compared(compare: Callable[..., Any], first: ColumnValues, second: ColumnValues) -> ColumnValues:
+    if "bool" in {first.kind, second.kind}:
         raise Mismatch("truths are compared")
-    if "double" in {one.kind, other.kind}:
-        return ColumnValues("bool", compare(_double(one), _double(other)))
-    if one.kind == other.kind and one.kind != "decimal":
-        return ColumnValues("bool", compare(one.values, other.values))
-    return ColumnValues("bool", compare(_decimal(one), _decimal(other)))
+    if "double" in {first.kind, second.kind}:
+        return ColumnValues("bool", compare(_double(first), _double(second)))
+    if first.kind == second.kind and first.kind != "decimal":
+        return ColumnValues("bool", compare(first.values, second.values))
+    return ColumnValues("bool", compare(_decimal(first), _decimal(second)))
 
 
 def _double(vector: ColumnValues) -> Any:
@@ -307,25 +307,25 @@ def _decimal(vector: ColumnValues) -> Any:
     return vector.values.cast(pa.decimal128(20, 0) if vector.kind == "unsigned" else _INT)
 
 
-def _calculated(kind: type, one: ColumnValues, other: ColumnValues) -> ColumnValues:
-    if one.kind == other.kind == "int":
-        return ColumnValues("int", _CALCULATE[kind](one.values, other.values))
-    if {one.kind, other.kind} <= {"int", "decimal"}:
-        left, right = _decimal(one), _decimal(other)
+def _calculated(kind: type, first: ColumnValues, second: ColumnValues) -> ColumnValues:
+    if first.kind == second.kind == "int":
+        return ColumnValues("int", _CALCULATE[kind](first.values, second.values))
+    if {first.kind, second.kind} <= {"int", "decimal"}:
+        left, right = _decimal(first), _decimal(second)
         if kind is exp.Mul and left.type.scale + right.type.scale > _SCALE_MAX:
             raise Mismatch("more decimals than SQL keeps")
         return ColumnValues("decimal", _CALCULATE[kind](left, right))
     raise Mismatch("no numbers to calculate with")
 
 
-def _remainder(one: ColumnValues, other: ColumnValues) -> ColumnValues:
+def _remainder(first: ColumnValues, second: ColumnValues) -> ColumnValues:
     """The remainder of a division by a whole number, which has the sign of the dividend."""
-    divisor = other.values.as_py() if isinstance(other.values, pa.Scalar) else 0
-    if one.kind != "int" or other.kind != "int" or not divisor or isinstance(one.values, pa.Scalar):
+    divisor = second.values.as_py() if isinstance(second.values, pa.Scalar) else 0
+    if first.kind != "int" or second.kind != "int" or not divisor or isinstance(first.values, pa.Scalar):
         raise Mismatch("no division of integers by a number")
-    whole = one.values.fill_null(0).to_numpy(zero_copy_only=False)
+    whole = first.values.fill_null(0).to_numpy(zero_copy_only=False)
     rest = pa.array(np.fmod(whole, divisor))
-    return ColumnValues("int", pc.if_else(pc.is_null(one.values), None, rest) if one.values.null_count else rest)
+    return ColumnValues("int", pc.if_else(pc.is_null(first.values), None, rest) if first.values.null_count else rest)
 
 
 WORDS: Final = {"I": "insert", "U": "update", "D": "delete"}

@@ -69,16 +69,16 @@ def families(snapshots: Sequence[LabelledNumbers]) -> Iterator[Metric]:
     yield from by_name.values()
     reached = GaugeMetricFamily("tidegate_metrics_checkpoint_ts", "Changes are counted up to here, ms")
     skipped = CounterMetricFamily("tidegate_metrics_skipped_rows", "Rows whose value does not count")
-    over = GaugeMetricFamily("tidegate_metrics_overflowed", "1 where max-series is reached")
+    overflowed = GaugeMetricFamily("tidegate_metrics_overflowed", "1 where max-series is reached")
     firing = GaugeMetricFamily("tidegate_metrics_alerts_firing", "Series whose alert fires")
     for labels, snapshot in snapshots:
         reached.add_sample(reached.name, dict(labels), float(physical_ms(snapshot.checkpoint_ts)))
         for shown in snapshot.rules:
             own = {**labels, "metric": shown.rule.metric}
             skipped.add_sample(f"{skipped.name}_total", own, shown.skipped)
-            over.add_sample(over.name, own, float(shown.overflowed))
+            overflowed.add_sample(overflowed.name, own, float(shown.overflowed))
             firing.add_sample(firing.name, own, shown.firing)
-    yield from (reached, skipped, over, firing)
+    yield from (reached, skipped, overflowed, firing)
 
 
 def _fill(family: Metric, shown: ShownRule, of_feed: Mapping[str, str]) -> None:

@@ -56,9 +56,9 @@ class SeriesKey(NamedTuple):
     labels: Labels
 
 
-def added(one: Amounts, other: Amounts) -> Amounts:
+def added(first: Amounts, second: Amounts) -> Amounts:
     """Return the sums."""
-    return tuple(EXACT.add(left, right) for left, right in zip(one, other, strict=True))
+    return tuple(EXACT.add(left, right) for left, right in zip(first, second, strict=True))
 
 
 @dataclass(slots=True)
@@ -86,9 +86,9 @@ class TallyPart:
             self.add_slot(labels, slot, amount)
         self.skipped += part.skipped
 
-    def fold(self, known: Collection[Labels], room: int, overflow: Labels) -> None:
+    def fold(self, counted: Collection[Labels], room: int, overflow: Labels) -> None:
         """Put new labels beyond the `room` smallest together."""
-        new = sorted({key.labels for key in self.series} - set(known) - {overflow})
+        new = sorted({key.labels for key in self.series} - set(counted) - {overflow})
         beyond = set(new[max(room, 0) :])
         if not beyond:
             return

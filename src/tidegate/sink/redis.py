@@ -317,9 +317,9 @@ class RedisSink(KeyedSink, WithCheck):
     """Writes to the servers of `options`."""
 
     def __init__(
-        self, options: RedisOptions, *, held: Callable[[], AbstractContextManager[None]] = nullcontext
+        self, options: RedisOptions, *, run_lock: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
-        super().__init__(held)
+        super().__init__(run_lock)
         self.options = options
         self._mode = _MODES.get(options.mode, KeptRows)(options)
         self._progress = RedisProgress(options.feed)

@@ -382,9 +382,9 @@ class SearchSink(KeyedSink):
         store: SearchStore,
         options: SearchOptions = SearchOptions(),
         *,
-        held: Callable[[], AbstractContextManager[None]] = nullcontext,
+        run_lock: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        super().__init__(held)
+        super().__init__(run_lock)
         self.store, self.options = store, options
         self._epoch = self._made = 0
         self._checkpoint_ts = 0

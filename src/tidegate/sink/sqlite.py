@@ -95,14 +95,14 @@ class SqliteFile(msgspec.Struct, frozen=True):
             f"CREATE TABLE IF NOT EXISTS {FEED} (feed TEXT PRIMARY KEY, epoch INTEGER, ts INTEGER, number INTEGER,"
             " published TEXT)"
         )
-        found = connection.execute(f"SELECT feed, epoch FROM {FEED}").fetchone()
-        if found is None:
+        owner = connection.execute(f"SELECT feed, epoch FROM {FEED}").fetchone()
+        if owner is None:
             if self.epoch:
                 raise SinkRefused(f"{self.path} was emptied; start the changefeed again: it begins anew")
             connection.execute(f"INSERT INTO {FEED} VALUES (?, 0, 0, 0, '')", (self.feed,))
-        elif found[0] != self.feed:
-            raise SinkRefused(f"{self.path} is written by changefeed {found[0]}; give {self.feed} a file of its own")
-        elif self.epoch and found[1] != self.epoch:
+        elif owner[0] != self.feed:
+            raise SinkRefused(f"{self.path} is written by changefeed {owner[0]}; give {self.feed} a file of its own")
+        elif self.epoch and owner[1] != self.epoch:
             raise Fenced(f"{self.path}: another run of changefeed {self.feed} has taken over")
 
 
@@ -266,12 +266,12 @@ def _make(connection: sqlite3.Connection, table: TableInfo) -> None:
 
 def _ensure(connection: sqlite3.Connection, table: TableInfo) -> None:
     """Make a table, or columns of it, that no DDL has brought."""
-    found = {name.lower() for _, name, *_ in connection.execute(f"PRAGMA table_info({_table(table.name)})")}
-    if not found:
+    columns = {name.lower() for _, name, *_ in connection.execute(f"PRAGMA table_info({_table(table.name)})")}
+    if not columns:
         _make(connection, table)
         return
     for column in _columns(table):
-        if column.name.lower() not in found:
+        if column.name.lower() not in columns:
             added = f"{_quoted(column.name)} {_affinity(column)}"
             connection.execute(f"ALTER TABLE {_table(table.name)} ADD COLUMN {added}")
 
@@ -329,10 +329,10 @@ def _columns(table: TableInfo) -> list[ColumnInfo]:
 
 
 def _named(table: TableInfo, names: Iterable[str]) -> list[ColumnInfo]:
-    found = [(name, table.column(name)) for name in names]
-    if unknown := [name for name, column in found if column is None]:
+    columns = [(name, table.column(name)) for name in names]
+    if unknown := [name for name, column in columns if column is None]:
         raise SinkRefused(f"table {table.name}: its rows have a column {unknown[0]}, which its definition lacks")
-    return [column for _, column in found if column is not None]
+    return [column for _, column in columns if column is not None]
 
 
 def _affinity(column: ColumnInfo) -> str:

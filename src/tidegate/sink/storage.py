@@ -86,14 +86,14 @@ from tidegate.sink.storage_task import FilesJob, StoredRows, write_tables
 
 
 def ddl_files(
-    ddl: Ddl, found: Sequence[Effect], after: SchemaState, columns: Callable[[TableInfo], tuple[Column, ...]]
+    ddl: Ddl, effects: Sequence[Effect], after: SchemaState, columns: Callable[[TableInfo], tuple[Column, ...]]
 ) -> list[SchemaFile]:
     """Return the schema files of a DDL with its action; `after` is the schema behind it."""
     version, action = ddl.commit_ts or 0, ddl.type or 0
     if not ddl.table:
         return [SchemaFile(ddl.schema, "", version, None, ddl.query, action)]
-    own = subject_table(ddl, found)
-    changed = {table.name.key: table for effect in found for table in _tables(effect, after)}
+    own = subject_table(ddl, effects)
+    changed = {table.name.key: table for effect in effects for table in _tables(effect, after)}
     definition = changed.pop(own.key, None) or after.table(own)
     shown = () if definition is None else columns(definition)
     name = own if definition is None else definition.name

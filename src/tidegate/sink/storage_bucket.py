@@ -85,10 +85,10 @@ class Bucket:
         try:
             with storing(self.shown):
                 VersionedFile(self.uri, path).write(*body, version=version)
-        except Changed as taken:
+        except Changed as changed:
             raise NameTaken(
                 f"{self.shown}/{path} is another writer's, or was left by a try that stopped amid it"
-            ) from taken
+            ) from changed
         except FileNotFoundError as missing:
             raise SinkError(f"{self.shown}: there is no such bucket or directory") from missing
 
@@ -102,23 +102,23 @@ class Bucket:
 
     def raise_(self, path: str, body: bytes, rank: Callable[[bytes], int]) -> None:
         """Replace a file by `body` if that ranks higher than the present content."""
-        found = self.read(path)
-        if found is None or rank(found.body) < rank(body):
-            self.create(path, body, version=found and found.version)
+        stored = self.read(path)
+        if stored is None or rank(stored.body) < rank(body):
+            self.create(path, body, version=stored and stored.version)
 
     def names(self, directory: str, after: str = "") -> list[str]:
         """Return the names of the files directly in a directory that sort after `after`."""
         offset = f"{directory}/{after}" if after else None
         with storing(self.shown):
-            found = [entry["path"] for entry in listed(self.uri, directory, offset=offset)]
-        names = (path.removeprefix(f"{directory}/") for path in found)
+            paths = [entry["path"] for entry in listed(self.uri, directory, offset=offset)]
+        names = (path.removeprefix(f"{directory}/") for path in paths)
         return sorted(name for name in names if "/" not in name)
 
     def directories(self, directory: str) -> list[str]:
         """Return the names of the directories directly in a directory."""
         with storing(self.shown):
-            found = obstore.list_with_delimiter(store(self.uri), directory)["common_prefixes"]
-        return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+            paths = obstore.list_with_delimiter(store(self.uri), directory)["common_prefixes"]
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
 
     def pages(self) -> Iterator[list[str]]:
         """Return the paths of all files, some at a time."""
@@ -223,8 +223,8 @@ def sweep(bucket: Bucket, names: FileNames, before: date) -> Iterator[int]:
     """Delete what expired; yield behind each page of the list how many files it had."""
     begun: set[str] = set()
     for page in bucket.pages():
-        found = {path: directory for path in page if (directory := expired_directory(path, names, before))}
-        first = [index_path(directory) for directory in sorted(set(found.values()) - begun)]
-        begun |= set(found.values())
-        bucket.delete([*first, *(path for path in found if path not in first)])
-        yield len(found)
+        directories = {path: directory for path in page if (directory := expired_directory(path, names, before))}
+        first = [index_path(directory) for directory in sorted(set(directories.values()) - begun)]
+        begun |= set(directories.values())
+        bucket.delete([*first, *(path for path in directories if path not in first)])
+        yield len(directories)

@@ -123,13 +123,13 @@ class _Lines(NamedTuple):
     partition: Any
 
 
-def _once(found: _Lines) -> _Lines:
-    codes = found.lines.dictionary_encode().indices.to_numpy().astype(np.int64)
-    _, first = np.unique(found.transaction * len(codes) + codes, return_index=True)
+def _once(lines: _Lines) -> _Lines:
+    codes = lines.lines.dictionary_encode().indices.to_numpy().astype(np.int64)
+    _, first = np.unique(lines.transaction * len(codes) + codes, return_index=True)
     if len(first) == len(codes):
-        return found
+        return lines
     rows = np.sort(first)
-    return _Lines(found.lines.take(pa.array(rows)), found.transaction[rows], found.partition[rows])
+    return _Lines(lines.lines.take(pa.array(rows)), lines.transaction[rows], lines.partition[rows])
 
 
 def write_tables(jobs: Sequence[FilesJob]) -> list[StoredRows]:
@@ -147,22 +147,22 @@ def _write_files(job: FilesJob) -> StoredRows:
     writers: dict[str, _DirectoryWriter] = {}
     for chunk in done.coming(job.changes.batches(step.table.name, step.after, step.upto)):
         try:
-            found = table.by_columns(chunk, encoder)
+            encoded = table.by_columns(chunk, encoder)
             done.path_counts.add("encode/columns", len(chunk))
         except MISMATCHES as mismatch:
-            found = table.by_rows(chunk, encoder)
+            encoded = table.by_rows(chunk, encoder)
             done.path_counts.add("encode/rows", len(chunk), slow_reason(mismatch), name)
         if any(batch.start_ts is None for batch, _ in chunk.parts):
-            found = _once(found)
-        done.rows, done.messages = done.rows + len(chunk), done.messages + len(found.lines)
-        for partition in np.unique(found.partition).tolist():
-            chosen = np.flatnonzero(found.partition == partition)
+            encoded = _once(encoded)
+        done.rows, done.messages = done.rows + len(chunk), done.messages + len(encoded.lines)
+        for partition in np.unique(encoded.partition).tolist():
+            chosen = np.flatnonzero(encoded.partition == partition)
             directory = data_directory(job.version, job.date, None if partition < 0 else partition)
             if directory not in writers:
                 writers[directory] = _DirectoryWriter(job, directory, encoder.header(table.wire), done)
-            whole = len(chosen) == len(found.lines)
-            lines = found.lines if whole else found.lines.take(pa.array(chosen))
-            writers[directory].append(lines, found.transaction[chosen])
+            whole = len(chosen) == len(encoded.lines)
+            lines = encoded.lines if whole else encoded.lines.take(pa.array(chosen))
+            writers[directory].append(lines, encoded.transaction[chosen])
     for writer in writers.values():
         writer.flush()
     return done
@@ -213,14 +213,14 @@ class _TableLines:
         self._router = Router.of((), "", EncodeOptions(protocol="canal-json"))
 
     def by_columns(self, chunk: Chunk, encoder: Lines) -> _Lines:
-        found = []
+        splits = []
         for batch, numbers in chunk.parts:
             typed = self._typed(batch)
-            found.append(split_rows(typed, numbers, chunk.transaction[numbers], self._splitter(typed)))
-        lines = pa.concat_arrays([encoder.lines(rows.batch, self.wire) for rows in found])
-        transaction = np.concatenate([rows.order.transaction for rows in found])
-        partition = np.concatenate([self._partitions(rows.batch) for rows in found])
-        order = in_order([rows.order for rows in found], newarch=self._options.split.newarch)
+            splits.append(split_rows(typed, numbers, chunk.transaction[numbers], self._splitter(typed)))
+        lines = pa.concat_arrays([encoder.lines(rows.batch, self.wire) for rows in splits])
+        transaction = np.concatenate([rows.order.transaction for rows in splits])
+        partition = np.concatenate([self._partitions(rows.batch) for rows in splits])
+        order = in_order([rows.order for rows in splits], newarch=self._options.split.newarch)
         if order is None:
             return _Lines(lines, transaction, partition)
         return _Lines(lines.take(pa.array(order)), transaction[order], partition[order])

@@ -56,14 +56,14 @@ SAME_OFFSETS = "same-offsets"
 
 
 def recognised(
-    state: State, found: Mapping[str, Described], made_anew: Sequence[tuple[str, str, bool]] = ()
+    state: State, topics: Mapping[str, Described], made_anew: Sequence[tuple[str, str, bool]] = ()
 ) -> tuple[State, tuple[str, ...]]:
     """Return `state` with the current topic ids, without the positions of topics to read from the start, and warnings.
     `made_anew` has (topic, id, True if its offsets continue those of the old topic). Raises MadeAnew for an unknown
     id."""
     accepted = {(topic, topic_id): same for topic, topic_id, same in made_anew}
     identities, positions, warnings = dict(state.identities), dict(state.positions), []
-    for topic, (_, topic_id) in found.items():
+    for topic, (_, topic_id) in topics.items():
         id_before = state.identities.get(topic)
         if id_before and topic_id not in {"", id_before}:
             same = accepted.get((topic, topic_id))
@@ -86,9 +86,9 @@ def recognised(
     return msgspec.structs.replace(state, identities=identities, positions=positions, halted=halted), tuple(warnings)
 
 
-def check_same(state: State, found: Mapping[str, Described]) -> None:
+def check_same(state: State, topics: Mapping[str, Described]) -> None:
     """Raise MadeAnew for a topic whose id differs from that in `state`."""
-    recognised(state, found)
+    recognised(state, topics)
 
 
 def made_again(topic: str, id_before: str, topic_id: str, state: State) -> MadeAnew:

@@ -256,7 +256,7 @@ class CutRows:
 
         Rows of the chunk are requested in order; rows that were not requested are skipped."""
         if id(row) in self._known:
-            return next(found for known_row, found in self._ahead if known_row is row)
+            return next(row_cut for known_row, row_cut in self._ahead if known_row is row)
         reader = _reader(options)
         return next(reader.whole([row])) if reader.makes_whole(row) else None
 
@@ -482,18 +482,18 @@ def _aside(chunk: TopicMessages, plan: LandPlan) -> set[int]:
 
 
 def _take(
-    found: _Draft, offset: int, plan: LandPlan, landed: LandedMessages, columns: dict[TableName, RowColumns]
+    draft: _Draft, offset: int, plan: LandPlan, landed: LandedMessages, columns: dict[TableName, RowColumns]
 ) -> None:
-    for row in found.rows:
+    for row in draft.rows:
         into = columns.get(row.name)
         if into is None:
             into = columns[row.name] = RowColumns(plan.topic, plan.partition, row.name)
         into.add(offset, row)
-    landed.ddls += found.ddls
-    landed.resolved = larger(landed.resolved, found.resolved)
-    landed.since = found.resolved if landed.since is None else landed.since
-    landed.clock = found.clock
-    landed.filtered += found.filtered
+    landed.ddls += draft.ddls
+    landed.resolved = larger(landed.resolved, draft.resolved)
+    landed.since = draft.resolved if landed.since is None else landed.since
+    landed.clock = draft.clock
+    landed.filtered += draft.filtered
 
 
 def _take_batch(  # noqa: PLR0917 - one step of land_messages

@@ -185,30 +185,30 @@ def rows_query(definition: Definition, names: Sequence[str], keys: Sequence[Key]
             f"{definition.name} has no column {unknown[0]!r} in the upstream at ts {definition.ts}, though it belongs "
             "to the handle key of its messages: is this the database that the changefeed reads?"
         )
-    chosen = ", ".join(read_as(one, _doubled(one.name)) for one in columns.values())
+    chosen = ", ".join(read_as(column, _doubled(column.name)) for column in columns.values())
     quoted = [_doubled(name) for name in names]
     table = f"{_doubled(definition.name.schema)}.{_doubled(definition.name.table)}"
     values = tuple(_parameter(columns[name], value) for key in keys for name, value in zip(names, key, strict=True))
     if len(keys) == 1:
         where = " AND ".join(f"{name} = %s" for name in quoted)
     else:
-        one = f"({', '.join(['%s'] * len(names))})" if len(names) > 1 else "%s"
+        row_marks = f"({', '.join(['%s'] * len(names))})" if len(names) > 1 else "%s"
         left = f"({', '.join(quoted)})" if len(names) > 1 else quoted[0]
-        where = f"{left} IN ({', '.join([one] * len(keys))})"
+        where = f"{left} IN ({', '.join([row_marks] * len(keys))})"
     return sent.WHOLE_ROWS.format(columns=chosen, table=table, where=where), values
 
 
-def completed(row: RowChange, definition: Definition, found: Mapping[str, Values]) -> RowChange:
-    """Return `row` with all columns; `found` has its images by name, `before` and `after`, if it has them."""
+def completed(row: RowChange, definition: Definition, images: Mapping[str, Values]) -> RowChange:
+    """Return `row` with all columns; `images` are the complete ones, by `before` and `after`."""
     fields = _fields(row, definition)
     whole = {"fields": fields, "handle_only": False, "claim_check": None}
     match row:
         case Insert():
-            return msgspec.structs.replace(row, after=found["after"], **whole)
+            return msgspec.structs.replace(row, after=images["after"], **whole)
         case Update():
-            return msgspec.structs.replace(row, before=found["before"], after=found["after"], **whole)
+            return msgspec.structs.replace(row, before=images["before"], after=images["after"], **whole)
         case Delete():
-            return msgspec.structs.replace(row, before=found["before"], **whole)
+            return msgspec.structs.replace(row, before=images["before"], **whole)
 
 
 def _fields(row: RowChange, definition: Definition) -> tuple[Field, ...]:
@@ -313,8 +313,8 @@ class UpstreamRows:
         for names in dict.fromkeys(names for names, _ in every):
             keys = list(dict.fromkeys(key for its_names, key in every if its_names == names))
             rows = [definition.read(raw) for raw in self._asked(*rows_query(definition, names, keys))]
-            one = len(keys) == 1 and len(rows) == 1
-            images |= {keys[0]: rows[0]} if one else {definition.key_of(row, names): row for row in rows}
+            is_single = len(keys) == 1 and len(rows) == 1
+            images |= {keys[0]: rows[0]} if is_single else {definition.key_of(row, names): row for row in rows}
         return images
 
     def _asked(self, statement: str, values: Sequence[object] = ()) -> Sequence[Sequence[Any]]:

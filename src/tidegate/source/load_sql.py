@@ -260,7 +260,7 @@ class _Layout(NamedTuple):
     def where(self, lower: Bound, upper: Bound, sign: str = ">=") -> str:
         """Return the condition of a chunk's rows."""
         bounds = ((sign, lower), ("<", upper))
-        parts = [self._compared(one, bound) for one, bound in bounds if bound is not None]
+        parts = [self._compared(column, bound) for column, bound in bounds if bound is not None]
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
     def _compared(self, sign: str, bound: Sequence[str]) -> str:
@@ -285,8 +285,8 @@ def _layout(name: TableName, create: str, key: tuple[str, ...], ts: int) -> _Lay
     info = table_info(name, create, ts)
     keys = []
     for column in key:
-        quoted, known = quote_name(column), info.column(column)
-        kind = known.type if known else ColumnType(MysqlType.LONGLONG)
+        quoted, column_info = quote_name(column), info.column(column)
+        kind = column_info.type if column_info else ColumnType(MysqlType.LONGLONG)
         compared = f"({quoted} + 0)" if kind.code in UNSIGNED_TYPES else quoted
         keys.append(_KeyColumn(read_as(WireColumn(column, kind, 0), quoted), compared, kind))
     return _Layout(info, wire_table(info), tuple(keys))
@@ -330,19 +330,19 @@ class _Splitter:
         if not self._samples:
             return None
         try:
-            found = ask(sent.SAMPLE)
+            sample = ask(sent.SAMPLE)
         except faults() as error:
             if code_of(error) not in _NO_SAMPLE:
                 raise
             self._samples = code_of(error) == _REFUSED_SAMPLE
             return None
-        return [*dict.fromkeys(bound for row in found[1:] if (bound := layout.bound(row)) is not None)]
+        return [*dict.fromkeys(bound for row in sample[1:] if (bound := layout.bound(row)) is not None)]
 
     def _hops(self, ask: Ask, layout: _Layout, lower: Bound, upper: Bound) -> Iterator[tuple[str, ...]]:
         """Borders between two bounds, each looked up from the one before."""
         ahead = self._rows
-        while found := ask(sent.BORDER, where=layout.where(lower, upper, ">"), rows=ahead - (lower is not None)):
-            bound = layout.bound(found[0])
+        while border := ask(sent.BORDER, where=layout.where(lower, upper, ">"), rows=ahead - (lower is not None)):
+            bound = layout.bound(border[0])
             if bound is None:
                 ahead += self._rows
                 continue
@@ -369,8 +369,8 @@ class SqlReader:
             if not self.options.snapshot:
                 return int(time.time() * 1000) << LOGICAL_BITS
             version = _text(session.ask(sent.VERSION)[0][0])
-            found = _VERSION.search(version)
-            if found is None or (int(found[1]), int(found[2])) < _OLDEST:
+            match = _VERSION.search(version)
+            if match is None or (int(match[1]), int(match[2])) < _OLDEST:
                 raise ConfigError(
                     f"{OPTION}: {self.options.server} is {version}; a load reads a TiDB of {_OLDEST[0]}.{_OLDEST[1]} "
                     "or newer"
@@ -392,14 +392,14 @@ class SqlReader:
         with closing(self._made(ts)) as session, session.errors():
             version = _text(session.ask(sent.VERSION)[0][0])
             schemas, listed = _listed(session)
-            filled = {one.name.schema for _, one in listed}
-            chosen = [(kind, one) for kind, one in listed if selects(one.name)]
-            databases = {one.name.schema for _, one in chosen}
+            filled = {item.name.schema for _, item in listed}
+            chosen = [(kind, item) for kind, item in listed if selects(item.name)]
+            databases = {item.name.schema for _, item in chosen}
             databases |= {name for name in schemas if name not in filled and selects(TableName(name, ""))}
             others = {
                 kind: tuple(
-                    (one.name, _create(session, statement.format(table=quote_names(*one.name))))
-                    for of_kind, one in chosen
+                    (item.name, _create(session, statement.format(table=quote_names(*item.name))))
+                    for of_kind, item in chosen
                     if of_kind == kind
                 )
                 for kind, statement in (("VIEW", sent.DEFINITION), ("SEQUENCE", sent.SEQUENCE_DEFINITION))
@@ -410,8 +410,10 @@ class SqlReader:
                 if name in databases
             )
             cluster = _cluster(session)
-        found = self._tables([one for kind, one in chosen if kind in _TABLES], ts, tidb=bool(_VERSION.search(version)))
-        tables = [(table, parts) for table, parts in found if parts]
+        tables_in_parts = self._tables(
+            [item for kind, item in chosen if kind in _TABLES], ts, tidb=bool(_VERSION.search(version))
+        )
+        tables = [(table, parts) for table, parts in tables_in_parts if parts]
         bounds = [(index, *bounds) for index, (_, parts) in enumerate(tables) for bounds in parts]
         return LoadPlan(
             ts=ts,
@@ -422,7 +424,7 @@ class SqlReader:
             tables=tuple(table for table, _ in tables),
             views=others["VIEW"],
             sequences=others["SEQUENCE"],
-            temporary=tuple(table.name for table, parts in found if not parts),
+            temporary=tuple(table.name for table, parts in tables_in_parts if not parts),
             chunks=tuple(LoadChunk(number, *part) for number, part in enumerate(bounds)),
         )
 
@@ -476,17 +478,17 @@ class SqlReader:
 
         def some(first: int) -> list[tuple[LoadTable, list[Part]]]:
             with closing(self._made(ts)) as session:
-                found = []
+                some_described = []
                 for table in listed[first::count]:
                     with session.errors(str(table.name)):
-                        found.append(_described(session, splitter, table, ts, tidb=tidb))
-                return found
+                        some_described.append(_described(session, splitter, table, ts, tidb=tidb))
+                return some_described
 
-        found: list[Any] = [None] * len(listed)
+        described: list[Any] = [None] * len(listed)
         with ThreadPoolExecutor(max(count, 1), "tidegate-load-plan") as pool:
             for first, part in enumerate(pool.map(some, range(count))):
-                found[first::count] = part
-        return found
+                described[first::count] = part
+        return described
 
 
 def _described(
@@ -528,12 +530,12 @@ def _create(session: _Session, statement: str) -> str:
 
 def _cluster(session: _Session) -> str:
     try:
-        found = session.ask(sent.CLUSTER)
+        rows = session.ask(sent.CLUSTER)
     except faults() as error:
         if code_of(error) in LOST:
             raise
         return ""
-    return _text(found[0][0]) if found else ""
+    return _text(rows[0][0]) if rows else ""
 
 
 def _listed(session: _Session) -> tuple[list[str], list[tuple[str, LoadTable]]]:
@@ -544,18 +546,18 @@ def _listed(session: _Session) -> tuple[list[str], list[tuple[str, LoadTable]]]:
         for schema in schemas
         for name, kind in session.ask(sent.TABLES.format(schema=quote_name(schema)))
     }
-    found = [
+    tables = [
         (_text(kind), LoadTable(TableName(schema, _text(name)), "", (), (), int(rows or 0), int(size or 0)))
         for raw, name, kind, rows, size in session.ask(sent.ALL_TABLES)
         if not is_system(schema := _text(raw))
     ]
-    if odd := sorted(str(name) for name, _ in {(one.name, kind) for kind, one in found} ^ shown):
+    if odd := sorted(str(name) for name, _ in {(table.name, kind) for kind, table in tables} ^ shown):
         raise SchemaError(
             f"{session.where}: upstream {session.options.server} lists other tables in information_schema.tables than "
             f"in SHOW TABLES ({len(odd)} differ, {odd[0]} first): one of the lists is not of this ts, as in some "
             "versions of TiDB; try again, or at another ts"
         )
-    return schemas, found
+    return schemas, tables
 
 
 def _batch(layout: _Layout, texts: Sequence[Any], ts: int, time_zone: str) -> Batch:

@@ -368,7 +368,7 @@ def _columns(table: TableInfo) -> list[str]:
     return [lowered(column.name) for column in table.columns]
 
 
-def _joined(declared: TableInfo, known: TableInfo) -> TableInfo:
+def _joined(declared: TableInfo, stored: TableInfo) -> TableInfo:
     """The columns of a schema file, with details that only the DDL has."""
     columns = tuple(
         msgspec.structs.replace(
@@ -378,9 +378,9 @@ def _joined(declared: TableInfo, known: TableInfo) -> TableInfo:
             stored=other.stored,
             nullable=other.nullable,
         )
-        for column, other in zip(declared.columns, known.columns, strict=True)
+        for column, other in zip(declared.columns, stored.columns, strict=True)
     )
-    return msgspec.structs.replace(declared, columns=columns, indexes=known.indexes)
+    return msgspec.structs.replace(declared, columns=columns, indexes=stored.indexes)
 
 
 DIRECTORY: Final = "/"

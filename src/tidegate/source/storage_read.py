@@ -424,8 +424,8 @@ def read_run(plan: ReadPlan, run: RunJob, seen: "_Seen") -> RunRead:
     return done
 
 
-def _texts(reader: CsvFiles | CanalFiles, body: bytes, found: FileRows) -> Iterator[Text]:
-    """Pieces of a file of about TEXT_BYTES, cut between two records; `found` is the result of the pieces before."""
+def _texts(reader: CsvFiles | CanalFiles, body: bytes, rows_read: FileRows) -> Iterator[Text]:
+    """Pieces of a file of about TEXT_BYTES, cut between two records; `rows_read` is the result of the pieces before."""
     offset = reader.header(body)
     head = lines = 1 if offset else 0
     while offset < len(body):
@@ -434,7 +434,7 @@ def _texts(reader: CsvFiles | CanalFiles, body: bytes, found: FileRows) -> Itera
             part = body[offset : offset + size]
             end = len(part) if offset + size >= len(body) else reader.end(part)
             size *= 2
-        yield Text(part[:end], head + found.records, lines)
+        yield Text(part[:end], head + rows_read.records, lines)
         lines += part.count(b"\n", 0, end)
         offset += end
 
@@ -445,12 +445,12 @@ def _keep(tables: Iterable[pa.Table], run: RunJob, seen: "_Seen", rows: RowFiles
             rows.add([(run.table.name, kept)])
 
 
-def _halted(plan: ReadPlan, done: RunRead, found: FileRows) -> RunRead:
+def _halted(plan: ReadPlan, done: RunRead, rows_read: FileRows) -> RunRead:
     """The result of a run that halts at a line, which is stored for inspection."""
     controls = ControlFiles(plan.changelog, FLUSH_BYTES)
-    if found.halted_at is not None and found.halted_at.position not in plan.halted:
-        controls.add((), [(HALT, found.halted_at)])
-    return RunRead(done.stream, done.is_loose, halt=found.halt, files=controls.close())
+    if rows_read.halted_at is not None and rows_read.halted_at.position not in plan.halted:
+        controls.add((), [(HALT, rows_read.halted_at)])
+    return RunRead(done.stream, done.is_loose, halt=rows_read.halt, files=controls.close())
 
 
 class _Seen:

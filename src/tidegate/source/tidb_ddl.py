@@ -426,15 +426,15 @@ def _statements(query: str, schema: str) -> list[Statement]:
 
 def _definitions(statement: object) -> Iterator[PartitionDef]:
     match statement:
-        case CreateTable(partition=PartitionInfo(definitions=found)):
-            yield from found
+        case CreateTable(partition=PartitionInfo(definitions=definitions)):
+            yield from definitions
         case AlterTable(specs=specs):
             for spec in specs:
                 match spec:
-                    case AddPartitions(definitions=found) | ReorganizePartitions(definitions=found):
-                        yield from found
-                    case PartitionBy(PartitionInfo(definitions=found)):
-                        yield from found
+                    case AddPartitions(definitions=definitions) | ReorganizePartitions(definitions=definitions):
+                        yield from definitions
+                    case PartitionBy(PartitionInfo(definitions=definitions)):
+                        yield from definitions
 
 
 def _columns(statement: object) -> Iterator[ColumnDef]:
@@ -485,8 +485,8 @@ class Timeline:
         self._seen: set[int] = set()
         self._ahead: deque[tuple[int, Job]] = deque()
 
-    def start(self, ts: int, known: Container[tuple[str, str]] | None = None, known_at: int = 0) -> None:
-        """Start with the schema at `ts`, for a feed whose sink has the tables `known` at `known_at`, which may be
+    def start(self, ts: int, carried: Container[tuple[str, str]] | None = None, carried_at: int = 0) -> None:
+        """Start with the schema at `ts`, for a feed whose sink has the tables `carried` at `carried_at`, which may be
         earlier.
 
         HistoryLost when the log begins above `ts`."""
@@ -502,9 +502,9 @@ class Timeline:
         self._ahead.clear()
         self.read(ts)
         self.tables.meet(self.snapshot.tables.values(), begun=False)
-        if known is not None and known_at >= begin:
-            self._pass(min(known_at, ts))
-            self.tables.carry(known, self.snapshot)
+        if carried is not None and carried_at >= begin:
+            self._pass(min(carried_at, ts))
+            self.tables.carry(carried, self.snapshot)
         self._pass(ts)
         self.tables.meet(self.snapshot.tables.values())
         self.at = ts

@@ -446,13 +446,13 @@ class LogSource(Source):
         parts = self._log.parts(0)
         if not parts:
             raise SourceBehind("the change log is empty: an upstream that writes it makes a file within seconds")
-        known = self._start_ts if checkpoint_ts is None else checkpoint_ts
-        start_ts = parts[0].low if known is None else known
+        given_ts = self._start_ts if checkpoint_ts is None else checkpoint_ts
+        start_ts = parts[0].low if given_ts is None else given_ts
         if start_ts > parts[-1].high:
             raise SourceBehind(
                 f"the change log goes up to {parts[-1].high}, below {start_ts}: its upstream does not write it yet"
             )
-        last = self._hold.last() if known is None else None
+        last = self._hold.last() if given_ts is None else None
         if last is not None and last > start_ts and not self._log.begin().whole:
             raise MadeAnew(
                 f"the target has no progress of this changefeed, which was at ts {last} when it last ran, and the "

@@ -218,10 +218,10 @@ class Tables:
                 self._bare.add(stored.id)
                 self._out |= {stored.id} if begun and not self.keeps else set()
 
-    def carry(self, known: Container[tuple[str, str]], snapshot: StoredSnapshot) -> None:
+    def carry(self, carried: Container[tuple[str, str]], snapshot: StoredSnapshot) -> None:
         """Note the tables of a resuming feed: other tables that once had no key stay left out."""
         for version in snapshot.tables.values():
-            if version.stored.id in self._bare and name_of(version).key not in known:
+            if version.stored.id in self._bare and name_of(version).key not in carried:
                 self._out.add(version.stored.id)
 
     def left_out(self, snapshot: StoredSnapshot) -> tuple[LeftOut, ...]:

@@ -115,10 +115,10 @@ def _distributions(also: Sequence[str]) -> dict[str, metadata.Distribution]:
             match = REQUIREMENT.match(requirement)
             assert match is not None, line
             required = re.sub(r"[-_.]+", "-", match[1]).lower()
-            one = (required, frozenset(re.findall(r"[^\s,]+", match[2] or "")))
-            if required not in OF_SPARK and one not in seen:
-                seen.add(one)
-                queue.append(one)
+            dependency = (required, frozenset(re.findall(r"[^\s,]+", match[2] or "")))
+            if required not in OF_SPARK and dependency not in seen:
+                seen.add(dependency)
+                queue.append(dependency)
     return distributions
 
 

@@ -145,10 +145,10 @@ class ScriptedTables:
         ts = ddl.commit_ts or 0
         self._seq, self._ts = (self._seq + 1 if ts == self._ts else 1), ts
         try:
-            self.state, found = apply_ddl(self.state, ddl, self._seq)
+            self.state, all_effects = apply_ddl(self.state, ddl, self._seq)
         except (InputError, SchemaError):
             return
-        for effect in found:
+        for effect in all_effects:
             match effect:
                 case effects.TableCreated(table) | effects.TableTruncated(_, table):
                     self._rows[table.incarnation] = []
@@ -372,8 +372,8 @@ class ScriptedSource(Source):
     def ddls(self, after: int, upto: int) -> list[SourceDdl]:
         self._trouble("ddls")
         hidden = self._steps[self._at].hidden if self._at >= 0 else None
-        told = self.script.ddls(upto) if self._tells_ddls else ()
-        ddls = [(seq, ddl) for seq, ddl in enumerate(told) if commit_time(ddl) >= after]
+        visible = self.script.ddls(upto) if self._tells_ddls else ()
+        ddls = [(seq, ddl) for seq, ddl in enumerate(visible) if commit_time(ddl) >= after]
         return [SourceDdl(EventPosition(TOPIC, 0, seq), ddl) for seq, ddl in ddls if commit_time(ddl) != hidden]
 
     def changes(self, after: int, upto: int) -> ScriptedChanges:

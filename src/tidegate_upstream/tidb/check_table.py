@@ -92,8 +92,8 @@ def _copy_faults(reader: TableReader, placement: Placement, images: list[RowImag
             yield Fault("a copied row that is not in use", f"partition {location[0]}", record_key(*location))
 
 
-def _alike(shape: TableShape, one: RowImage, other: RowImage) -> bool:
-    return all(same(column.target.type, one.columns[column.id], other.columns[column.id]) for column in shape.public)
+def _alike(shape: TableShape, first: RowImage, second: RowImage) -> bool:
+    return all(same(column.target.type, first.columns[column.id], second.columns[column.id]) for column in shape.public)
 
 
 def refusal(shape: TableShape, fault: Fault) -> SqlRefused:

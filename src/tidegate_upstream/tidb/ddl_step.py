@@ -310,10 +310,10 @@ class Backfill:
         rows = checkpoint.rows + len(batch)
         if len(batch) == self._batch_rows:
             return _Checkpoint(checkpoint.phase, checkpoint.partition, rows, batch[-1][0] + b"\0", end)
-        over = checkpoint.partition + 1 == len(phase.physical_ids)
+        is_last = checkpoint.partition + 1 == len(phase.physical_ids)
         return (
             _Checkpoint(checkpoint.phase + 1, 0, rows)
-            if over
+            if is_last
             else _Checkpoint(checkpoint.phase, checkpoint.partition + 1, rows)
         )
 

@@ -422,13 +422,13 @@ class RowImage(NamedTuple):
     columns: Mapping[int, KvValue]
 
 
-def same(kind: ColumnType, one: KvValue, other: KvValue) -> bool:
+def same(kind: ColumnType, first: KvValue, second: KvValue) -> bool:
     """Return whether two stored values are identical, so that an UPDATE between them changes nothing."""
-    if one is None or other is None:
-        return one is other
-    if isinstance(one, JsonDatum):
-        return write_value(kind, one) == write_value(kind, other)
-    return _plain(one) == _plain(other)
+    if first is None or second is None:
+        return first is second
+    if isinstance(first, JsonDatum):
+        return write_value(kind, first) == write_value(kind, second)
+    return _plain(first) == _plain(second)
 
 
 def _plain(value: KvValue) -> object:
@@ -593,8 +593,8 @@ def row_mutations(
         allowed = (before.get(physical_id) or after[physical_id])[0]
         was = before[physical_id][1] if physical_id in before else None
         now = after[physical_id][1] if physical_id in after else None
-        known = old is not None and physical_id == old.physical_id
-        moves += _at(shape, allowed, (was, now), form, known=known)
+        stays = old is not None and physical_id == old.physical_id
+        moves += _at(shape, allowed, (was, now), form, stays=stays)
     for mutation in moves:
         if mutation.value is None:
             mutations[mutation.key] = mutation
@@ -622,9 +622,9 @@ def _at(
     images: tuple[RowImage | None, RowImage | None],
     form: RowForm,
     *,
-    known: bool,
+    stays: bool,
 ) -> Iterator[KeyMutation]:
-    """Return the mutations under one physical id; `known`: the old row certainly lies there with its entries."""
+    """Return the mutations under one physical id; `stays`: the old row certainly lies there with its entries."""
     old, new = images
     writes = allowed.insert is Touch.PUT
     if old is not None and allowed.delete:
@@ -634,7 +634,7 @@ def _at(
     for index in shape.indexes:
         was = None if old is None else index_mutation(shape, index, old)
         now = None if new is None else index_mutation(shape, index, new)
-        if known and writes and was is not None and now is not None and was[:2] == now[:2]:
+        if stays and writes and was is not None and now is not None and was[:2] == now[:2]:
             continue
         if was is not None and allowed.delete and index.access.delete:
             yield was._replace(value=None, distinct=False)

@@ -71,12 +71,12 @@ class ImageCounts(NamedTuple):
 
 
 def batches_from(
-    found: Sequence[ReadRows], selected: Any, chunk: ChunkRows, quotes: int, *, as_texts: bool
+    parts_read: Sequence[ReadRows], selected: Any, chunk: ChunkRows, quotes: int, *, as_texts: bool
 ) -> tuple[list[Batch], Any]:
     """Return the wanted rows as batches, and the rows of which a value does not convert: then there are no batches.
 
     `quotes` stand at either end of a number."""
-    parts = [part._replace(rows=part.rows[selected[part.rows]]) for part in found]
+    parts = [part._replace(rows=part.rows[selected[part.rows]]) for part in parts_read]
     parts = [part for part in parts if len(part.rows)]
     if not parts:
         return [], ()

@@ -134,7 +134,7 @@ def _data(text: str, member: JsonMember, layout: RowLayout, offset: int) -> list
     return [ScanStep(scan.LITERAL, b"["), *image.steps(0, offset + 1, partial=False), ScanStep(scan.LITERAL, b"]")]
 
 
-def _old(text: str, _one: JsonMember, layout: RowLayout, offset: int) -> list[ScanStep]:
+def _old(text: str, _member: JsonMember, layout: RowLayout, offset: int) -> list[ScanStep]:
     data = next(member for member in members(text) if member.name == "data")
     steps = _image(text, data.start + 1, layout).steps(len(layout.columns), offset + 1, partial=True)
     return [ScanStep(scan.OLD, jump=offset + len(steps) + 2), *steps, ScanStep(scan.LITERAL, b"]")]
@@ -147,12 +147,12 @@ def _image(text: str, offset: int, layout: RowLayout) -> Image:
 
 
 _STEPS: Final[dict[str, Callable[[str, JsonMember, RowLayout, int], list[ScanStep]]]] = {
-    "type": lambda _text, _one, _layout, _at: [ScanStep(scan.WORD)],
+    "type": lambda _text, _member, _layout, _at: [ScanStep(scan.WORD)],
     "es": _digits,
     "ts": _digits,
     "commitTs": _digits,
     "sqlType": lambda text, member, _layout, _at: [ScanStep(scan.CODES, literal(text, member.start, member.end))],
-    "mysqlType": lambda _text, _one, _layout, _at: [ScanStep(scan.TYPES)],
+    "mysqlType": lambda _text, _member, _layout, _at: [ScanStep(scan.TYPES)],
     "old": _old,
     "data": _data,
 }

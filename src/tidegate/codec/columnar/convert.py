@@ -269,10 +269,10 @@ def _long_integer(text: Any, offset: int, stop: int, minus: Any, way: int) -> tu
 
 
 @compiled
-def _within(found: int, way: int, low: int, high: int) -> Any:
+def _within(number: int, way: int, low: int, high: int) -> Any:
     if way == UNSIGNED:
-        return np.uint64(found) <= np.uint64(high)
-    return low <= found <= high
+        return np.uint64(number) <= np.uint64(high)
+    return low <= number <= high
 
 
 Convert: TypeAlias = Callable[[ColumnForm, Values], Any]

@@ -279,7 +279,7 @@ def _undo_base64(data: Any, begun: int, stop: int) -> int:
         to += 3
         offset += 4
     while offset < stop:
-        one, two, three, four = (
+        first, second, third, fourth = (
             BITS[data[offset]],
             BITS[data[offset + 1]],
             BITS[data[offset + 2]],
@@ -287,10 +287,10 @@ def _undo_base64(data: Any, begun: int, stop: int) -> int:
         )
         size = 3
         if offset + 4 == stop and data[offset + 3] == 61:
-            four, size = 0, 2
+            fourth, size = 0, 2
             if data[offset + 2] == 61:
-                three, size = 0, 1
-        word = one << 18 | two << 12 | three << 6 | four
+                third, size = 0, 1
+        word = first << 18 | second << 12 | third << 6 | fourth
         if word < 0 or (size == 1 and word & 0xFFFF) or (size == 2 and word & 0xFF):
             return -1
         data[to] = word >> 16

@@ -194,20 +194,20 @@ def programs_of(templates: tuple[Template, ...], number: int) -> Programs:
 
 
 def _add_members(
-    found: Sequence[tuple[bytes, int]], pool: bytearray, entries: list[tuple[int, ...]], table: list[int]
+    named_members: Sequence[tuple[bytes, int]], pool: bytearray, entries: list[tuple[int, ...]], table: list[int]
 ) -> int:
     """Add members and a hash table of them; return its mask."""
     mask = 1
-    while mask < 2 * len(found):
+    while mask < 2 * len(named_members):
         mask = 2 * mask + 1
     slots = [-1] * (mask + 1)
-    for text, name_size in found:
+    for text, name_size in named_members:
         name = windows(np.frombuffer(text[1 : name_size - 1] + bytes(8), np.uint8))
         probe = scan.name_hash(name, 0, name_size - 2) & mask
         while slots[probe] >= 0:
             probe = (probe + 1) & mask
         slots[probe] = len(entries)
-        entries.append((len(pool), len(text), len(found)))
+        entries.append((len(pool), len(text), len(named_members)))
         pool += text
     table += slots
     return mask

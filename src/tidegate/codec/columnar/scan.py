@@ -62,9 +62,9 @@ HASH: Final = np.uint64(14695981039346656037)
 
 
 @inlined
-def hashed(found: Any, byte: int) -> Any:
+def hashed(state: Any, byte: int) -> Any:
     """Return a hash of 64 bits with one more byte (FNV-1a)."""
-    return (found ^ np.uint64(byte)) * np.uint64(1099511628211)
+    return (state ^ np.uint64(byte)) * np.uint64(1099511628211)
 
 
 @inlined
@@ -91,9 +91,9 @@ def text_hash(words: Any, offset: int, end: int) -> Any:
 
 
 @inlined
-def first_byte(found: Any) -> Any:
+def first_byte(bits: Any) -> Any:
     """Return the index of the lowest byte whose high bit is set; at least one must be."""
-    below = (found - ONE) & ~found
+    below = (bits - ONE) & ~bits
     return np.int64((below & ONES) * ONES >> np.uint64(56)) - 1
 
 

@@ -137,9 +137,9 @@ def _read(shape: MessageShape, chunk: ChunkRows, notes: SweepNotes) -> list[Read
             break
         numbers = {template: index for index, template in enumerate(templates)}
         program = np.array([-1 if template is None else numbers[template] for template in chosen], np.int64)[group]
-        one = _scanned(shape, templates, program, left[program[left] >= 0], chunk)
-        done.append(one)
-        left = np.setdiff1d(left, one.rows, assume_unique=True)
+        rows_read = _scanned(shape, templates, program, left[program[left] >= 0], chunk)
+        done.append(rows_read)
+        left = np.setdiff1d(left, rows_read.rows, assume_unique=True)
     if len(done) > 1:
         candidates.put_first(np.argmax([np.bincount(group[part.rows], minlength=len(keys)) for part in done], axis=0))
     return done
@@ -188,9 +188,9 @@ class _Candidates:
         for number in np.flatnonzero(most).tolist():
             templates_of, index = self._known[number], most[number]
             if index < len(templates_of):
-                key, one = self._keys[number], templates_of[index]
+                key, first = self._keys[number], templates_of[index]
                 kept = self._shape.known.get(key, templates_of)  # a full memory has forgotten it meanwhile
-                self._shape.known[key] = (one, *(other for other in kept if other is not one))
+                self._shape.known[key] = (first, *(other for other in kept if other is not first))
 
 
 def _scanned(

@@ -129,8 +129,8 @@ def _column(table: StoredTable, column: StoredColumn, zone: tzinfo) -> str:
         if flag & ON_UPDATE_NOW:
             words.append(f"ON UPDATE CURRENT_TIMESTAMP{_fsp(column)}")
     if table.auto_random_bits and flag & PRIMARY and table.pk_is_handle:
-        reach = table.auto_random_range_bits
-        sizes = f"{table.auto_random_bits}" + (f", {reach}" if reach not in (0, _AUTO_RANDOM_RANGE) else "")
+        range_bits = table.auto_random_range_bits
+        sizes = f"{table.auto_random_bits}" + (f", {range_bits}" if range_bits not in (0, _AUTO_RANDOM_RANGE) else "")
         words.append(f"/*T![auto_rand] AUTO_RANDOM({sizes}) */")
     if column.comment:
         words.append(f"COMMENT '{escape(column.comment)}'")

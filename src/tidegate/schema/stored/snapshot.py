@@ -419,21 +419,21 @@ class LoadedSchema:
     snapshot: StoredSnapshot
 
 
-def load(meta: Meta, ts: int, known: LoadedSchema | None = None) -> LoadedSchema:
-    """Return the schema at `ts`, read by diffs from `known` if possible."""
+def load(meta: Meta, ts: int, before: LoadedSchema | None = None) -> LoadedSchema:
+    """Return the schema at `ts`, read by diffs from `before` if possible."""
     newest = _usable(meta)
-    if known is None or newest < known.version or newest - known.version > DIFFS_MAX:
+    if before is None or newest < before.version or newest - before.version > DIFFS_MAX:
         return load_all(meta, ts)
     changed: set[int] = set()
     schemas: set[int] = set()
-    for version in range(known.version + 1, newest + 1):
+    for version in range(before.version + 1, newest + 1):
         diff = meta.diff(version)
         if diff is None:
             continue
         if diff.regenerate_schema_map or diff.type == _RECOVER_SCHEMA:
             return load_all(meta, ts)
         _note(diff, changed, schemas)
-    return LoadedSchema(newest, _updated(meta, ts, known.snapshot, changed, schemas))
+    return LoadedSchema(newest, _updated(meta, ts, before.snapshot, changed, schemas))
 
 
 def load_all(meta: Meta, ts: int) -> LoadedSchema:
@@ -475,7 +475,7 @@ def _updated(meta: Meta, ts: int, old: StoredSnapshot, changed: set[int], named:
         schema = meta.schema(schema_id)
         if schema is None:
             schemas.pop(schema_id, None)
-            changed = changed | {number for number, found in tables.items() if found.schema_id == schema_id}
+            changed = changed | {number for number, item in tables.items() if item.schema_id == schema_id}
         elif schema_id not in schemas:
             fresh.add(schema_id)
             schemas[schema_id] = schema
@@ -485,8 +485,8 @@ def _updated(meta: Meta, ts: int, old: StoredSnapshot, changed: set[int], named:
         tables.pop(table_id, None)
     for schema_id in named & schemas.keys():
         name = schemas[schema_id].name.original
-        found = meta.tables(schema_id) if schema_id in fresh else [meta.table(schema_id, i) for i in changed - {0}]
-        for table in found:
+        infos = meta.tables(schema_id) if schema_id in fresh else [meta.table(schema_id, i) for i in changed - {0}]
+        for table in infos:
             if table is not None:
                 tables[table.id] = TableVersion(schema_id, name, table, table.update_timestamp)
     return _snapshot(ts, schemas, tables, old)

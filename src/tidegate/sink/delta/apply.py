@@ -392,11 +392,11 @@ def _inside(
             for column in table.columns
             if column.id in by_id
         }
-        found = [
+        verdicts = [
             lowered(locate(dict(zip(values, row, strict=True))) or "") in named
             for row in zip(*values.values(), strict=True)
         ]
-        return pa.array(found, pa.bool_())
+        return pa.array(verdicts, pa.bool_())
 
     return inside
 
@@ -503,9 +503,9 @@ def _rewritten(snapshot: TableSnapshot, change: Evolution, step: Alter, options:
     # Versions that are valid apart from those that have ended.
     stored = (kind for part in stored for kind in (by_kind(part) if VALID_TO in part.column_names else (part,)))
     rows = (_with_old_images(part, before, change, step, options) for part in stored)
-    key, came = step.new.handle_key, {fill.column.name for fill in change.fills}
-    came |= {turn.new.name for turn in change.conversions}
-    if step.old != step.new and key and (step.old.handle_key != key or not came.isdisjoint(key)):
+    key, filled = step.new.handle_key, {fill.column.name for fill in change.fills}
+    filled |= {turn.new.name for turn in change.conversions}
+    if step.old != step.new and key and (step.old.handle_key != key or not filled.isdisjoint(key)):
         rows = (_check_key(part, step) for part in rows)
     return rewrite(snapshot.uri, files, rows, change.columns, bounded(step.new, change.columns))
 
@@ -587,8 +587,8 @@ def _changed(
     zone, zero_date = options.time_zone, options.zero_date
     for fill in change.fills:
         value = [stored_value(fill.column, time_zone=zone, commit_ts=step.ts, session=step.session)]
-        one = from_neutral(value, fill.column.type, fill.target.delta, time_zone=zone, zero_date=zero_date)
-        have[fill.target.mapping_id] = pa.repeat(one[0], rows.num_rows)
+        converted = from_neutral(value, fill.column.type, fill.target.delta, time_zone=zone, zero_date=zero_date)
+        have[fill.target.mapping_id] = pa.repeat(converted[0], rows.num_rows)
     for turn in change.conversions:
         have[turn.target.mapping_id] = _converted(have[turn.source.mapping_id], turn, step, options, past=past)
     arrays = [
@@ -831,14 +831,14 @@ class WrittenLoad(LoadChanges):
 
     def files_of(self, table: TableInfo, table_position: Position, columns: Columns) -> list[WrittenPart]:
         """Return the files of a table. Raises the error that stopped one, CommitConflict if the table has changed."""
-        found = []
+        parts = []
         for part in self.written.get(table.incarnation, ()):
             if isinstance(part, TidegateError):
                 raise part
             if (part.position, part.columns) != (table_position, columns):
                 raise CommitConflict(f"table {table.name} changed while rows for it were written")
-            found.append(part)
-        return found
+            parts.append(part)
+        return parts
 
 
 def write_part(unit: Unit, changes: Changes, options: DeltaOptions) -> list[WrittenPart]:
@@ -860,7 +860,7 @@ def _written_part(unit: Unit, changes: Changes, options: DeltaOptions) -> list[W
     part = WrittenPart(step.table, step.after, table_position, stored_columns(snapshot))
     behind = changes.batches(step.table.name, max(step.after, table_position[0]), step.upto)
     for chunks in calls_of(
-        behind, lambda chunk: sum(one.batch.after.nbytes for one in chunk.parts), most_bytes=FILE_BYTES
+        behind, lambda chunk: sum(chunk_part.batch.after.nbytes for chunk_part in chunk.parts), most_bytes=FILE_BYTES
     ):
         failpoint("load/rows-read")
         rows = how.read(part.tally.passing(chunks), step.table, part.columns, options)

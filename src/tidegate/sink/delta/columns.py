@@ -421,7 +421,7 @@ def copied_schema(columns: Sequence[LakeColumn], option: ColumnMapping) -> LakeS
 def free_above(columns: Sequence[LakeColumn], max_id: int = 0) -> int:
     """Return the smallest id above `max_id` that is no id of `columns` and whose `c<id>` is none of their names."""
     max_id = max([max_id, *(column.mapping_id for column in columns)])
-    numbers = (int(found[1]) for column in columns if (found := NUMBERED.fullmatch(column.physical)))
+    numbers = (int(match[1]) for column in columns if (match := NUMBERED.fullmatch(column.physical)))
     for number in sorted(numbers):
         if number <= max_id + IDS_TO_COME:
             max_id = max(max_id, number)

@@ -191,24 +191,24 @@ def between(first: Any, low: Bound, high: Bound) -> tuple[int, int]:
 def match(stored: pa.Table, keys: pa.Table) -> tuple[Any, Any]:
     """Return the rows of `stored` whose key is among the distinct `keys`: their indexes, and for each the key's
     index."""
-    found, keyed = _numbered(stored.column(0), keys.column(0))
+    codes, keyed = _numbered(stored.column(0), keys.column(0))
     for name in keys.column_names[1:]:
         more_found, more_wanted = _numbered(stored.column(name), keys.column(name))
         radix = pa.scalar(RADIX_MAX, pa.int64())
-        found, keyed = _numbered(
-            pc.add(pc.multiply(found, radix), more_found), pc.add(pc.multiply(keyed, radix), more_wanted)
+        codes, keyed = _numbered(
+            pc.add(pc.multiply(codes, radix), more_found), pc.add(pc.multiply(keyed, radix), more_wanted)
         )
     numbers = np.empty(keys.num_rows, np.int64)
     numbers[keyed.to_numpy(zero_copy_only=False)] = np.arange(keys.num_rows)
-    touched = found.is_valid().to_numpy(zero_copy_only=False).nonzero()[0]
-    return touched, numbers[found.drop_null().to_numpy()]
+    touched = codes.is_valid().to_numpy(zero_copy_only=False).nonzero()[0]
+    return touched, numbers[codes.drop_null().to_numpy()]
 
 
 def _numbered(stored: Any, keys: Any) -> tuple[Any, Any]:
     """Both columns as numbers of the values that `keys` has, null for any other value."""
     values = pc.unique(keys)
-    one, other = (_whole(pc.index_in(column, value_set=values)).cast(pa.int64()) for column in (stored, keys))
-    return one, other
+    first, second = (_whole(pc.index_in(column, value_set=values)).cast(pa.int64()) for column in (stored, keys))
+    return first, second
 
 
 def _whole(column: Any) -> Any:
@@ -225,6 +225,6 @@ def _ascending(keys: pa.Table, compare: Any) -> bool:
     *leading, last = [_whole(column) for column in keys.columns]
     holds = compare(last[:-1], last[1:])
     for column in reversed(leading):
-        one, other = column[:-1], column[1:]
-        holds = pc.or_(pc.less(one, other), pc.and_(pc.equal(one, other), holds))
+        left, right = column[:-1], column[1:]
+        holds = pc.or_(pc.less(left, right), pc.and_(pc.equal(left, right), holds))
     return bool(pc.all(holds, skip_nulls=False).as_py())

@@ -397,9 +397,11 @@ class EmbeddedCatalog:
             (CATALOG,),
         )
         locations = {(space, table): location for space, table, location in rows}
-        over = [name for name, location in locations.items() if name not in names and location.startswith(self._home)]
+        obsolete = [
+            name for name, location in locations.items() if name not in names and location.startswith(self._home)
+        ]
         where = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
-        database.executemany(f"DELETE FROM iceberg_tables WHERE {where}", [(CATALOG, *name) for name in over])  # noqa: S608
+        database.executemany(f"DELETE FROM iceberg_tables WHERE {where}", [(CATALOG, *name) for name in obsolete])  # noqa: S608
         moved = {name: location for name, location in names.items() if locations.get(name) != location}
         for name in moved:
             self._warn(".".join(name), locations.get(name))
@@ -544,11 +546,11 @@ class RestCatalog:
             raise refused[0]
 
     def _asked(
-        self, one: tuple[Name, _Ours], number: int, snapshot_ids: Collection[str]
+        self, entry: tuple[Name, _Ours], number: int, snapshot_ids: Collection[str]
     ) -> Update | CatalogAnswer | None:
         """The update of a table, None if it is current; an answer of the catalog that refuses it, as a value."""
         try:
-            return self._change(*one, number, snapshot_ids)
+            return self._change(*entry, number, snapshot_ids)
         except CatalogAnswer as answer:
             if not 400 <= answer.status < 500:
                 raise

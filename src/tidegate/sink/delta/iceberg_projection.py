@@ -299,8 +299,8 @@ def move_to(uri: str, version: int, since: int | None, versions: Collection[int]
     if since is not None and since < version and (move := _from(uri, since, version)) is not None:
         return move
     below = (older for older in (projected(uri) if versions is None else versions) if older < version)
-    found = (_from(uri, older, version) for older in sorted(below, reverse=True))
-    return next((move for move in found if move is not None), None) or _whole(uri, version)
+    moves = (_from(uri, older, version) for older in sorted(below, reverse=True))
+    return next((move for move in moves if move is not None), None) or _whole(uri, version)
 
 
 def _from(uri: str, from_version: int, version: int) -> TableMove | None:
@@ -313,8 +313,8 @@ def _from(uri: str, from_version: int, version: int) -> TableMove | None:
     ]
     if metadata is not None:
         reads.append(partial(_listed, uri, metadata))
-    found = each(uri, lambda read: read(), reads)
-    commits, listed = found[: version - from_version], found[version - from_version :]
+    contents = each(uri, lambda read: read(), reads)
+    commits, listed = contents[: version - from_version], contents[version - from_version :]
     if not all(commits):
         return None
     described = [TableDescription.of(action) for actions in commits for action in actions if "metaData" in action]
@@ -383,7 +383,7 @@ def project(uri: str, version: int, table: TableInfo, since: int | None = None) 
     bodies[listed] = encode_list(manifests, version + 1, None if parent is None else parent["snapshot-id"])
     each(uri, lambda body: put_file(uri, *body), list(bodies.items()))
     if versions is not None:
-        metadata = with_snapshots(metadata, {one + 1 for one in versions})
+        metadata = with_snapshots(metadata, {older + 1 for older in versions})
     newer = with_snapshot(metadata, version + 1, f"{location_of(uri)}/{listed}", counts, time.time_ns() // 1_000_000)
     failpoint("iceberg/before-metadata")
     _publish(uri, version, msgspec.json.encode(newer))
@@ -422,8 +422,8 @@ def _manifests(
     manifests: list[Mapping[str, Any]] = [manifest for bits, manifest in buckets.items() if bits not in {*come, *go}]
     touched = sorted({*come, *go})
     paths = [inside(uri, buckets[bits]["manifest_path"]) if bits in buckets else None for bits in touched]
-    found = each(uri, lambda path: [] if path is None else decode_manifest(get_file(uri, path)), paths)
-    for bits, before in zip(touched, found, strict=True):
+    contents = each(uri, lambda path: [] if path is None else decode_manifest(get_file(uri, path)), paths)
+    for bits, before in zip(touched, contents, strict=True):
         stay = [
             ManifestEntry(EXISTING, entry.snapshot, entry.sequence, entry.file)
             for entry in before
@@ -494,10 +494,12 @@ def project_lake(options: DeltaOptions, runner: Runner) -> int:
     tables: dict[str, TableInfo] = {}
     versions: dict[str, set[int]] = defaultdict(set)
     for snapshot in kept_snapshots(options):
-        for one in _published(snapshot):
-            tables[one.table.incarnation] = one.table
-            versions[one.table.incarnation].update(one.versions)
-    project_all(options, [TableProjection(tables[name], tuple(found)) for name, found in versions.items()], runner)
+        for move in _published(snapshot):
+            tables[move.table.incarnation] = move.table
+            versions[move.table.incarnation].update(move.versions)
+    project_all(
+        options, [TableProjection(tables[name], tuple(projected)) for name, projected in versions.items()], runner
+    )
     _promise(options)
     return sum(map(len, versions.values()))
 

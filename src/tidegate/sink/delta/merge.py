@@ -134,8 +134,8 @@ def ended(versions: pa.Table, indexes: Any, ends: Any) -> pa.Table:
 def as_of(versions: pa.Table, ts: int) -> pa.Table:
     """Return the rows that were valid at `ts`, without the additional columns."""
     begun = pc.less_equal(versions.column(VALID_FROM), ts)
-    over = pc.fill_null(pc.less_equal(versions.column(VALID_TO), ts), fill_value=False)
-    return versions.filter(pc.and_(begun, pc.invert(over))).drop_columns([VALID_FROM, VALID_TO])
+    ended = pc.fill_null(pc.less_equal(versions.column(VALID_TO), ts), fill_value=False)
+    return versions.filter(pc.and_(begun, pc.invert(ended))).drop_columns([VALID_FROM, VALID_TO])
 
 
 def changes_of(versions: pa.Table) -> pa.Table:
@@ -167,11 +167,11 @@ def merge_versions(
     kinds: tuple[list[DataFile], list[DataFile]] = [], []
     touched: list[tuple[DataFile, Any, Any]] = []
     for file in snapshot.files():
-        found = None if file.path in closed else ending(file)
-        if found is None:
+        ending_rows = None if file.path in closed else ending(file)
+        if ending_rows is None:
             kinds[file.path in closed].append(file)
         else:
-            touched.append((file, *found))
+            touched.append((file, *ending_rows))
     folded: list[DataFile] = []
     for idle in kinds:
         small = sorted(filter(is_small, idle), key=lambda file: (file.rows, file.path))
@@ -316,7 +316,7 @@ def merge(
 ) -> list[Action]:
     """Return the remove and add actions that merge `changes` into the table."""
     work = _ordered(uri, columns, changes)
-    touches = [found for found in _each(lambda file: _touched(work, file), files) if found is not None]
+    touches = [touched for touched in _each(lambda file: _touched(work, file), files) if touched is not None]
     jobs = _jobs(work, touches, files)
     removed = [remove(touch.file) for job in jobs for touch in job.touches]
     return removed + [action for actions in _each(lambda job: _done(work, job), jobs) for action in actions]

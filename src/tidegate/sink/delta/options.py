@@ -109,7 +109,7 @@ def own_columns(table: TableInfo, mode: Mode) -> tuple[OwnColumn, ...]:
     """Return the columns added after the upstream's. Raises SinkRefused where the upstream has a column of that
     name."""
     own = OWN_COLUMNS[form_of(table, mode)]
-    conflict = next((column.name for column in own if (found := table.column(column.name)) and not found.virtual), None)
+    conflict = next((column.name for column in own if (other := table.column(column.name)) and not other.virtual), None)
     if conflict is not None:
         raise SinkRefused(
             f"table {table.name} has a column {conflict} at ts {table.version}, which mode={mode} needs for itself: "
@@ -118,11 +118,11 @@ def own_columns(table: TableInfo, mode: Mode) -> tuple[OwnColumn, ...]:
     return own
 
 
-def check_mode(asked_mode: Mode, found: str, where: str) -> None:
+def check_mode(asked_mode: Mode, mode: str, where: str) -> None:
     """Raise SinkRefused if `where` was written in another mode than the configured one."""
-    if found != asked_mode:
+    if mode != asked_mode:
         raise SinkRefused(
-            f"{where} was written with mode={found} and cannot go on with mode={asked_mode}: run with mode={found}, or "
+            f"{where} was written with mode={mode} and cannot go on with mode={asked_mode}: run with mode={mode}, or "
             "start the feed anew with another sink directory"
         )
 

@@ -230,10 +230,10 @@ def _fitting(convert: Callable[[Any], Any], values: Any) -> list[Any]:
 
 def _unfit(rows: Any, fitting: list[Any], values: Any) -> list[int]:
     """The `rows` whose value does not fit; all of them if that is unknown."""
-    found = [
+    unfit = [
         int(row) for row, scalar, value in zip(rows, fitting, values, strict=False) if scalar is None and value.is_valid
     ]
-    return found or rows.tolist()
+    return unfit or rows.tolist()
 
 
 OLD: Final = "B"

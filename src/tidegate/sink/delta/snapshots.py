@@ -297,11 +297,11 @@ def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
         with storing(options.control_uri):
             failpoint("publish/before-snapshot")
             VersionedFile(options.control_uri, _path(snapshot.number)).write(encoded)
-    except Changed as taken:
+    except Changed as changed:
         where = f"lake {options.root}: snapshot {snapshot.number}"
-        if taken.found is not None and decode_body(taken.found.body, where).epoch < snapshot.epoch:
-            raise Overtaken(f"{where} was published by a run before this one") from taken
-        raise Fenced(f"{where} was published by another run; run one changefeed per lake") from taken
+        if changed.found is not None and decode_body(changed.found.body, where).epoch < snapshot.epoch:
+            raise Overtaken(f"{where} was published by a run before this one") from changed
+        raise Fenced(f"{where} was published by another run; run one changefeed per lake") from changed
     failpoint("publish/after-snapshot")
     return digest
 

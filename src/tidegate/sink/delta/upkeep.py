@@ -436,9 +436,9 @@ class Shelf:
         """Delete what was forgotten at or before a time, and schemas that no snapshot references any more."""
         if self._dry_run:
             return
-        over = [file.path for file in self._listed(FORGOTTEN) if file.written_ms <= forgotten_before_ms]
-        delete(self._uri, over)
-        for path in over:
+        expired = [file.path for file in self._listed(FORGOTTEN) if file.written_ms <= forgotten_before_ms]
+        delete(self._uri, expired)
+        for path in expired:
             self._known.pop(path, None)
         schemas = {f"{SCHEMAS}{schema}.json" for kept in self._known.values() for schema in kept.schemas}
         unused = [

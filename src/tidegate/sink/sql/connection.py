@@ -143,7 +143,7 @@ class SqlOptions:
         """Return warnings about an address that works, but perhaps not as intended."""
         capped = (("worker-count", self.workers, WORKERS_MAX), ("max-txn-row", self.txn_rows, ROWS_MAX))
         return tuple(
-            f"{name}: {given} is more than {most}, which is taken" for name, given, most in capped if given > most
+            f"{name}: {value} is more than {most}, which is taken" for name, value, most in capped if value > most
         )
 
     def connection_options(self, read_s: float | None) -> ConnectionOptions:

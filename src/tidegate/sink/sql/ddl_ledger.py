@@ -146,8 +146,8 @@ def last_ddl_ts(session: TargetSession, feed: str) -> int:
     """Return the ts of the last DDL of a feed that was run, or begun at least; 0 if none was."""
     if not _has_ledger(session):
         return 0
-    ((found,),) = session.ask(sent.LAST_RAN, values=(feed,))
-    return int(found or 0)
+    ((ts,),) = session.ask(sent.LAST_RAN, values=(feed,))
+    return int(ts or 0)
 
 
 def settle(session: TargetSession, feed: str, ddl_id: str, *, was_done: bool) -> LedgerDdl:

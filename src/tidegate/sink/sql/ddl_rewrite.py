@@ -134,7 +134,7 @@ def statement_for(target: TargetServer, query: str, context: StatementContext = 
         return TargetDdl(DdlVerdict.REFUSED, "", (refused,))
     writing = _Writing(target, context)
     if target.kind is not ServerKind.TIDB:
-        text = _COMMENT.sub(lambda found: found[0] if found[0][0] in "'`" else "", text)
+        text = _COMMENT.sub(lambda match: match[0] if match[0][0] in "'`" else "", text)
     text = writing.parted(writing.worded(text))
     if writing.refusals:
         return TargetDdl(DdlVerdict.REFUSED, "", tuple(writing.refusals))
@@ -166,38 +166,38 @@ def statements_of(text: str) -> list[str]:
     return [part for part in (*parts, text[start:].strip()) if part]
 
 
-def _joined(found: Sequence[TargetDdl]) -> TargetDdl:
+def _joined(parts: Sequence[TargetDdl]) -> TargetDdl:
     """Join several CREATE TABLE of one job; existing tables are not created again."""
     for verdict in (DdlVerdict.FORBIDDEN, DdlVerdict.REFUSED):
-        refused = [phrase for part in found if part.verdict is verdict for phrase in part.why]
+        refused = [phrase for part in parts if part.verdict is verdict for phrase in part.why]
         if refused:
             return TargetDdl(verdict, "", tuple(dict.fromkeys(refused)))
-    why = tuple(dict.fromkeys(phrase for part in found for phrase in part.why))
-    texts = [_ONCE.sub(r"\1 IF NOT EXISTS \2", part.text) for part in found if part.text]
+    why = tuple(dict.fromkeys(phrase for part in parts for phrase in part.why))
+    texts = [_ONCE.sub(r"\1 IF NOT EXISTS \2", part.text) for part in parts if part.text]
     return TargetDdl(DdlVerdict.REWRITTEN if texts else DdlVerdict.SKIPPED, ";\n".join(texts), why)
 
 
 _ONCE: Final = re.compile(r"^(CREATE (?:TABLE|DATABASE))(?! IF NOT EXISTS) (.*)", re.DOTALL)
 
 
-def _named(found: RestoredDdl, context: StatementContext) -> RestoredDdl:
+def _named(restored: RestoredDdl, context: StatementContext) -> RestoredDdl:
     """Name the tables of a job whose text does not name them."""
-    if context.renames and found.text.startswith("RENAME TABLE"):
+    if context.renames and restored.text.startswith("RENAME TABLE"):
         pairs = ", ".join(f"{quote_path(old)} TO {quote_path(new)}" for old, new in context.renames)
         return settled_ddl(f"RENAME TABLE {pairs}")
-    if not context.renames and context.table is not None and found.text.startswith("RECOVER TABLE BY JOB"):
+    if not context.renames and context.table is not None and restored.text.startswith("RECOVER TABLE BY JOB"):
         return settled_ddl(f"RECOVER TABLE {quote_path(context.table)}")
-    return found
+    return restored
 
 
-def _spelled(found: RestoredDdl, context: StatementContext, *, moved: bool) -> str:
+def _spelled(restored: RestoredDdl, context: StatementContext, *, moved: bool) -> str:
     """Return the text with the names of tables, databases and an exchanged partition as the replica spells them;
     where the table was `moved`, with its current name."""
-    text, parts, offset = found.text, list[str](), 0
+    text, parts, offset = restored.text, list[str](), 0
     words = {*_BEFORE_NAMES, *(["ON"] if text.startswith(_INDEX) else []), *(text.startswith("DROP TABLE") * [","])}
     moved = moved and not context.renames and text.startswith(("ALTER TABLE", "TRUNCATE TABLE", *_INDEX))
     table, other = (context.table, context.other) if moved and context.table is not None else (None, None)
-    for name in found.named:
+    for name in restored.named:
         (start, end), became = name.span, ""
         if name.kind is NameKind.PARTITION:
             became = quote_name(context.exchanged) if context.exchanged else ""
@@ -233,7 +233,7 @@ def _refused(target: TargetServer, text: str, context: StatementContext) -> str:
         return ""
     if any(token.kind is TokenKind.NAME and max(token.text, default="") > _LAST_CHARACTER for token in lex(text)):
         return _NO_NAME
-    if any(found[0].lstrip().startswith(_GLOBAL_INDEX) for found in _COMMENT.finditer(text)):
+    if any(match[0].lstrip().startswith(_GLOBAL_INDEX) for match in _COMMENT.finditer(text)):
         return "a GLOBAL index"
     moves = re.match(r"ALTER TABLE \S+ (?:TRUNCATE|EXCHANGE) PARTITION", text)
     if moves and context.partitioned == "KEY":

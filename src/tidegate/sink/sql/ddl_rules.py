@@ -72,17 +72,17 @@ def _move(cursor: Cursor, steps: list[Step]) -> bool:
         if isinstance(step, list):
             if not _move(cursor, step):
                 cursor.at = position
-        elif not _one(cursor, step):
+        elif not _step(cursor, step):
             return False
     return True
 
 
-def _one(cursor: Cursor, step: str) -> bool:
+def _step(cursor: Cursor, step: str) -> bool:
     match step:
         case "name":
             return cursor.peek().kind is TokenKind.NAME and cursor.next() is not None
         case "path":
-            if not _one(cursor, "name"):
+            if not _step(cursor, "name"):
                 return False
             while cursor.sign("."):
                 cursor.next()

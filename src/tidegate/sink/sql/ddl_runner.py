@@ -346,7 +346,7 @@ class DdlRunner:
     def _take_lock(self, session: DdlConnection) -> None:
         """Wait until no other session runs a statement of this feed; end a session that only holds the lock."""
 
-        def taken() -> bool:
+        def is_acquired() -> bool:
             ((got,),) = session.ask(sent.LOCK, (self._lock,))
             if got == 1:
                 return True
@@ -358,7 +358,7 @@ class DdlRunner:
             return False
 
         try:
-            self._wait(taken, "another session that runs a DDL of this feed")
+            self._wait(is_acquired, "another session that runs a DDL of this feed")
         except StatementFailed as error:
             if error.number not in _NO_LOCKS:
                 raise

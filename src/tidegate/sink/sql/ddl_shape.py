@@ -195,7 +195,7 @@ def type_shown(column_type: str) -> str:
     """Return a COLUMN_TYPE of information_schema in the form of `type_in`."""
     name = re.split(r"[ (]", column_type, maxsplit=1)[0].lower()
     if name in ("enum", "set"):
-        return _listed(name, [found.replace("''", "'") for found in _ELEMENT.findall(column_type)])
+        return _listed(name, [element.replace("''", "'") for element in _ELEMENT.findall(column_type)])
     text = column_type.lower().replace(" zerofill", "")
     if name in ("tinyint", "smallint", "mediumint", "int", "bigint", "float", "double", "year", "vector"):
         return name + (" unsigned" if " unsigned" in text else "")

@@ -142,19 +142,19 @@ class DdlTask:
         )
         if len(self.statements) != 1:
             return context
-        (written,), (one,) = self.written, self.statements
-        if isinstance(one, RenameTables):
+        (written,), (statement,) = self.written, self.statements
+        if isinstance(statement, RenameTables):
             renames = [
                 (effect.old.name, effect.new.name) for effect in self.effects if isinstance(effect, TableRenamed)
             ]
-            return replace(context, renames=renames if len(renames) == len(one.pairs) else ())
-        if not isinstance(one, AlterTable | TruncateTable | RecoverTable):
+            return replace(context, renames=renames if len(renames) == len(statement.pairs) else ())
+        if not isinstance(statement, AlterTable | TruncateTable | RecoverTable):
             return context
-        table = self.before.table(one.table)
+        table = self.before.table(statement.table)
         return replace(
             context,
-            table=one.table if one != written else None,
-            other=_exchanged(one) if one != written else None,
+            table=statement.table if statement != written else None,
+            other=_exchanged(statement) if statement != written else None,
             partitioned=table.partition.method if table is not None and table.partition is not None else "",
             exchanged="".join(effect.partition for effect in self.effects if isinstance(effect, PartitionExchanged)),
         )

@@ -133,8 +133,8 @@ class ComputedValues:
 def computed_values(task: DdlTask, target: TargetServer) -> ComputedValues | None:
     """Return the values of a DDL that are computed here; None for none."""
     for effect in task.effects:
-        if isinstance(effect, TableAltered) and (found := _of_table(task, effect, target)) is not None:
-            return found
+        if isinstance(effect, TableAltered) and (computed := _of_table(task, effect, target)) is not None:
+            return computed
     return None
 
 
@@ -217,14 +217,14 @@ def with_target_columns(task: DdlTask, columns: Facts) -> DdlTask:
 
 
 def _table(table: TableInfo | None, name: TableName, facts: list[Fact]) -> TableInfo:
-    found = [
+    value_columns = [
         value_column
         for position, fact in enumerate(facts, 1)
         if (value_column := _column(position, *fact[3:])) is not None
     ]
     if table is None:
-        return TableInfo(name, "of the target", 0, tuple(found), max_column_id=len(facts))
-    types = {lowered(column.name): column.type for column in found}
+        return TableInfo(name, "of the target", 0, tuple(value_columns), max_column_id=len(facts))
+    types = {lowered(column.name): column.type for column in value_columns}
     columns = [
         column if column.type.code is T.JSON else msgspec.structs.replace(column, type=types.get(key, column.type))
         for column in table.columns
@@ -265,10 +265,10 @@ Guard = Callable[[], None]
 class ValueTable:
     """The values of one DDL at one target; `name` is that of their table."""
 
-    def __init__(self, session: DdlConnection, target: TargetServer, found: ComputedValues, name: TableName) -> None:
-        self._session, self._target, self._found = session, target, found
+    def __init__(self, session: DdlConnection, target: TargetServer, computed: ComputedValues, name: TableName) -> None:
+        self._session, self._target, self._found = session, target, computed
         self._name, self._values = name, quote_path(name)
-        self._table = quote_path(found.new)
+        self._table = quote_path(computed.new)
 
     def keep(self, facts: Facts) -> str:
         """Keep the key and the old values of all rows that have some; return why the DDL is refused, else "". `facts`
@@ -469,10 +469,10 @@ def _computed(column: ComputedColumn, answer: Any) -> Value:
         ) from error
 
 
-def _mismatch(column: ComputedColumn, found: Any, expected: Any) -> str:
+def _mismatch(column: ComputedColumn, stored: Any, expected: Any) -> str:
     """Describe a value that the target computed differently; "" if it did not."""
-    value = None if found is None else _stored(column.new.type, read_value(column.new.type, found))
-    if found is None or value == expected:
+    value = None if stored is None else _stored(column.new.type, read_value(column.new.type, stored))
+    if stored is None or value == expected:
         return ""
     return f"column {column.new.name} of the upstream has {expected!r:.100} where this server makes {value!r:.100}"
 

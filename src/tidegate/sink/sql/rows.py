@@ -351,12 +351,12 @@ def statements(table: WrittenTable, net: Net, texts: Texts, limits: StatementLim
 
 
 def _deletes(table: WrittenTable, keys: Any, limits: StatementLimits) -> Iterator[Statement]:
-    one = len(table.key) == 1
-    found_by = sent.DELETE_BY_ONE if one else sent.DELETE
+    is_single = len(table.key) == 1
+    found_by = sent.DELETE_BY_ONE if is_single else sent.DELETE
     opening = found_by.format(table=table.sql, key=table.key_columns[0])
     counted = Counted.NONE if limits.safe else Counted.AFFECTED
-    for rows, count in packed(keys, b"," if one else b" OR ", limits, len(opening)):
-        yield Statement(opening.encode() + rows + (b")" if one else b""), count, counted, table.sql)
+    for rows, count in packed(keys, b"," if is_single else b" OR ", limits, len(opening)):
+        yield Statement(opening.encode() + rows + (b")" if is_single else b""), count, counted, table.sql)
 
 
 def _inserts(table: WrittenTable, rows: Any, limits: StatementLimits) -> Iterator[Statement]:

@@ -74,8 +74,8 @@ LEASE_POLL_S: Final = 0.5
 
 
 class SqlSink(SegmentSink[Written], WithCheck, WithGate):
-    """Writes to the server of `options`; `held` keeps another run of the feed on this machine out, `rules` are those of
-    the tables that are replicated (None: all)."""
+    """Writes to the server of `options`; `run_lock` keeps another run of the feed on this machine out, `rules` are
+    those of the tables that are replicated (None: all)."""
 
     flush_policy = FlushPolicy(limit=RoundLimit(rows=500_000, size_bytes=256 << 20), idle_s=5.0)
 
@@ -83,11 +83,11 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         self,
         options: SqlOptions,
         *,
-        held: Callable[[], AbstractContextManager[None]] = nullcontext,
+        run_lock: Callable[[], AbstractContextManager[None]] = nullcontext,
         rules: TableFilter = TAKES_ALL,
     ) -> None:
         self.options = options
-        self._held, self._rules = held, rules
+        self._held, self._rules = run_lock, rules
         self._progress = TargetProgress(options.feed)
         self._session: TargetSession | None = None
         self._target: TargetServer | None = None

@@ -237,10 +237,10 @@ class SourceContract:
     def test_what_cannot_be_read(self, tmp_path: Path) -> None:
         """It ends the reading with an error that states its position and does not pass; everything before it is
         read."""
-        given = self.damaged(tmp_path)
-        if given is None:
+        damage = self.damaged(tmp_path)
+        if damage is None:
             pytest.skip("nothing is damaged here")
-        source, where = given
+        source, where = damage
         with pytest.raises(TidegateError) as failed:
             self.walk(source)
         assert failed.value.retry is Retry.NEVER

@@ -103,9 +103,11 @@ class CanalColumns:
 
     def _types(self, batch: Batch, ops: RowOps, now_ms: int) -> Chosen:
         """The text between `es` and the first image."""
-        over = {column: rows for column, most in self._bounds() if (rows := _larger(batch, ops, column, most)).any()}
+        exceeding = {
+            column: rows for column, most in self._bounds() if (rows := _larger(batch, ops, column, most)).any()
+        }
         kinds, which = [[INSERT], [UPDATE], [DELETE]], ops.codes  # the different (code, flag, ..), that of each row
-        for flag in over.values():
+        for flag in exceeding.values():
             which = 2 * which + flag
             present = np.flatnonzero(np.bincount(which, minlength=2 * len(kinds)))
             numbers = np.zeros(2 * len(kinds), np.int64)
@@ -113,7 +115,7 @@ class CanalColumns:
             kinds, which = [[*kinds[type_code >> 1], type_code & 1] for type_code in present.tolist()], numbers[which]
         texts = []
         for code, *flags in kinds:
-            promoted = {column for column, flag in zip(over, flags, strict=True) if flag}
+            promoted = {column for column, flag in zip(exceeding, flags, strict=True) if flag}
             columns = self._columns[code]
             over_here = {position: larger for position, column, _, larger in columns.promoted if column in promoted}
             types = f'"sqlType":{sql_types_of(columns, over_here)},"mysqlType":{columns.mysql_type}'
@@ -152,5 +154,5 @@ def _above(array: Any, most: int) -> Any:
         return np.zeros(len(array), np.bool_)
     kind = np.dtype(array.type.to_pandas_dtype())
     numbers = np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
-    over: Any = np.greater(numbers, most)
-    return over & array.is_valid().to_numpy(zero_copy_only=False) if array.null_count and over.any() else over
+    larger: Any = np.greater(numbers, most)
+    return larger & array.is_valid().to_numpy(zero_copy_only=False) if array.null_count and larger.any() else larger

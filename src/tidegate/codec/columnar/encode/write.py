@@ -219,22 +219,22 @@ def write(
     while row < rows and to <= limit:
         offset = to
         for step in range(len(steps)):
-            kind, one, other = steps[step, 0], steps[step, 1], steps[step, 2]
+            kind, first, second = steps[step, 0], steps[step, 1], steps[step, 2]
             if kind == LITERAL:
-                offset = copy(words, one, other, out_words, offset)
+                offset = copy(words, first, second, out_words, offset)
             elif kind == CHOSEN:
-                code = codes[one, row] + other
+                code = codes[first, row] + second
                 offset = copy(words, literals[code, 0], literals[code, 1], out_words, offset)
             elif kind == CELL:
-                if other >= 0:
-                    if _is_null(text, cells, one, row):
+                if second >= 0:
+                    if _is_null(text, cells, first, row):
                         continue
-                    offset = copy(words, literals[other, 0], literals[other, 1], out_words, offset)
-                offset = _value(text, words, cells, one, row, escapes, plain, out, out_words, offset, limit)
-            elif image_rows[one, row] >= 0:
+                    offset = copy(words, literals[second, 0], literals[second, 1], out_words, offset)
+                offset = _value(text, words, cells, first, row, escapes, plain, out, out_words, offset, limit)
+            elif image_rows[first, row] >= 0:
                 offset = _image(
-                    text, words, members, cells, one * len(members), image_rows[one, row], masks,
-                    one == 0 and len(masks) > 0, escapes, plain, out, out_words, offset, limit,
+                    text, words, members, cells, first * len(members), image_rows[first, row], masks,
+                    first == 0 and len(masks) > 0, escapes, plain, out, out_words, offset, limit,
                 )  # fmt: skip
             if offset < 0:
                 return row, to
