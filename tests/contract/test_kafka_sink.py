@@ -11,7 +11,7 @@ from tidegate.engine.filter import TableFilter
 from tidegate.engine.ports import Sink
 from tidegate.sink.kafka import KafkaSink
 from tidegate.testing.contract import ReadBack, SinkContract
-from tidegate.testing.script import run_here
+from tidegate.testing.script import Script, ScriptedSource, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -41,10 +41,15 @@ class TestOpenProtocol(SinkContract):
     poison = ("note", "x" * 5000)
     protocol = "open-protocol"
 
-    def sink(self, home: Path) -> Sink:
+    def fill(self, home: Path, story: Script) -> bool:
+        """Messages of another changefeed."""
+        run_here(ScriptedSource(story), self.sink(home, "other"), until=story.ts)
+        return True
+
+    def sink(self, home: Path, feed: str = "feed") -> Sink:
         """A sink of one topic with three partitions."""
         made = target(broker(str(home)), self.protocol, max_message_bytes="4000")
-        checkpoints = DirectoryCheckpoints(home, "feed")
+        checkpoints = DirectoryCheckpoints(home, feed)
         return KafkaSink(made, checkpoints, rules=TableFilter.parse(["*.*"]), force=True)
 
     def read(self, home: Path) -> ReadBack:

@@ -3,6 +3,7 @@ cluster."""
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,12 @@ class TestHash(SinkContract):
         feed = hashlib.md5(str(home).encode()).hexdigest()
         return RedisOptions(feed, self.hosts, mode=self.mode, template=f"{feed}:{{schema}}:{{table}}:{{pk}}")
 
+    def fill(self, home: Path, story: Script) -> bool:
+        """Keys of another changefeed."""
+        other = replace(self.options(home), feed=f"{self.options(home).feed}-other")
+        run_here(ScriptedSource(story), RedisSink(other), until=story.ts)
+        return True
+
     def sink(self, home: Path) -> Sink[Any]:
         """A sink whose progress lies in Redis."""
         return RedisSink(self.options(home))
@@ -108,6 +115,12 @@ class TestStream(SinkContract):
         """Names of a case begin with a digest of its home."""
         feed = hashlib.md5(str(home).encode()).hexdigest()
         return RedisOptions(feed, self.hosts, mode="stream", stream=f"{feed}:{self.streams}", batch_rows=2)
+
+    def fill(self, home: Path, story: Script) -> bool:
+        """Keys of another changefeed."""
+        other = replace(self.options(home), feed=f"{self.options(home).feed}-other")
+        run_here(ScriptedSource(story), RedisSink(other), until=story.ts)
+        return True
 
     def sink(self, home: Path) -> Sink[Any]:
         """A sink whose progress lies in Redis."""

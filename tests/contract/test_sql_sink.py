@@ -15,7 +15,7 @@ from tidegate.model.table import TableName
 from tidegate.sink.sql.connection import Atomicity, SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.contract import ReadBack, SinkContract
-from tidegate.testing.script import run_here
+from tidegate.testing.script import Script, ScriptedSource, run_here
 from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 
 pytestmark = pytest.mark.slow
@@ -111,6 +111,11 @@ class TestGlobal(SinkContract):
         """A sink whose progress lies in the server."""
         feed = hashlib.md5(str(home).encode()).hexdigest()
         return SqlSink(SqlOptions(feed, "127.0.0.1", self.server.port, atomicity=self.atomicity, txn_rows=2))
+
+    def fill(self, _home: Path, story: Script) -> bool:
+        """Tables of another changefeed."""
+        run_here(ScriptedSource(story), SqlSink(SqlOptions("other", "127.0.0.1", self.server.port)), until=story.ts)
+        return True
 
     def read(self, _home: Path) -> ReadBack:
         """The tables of the server."""

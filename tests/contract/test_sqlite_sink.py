@@ -10,7 +10,7 @@ from tidegate.engine.ports import Sink
 from tidegate.model.table import TableName
 from tidegate.sink.sqlite import SqliteSink
 from tidegate.testing.contract import ReadBack, SinkContract
-from tidegate.testing.script import run_here
+from tidegate.testing.script import Script, ScriptedSource, run_here
 
 
 class TestSqlite(SinkContract):
@@ -26,6 +26,13 @@ class TestSqlite(SinkContract):
     def sink(self, home: Path) -> Sink:
         """A file that keeps the progress, too."""
         return SqliteSink(str(home / "shop.db"), "feed")
+
+    def fill(self, home: Path, story: Script) -> bool:
+        """Tables that somebody has made, and no changefeed."""
+        run_here(ScriptedSource(story), SqliteSink(str(home / "shop.db"), "other"), until=story.ts)
+        with closing(sqlite3.connect(home / "shop.db")) as connection:
+            connection.execute("DROP TABLE tidegate_feed")
+        return True
 
     def read(self, home: Path) -> ReadBack:
         """The rows of each table; none before there is one."""

@@ -181,6 +181,7 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
         ts=load.ts,
         done=done,
         definitions=load.definitions,
+        target="refuse" if options is None else options.target,
     )
 
 

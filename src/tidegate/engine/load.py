@@ -36,7 +36,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -49,9 +49,10 @@ from tidegate.engine.change import Chunk, ChunkPart, EventPosition, Layout, Sour
 from tidegate.engine.event_filter import EventFilter, MessageFilter
 from tidegate.engine.filter import previous_name, renamed_together
 from tidegate.engine.plan import Rows, Unit
-from tidegate.engine.ports import Changes, LoadProgress, Reading, RowRange, Source, TableSpan, Tasks
+from tidegate.engine.ports import Changes, LoadProgress, Reading, RowRange, Sink, Source, TableSpan, Tasks
 from tidegate.engine.split_columns import resized
-from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SourceBehind, TidegateError
+from tidegate.expr.tokens import quote_names
+from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SinkRefused, SourceBehind, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.model.left_out import LeftOut, without_key
@@ -111,6 +112,10 @@ class LoadPlan(msgspec.Struct, frozen=True):
     """True where somebody else has loaded the rows."""
     notes: tuple[str, ...] = ()
     """What whoever runs the feed is told once."""
+    truncated: tuple[TableName, ...] = ()
+    """Tables that held rows in the target, and are emptied before the first chunk."""
+    over: bool = False
+    """True where chunks are written over rows that the target holds."""
 
     def table_of(self, chunk: LoadChunk) -> LoadTable:
         """Return the table of a chunk."""
@@ -137,6 +142,10 @@ CHUNK_ROWS: Final = 300_000
 CHUNK_BYTES: Final = 64 << 20
 SILENT_NAMED: Final = 20
 """The most tables without an event that a report names."""
+
+
+FILLED_MAX: Final = 5
+"""Tables that hold rows, as an error names them."""
 
 
 class LoadGuard(Protocol):
@@ -176,6 +185,9 @@ def create_statements(plan: LoadPlan) -> list[Ddl]:
     """Return the statements that make the databases, tables and views of a plan, each at a commit_ts of its own."""
     statements = [(name, "", create, ActionType.CREATE_SCHEMA) for name, create in plan.databases]
     statements += [(*loaded.name, loaded.create, ActionType.CREATE_TABLE) for loaded in plan.tables]
+    statements += [
+        (*name, f"TRUNCATE TABLE {quote_names(*name)}", ActionType.TRUNCATE_TABLE) for name in plan.truncated
+    ]
     statements += [(*name, create, ActionType.CREATE_VIEW) for name, create in plan.views]
     return [
         Ddl(schema=schema, table=table, query=query, commit_ts=ts, type=int(action))
@@ -185,7 +197,8 @@ def create_statements(plan: LoadPlan) -> list[Ddl]:
 
 def begin_ts(plan: LoadPlan) -> int:
     """Return the checkpoint of a load that has done nothing, one below the first definition; S where it is done."""
-    return plan.ts if plan.done else defined_ts(plan) - len(plan.databases) - len(plan.tables) - len(plan.views)
+    statements = (plan.databases, plan.tables, plan.truncated, plan.views)
+    return plan.ts if plan.done else defined_ts(plan) - sum(map(len, statements))
 
 
 class NoReader:
@@ -279,6 +292,8 @@ class LoadChanges:
     upto: int
     parts: tuple["Part", ...]
     events: EventFilter = field(default_factory=EventFilter)
+    over: bool = False
+    """The target may hold rows of these keys."""
 
     def tables(self) -> dict[TableName, TableSpan]:
         spans: dict[TableName, TableSpan] = {}
@@ -410,7 +425,8 @@ class LoadingSource(Source):
 
     `ordered`: the stream can begin at any TSO, so it begins at S; another one lands from its first message, and S is
     taken once each of its partitions has brought a watermark. `keyless`: the stream brings tables without a handle
-    key. `done`: somebody else has put the rows as of `ts` into the target; `reader` tells the definitions.
+    key. `done`: somebody else has put the rows as of `ts` into the target; `reader` tells the definitions. `target`
+    says what becomes of rows that the target holds: refuse, truncate or keep.
 
     `definitions`: the load has no rows, S is where the stream begins, and its tables are defined as of S ("start"), or
     as of now ("now") if the stream shows no DDL of theirs until then."""
@@ -429,10 +445,13 @@ class LoadingSource(Source):
         ts: int | None = None,
         done: bool = False,
         definitions: str = "",
+        target: str = "refuse",
     ) -> None:
         self._definitions = definitions
         self._reader, self._kept, self._accept = reader, kept, accept
         self._ts, self._done = ts, done
+        self._target = target
+        self._sink: Sink[Any] | None = None
         self._keyless, self._events = keyless, events or EventFilter()
         self._stream, self._ordered = stream, ordered
         self._plan: LoadPlan | None = None
@@ -468,7 +487,7 @@ class LoadingSource(Source):
                     f"the database is at {shown_ts(plan.ts)}, and the stream has a watermark of {shown_ts(covered)}: "
                     "load-from is another cluster than the one whose changes the source brings"
                 )
-            plan = plan if self._keyless else without_keyless(plan)
+            plan = self._into_target(plan if self._keyless else without_keyless(plan))
             failpoint("load/planned")
             self._plan = self._kept.write(plan)
             failpoint("load/plan-kept")
@@ -487,6 +506,32 @@ class LoadingSource(Source):
             return self._defined()
         plan = self._reader.plan(lambda name: self._accept(*name), self._ts)
         return msgspec.structs.replace(plan, chunks=(), done=True) if self._done else plan
+
+    def _into_target(self, plan: LoadPlan) -> LoadPlan:
+        """Return the plan with what becomes of rows that the target holds: it is written down with S, so that a restart
+        takes rows of this load for nobody else's. Raises SinkRefused, ConfigError."""
+        filled = self._sink.filled(defined_tables(plan)) if plan.chunks and self._sink is not None else {}
+        if not filled or self._target == "keep":
+            return msgspec.structs.replace(plan, over=bool(filled))
+        holds = f"{'; '.join(list(filled.values())[:FILLED_MAX])}, and the load at {shown_ts(plan.ts)}"
+        if self._target == "refuse":
+            raise SinkRefused(
+                f"{holds} would be mixed with them. Empty or drop it there (TRUNCATE TABLE, DROP TABLE), leave it out "
+                "by the feed's filter, or say so in load-from: load-target=truncate empties it, load-target=keep loads "
+                "over it; then run the feed again"
+            ).at(table=str(next(iter(filled))))
+        plan = msgspec.structs.replace(plan, truncated=tuple(filled))
+        drops = self._events.ddls() or (lambda *_: False)
+        truncates = [ddl for ddl in create_statements(plan) if ddl.type == ActionType.TRUNCATE_TABLE]
+        if (self._sink and not self._sink.truncates) or any(drops(ddl, None) for ddl in truncates):
+            raise ConfigError(
+                f"{holds} cannot empty it: nothing is emptied there by TRUNCATE TABLE, or an event filter leaves that "
+                "out. Use load-target=keep, or another target"
+            )
+        return plan
+
+    def look_at(self, sink: "Sink[Any]") -> None:
+        self._sink = sink
 
     def _defined(self) -> LoadPlan:
         """Return the definitions with which the stream begins, one tick below its first event."""
@@ -620,7 +665,7 @@ class LoadingSource(Source):
             return self._changes
         first = defined_ts(plan) + 1
         low, high = max(after + 1 - first, 0), min(upto, plan.ts) + 1 - first
-        return LoadChanges(self._reader, plan.ts, after, upto, self._parts[low:high], self._events)
+        return LoadChanges(self._reader, plan.ts, after, upto, self._parts[low:high], self._events, plan.over)
 
     def release(self, checkpoint_ts: int) -> None:
         """Note the checkpoint: at S the load is done, and with all tables there its upstream may forget S. S is held

@@ -445,6 +445,7 @@ class Engine:
         """Recover the sink's position and start the source; False if a stop or `idle_s` ended the wait for it."""
         position = self.outage.retrying(self.sink.recover)
         checkpoint_ts = None if position.is_new else position.checkpoint.ts
+        self.source.look_at(self.sink)
         if checkpoint_ts is not None:
             self.carry(position.state)
         begun = self.wait_for_source(checkpoint_ts, idle_s)

@@ -387,6 +387,10 @@ class Source(Protocol):
         """Return the epoch of this run among the runs with one target: the highest goes on. 0: there are no epochs."""
         return 0
 
+    def look_at(self, sink: "Sink[Any]") -> None:  # noqa: ARG002
+        """Take the sink, for what has to be asked of its target; called before `start`."""
+        return
+
     def whole_from(self) -> int:
         """Return the TSO from which the tables of the feed are whole; 0: they always are. A sink whose readers look at
         checkpoints shows none below it."""
@@ -537,6 +541,13 @@ class Sink(Protocol[R]):
     """The epoch of the source; the engine sets it."""
     whole_from: int = 0
     """The TSO from which the tables are whole (`Source.whole_from`); the engine sets it."""
+    truncates: bool = True
+    """True if TRUNCATE TABLE empties a table of the target."""
+
+    def filled(self, tables: Sequence[TableInfo]) -> Mapping[TableName, str]:  # noqa: ARG002
+        """Return the tables that hold rows in the target, with the words for it: "table shop.t of .. has rows". None
+        where each feed has tables of its own. It is called between `recover` and `open`."""
+        return {}
 
     def held(self) -> AbstractContextManager[None]:
         """Exclude or fence other writers until the block ends. Raises EnvironmentFault and Fenced."""

@@ -348,6 +348,7 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
     those without a key as well (force-replicate)."""
 
     flush_policy = FlushPolicy(limit=RoundLimit(rows=500_000, size_bytes=256 << 20))
+    truncates = False
 
     def __init__(
         self, target: TopicTarget, checkpoints: Checkpoints, *, rules: TableFilter, force: bool = False
@@ -387,6 +388,12 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
             answers = tasks.run(write_group, jobs) if jobs else []
         failpoint("topic/rows-written")
         return answers
+
+    def filled(self, tables: Sequence[TableInfo]) -> Mapping[TableName, str]:
+        topics = {table.name: self._router.topic(*table.name) for table in tables}
+        with self._connected() as writer:
+            filled = writer.filled(set(topics.values()))
+        return {name: f"topic {topic} has messages" for name, topic in topics.items() if topic in filled}
 
     def ddl(self, planned: PlannedDdl) -> None:
         """Send one DDL; return when it is acknowledged. EncodeError for one that the protocol cannot say."""

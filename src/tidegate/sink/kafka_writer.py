@@ -16,8 +16,8 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
 from tidegate.engine.retry_policy import ClientErrors, awaited, file_named
 from tidegate.model.errors import ConfigError, LoginRefused, SinkError, SinkRefused
@@ -113,6 +113,22 @@ class TopicWriter:
                 if failed.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise self._unanswered(f"topic {topic}", failed) from failed
         return counts
+
+    def filled(self, topics: Collection[str]) -> set[str]:
+        """Return which of `topics` hold messages; none is created."""
+        counts = self.existing(topics)
+        partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
+        if not partitions:
+            return set()
+        marks: dict[tuple[str, int], set[int]] = {}
+        try:
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
+                futures = self._admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=WAIT_S)
+                for at, future in futures.items():
+                    marks.setdefault((at.topic, at.partition), set()).add(self._answer(future).offset)
+        except KafkaException as failed:
+            raise self._unanswered("the offsets of topics", failed) from failed
+        return {topic for (topic, _), offsets in marks.items() if len(offsets) > 1}
 
     def max_bytes(self, topic: str) -> int | None:
         """Return the largest message that a topic accepts (max.message.bytes); None if the broker does not report

@@ -91,6 +91,10 @@ class ChangeStreams(RedisMode):
 
     needs_key = follows = False
 
+    def has_rows(self, servers: RedisServers, table: TableInfo) -> bool:
+        stream = stream_of(self.options.stream, table.name)
+        return any(servers.read([stream], lambda pipeline, key: pipeline.exists(key)))
+
     def run(
         self, tasks: Tasks, changes: Changes, steps: Sequence[Rows], run_ids: Mapping[str, str]
     ) -> Sequence[Written]:
@@ -326,6 +330,7 @@ class RedisSink(KeyedSink, WithCheck):
         self._servers: RedisServers | None = None
         self._round: _Round | None = None
         self._is_new = False
+        self.truncates = self._mode.follows
 
     def recover(self) -> SinkPosition:
         with self._connected() as servers:
@@ -342,6 +347,11 @@ class RedisSink(KeyedSink, WithCheck):
                 raise
             LOGGER.warning("%s; keys of this template are not dropped", error)
         self._state = position.state
+
+    def filled(self, tables: Sequence[TableInfo]) -> Mapping[TableName, str]:
+        with self._connected() as servers:
+            found = [table.name for table in tables if self._mode.has_rows(servers, table)]
+        return {name: f"table {name} of {self.options.address} has rows" for name in found}
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
         self._state = self._state.with_unknown(segment.tables)

@@ -111,6 +111,10 @@ class RedisMode(ABC):
     def check(self, tables: Sequence[TableInfo]) -> None:  # noqa: B027  a mode may have nothing to check
         """Raise ConfigError where the mode fits none of the tables."""
 
+    def has_rows(self, servers: RedisServers, table: TableInfo) -> bool:  # noqa: ARG002
+        """Return True for a table of which Redis holds rows or entries."""
+        return False
+
     @abstractmethod
     def run(
         self, tasks: Tasks, changes: Changes, steps: Sequence[Rows], run_ids: Mapping[str, str]
@@ -462,6 +466,11 @@ def _exchanged(effect: effects.PartitionExchanged, zone: str) -> Iterator[KeyMov
 
 class KeptRows(RedisMode):
     """The modes `hash` and `json`."""
+
+    def has_rows(self, servers: RedisServers, table: TableInfo) -> bool:
+        form = FORMS[self.options.mode]
+        values = (value for keys in keys_of(servers, table) for value in servers.read(keys, form.get))
+        return any(value and form.version(value) for value in values)
 
     def run(
         self,

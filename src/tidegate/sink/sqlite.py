@@ -27,7 +27,7 @@ Source: SQLite's documentation, "Transaction", "Datatypes", "UPSERT", "Write-Ahe
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from itertools import chain, filterfalse
@@ -107,12 +107,14 @@ class SqliteFile(msgspec.Struct, frozen=True):
 
 
 class TableChanges(msgspec.Struct, frozen=True):
-    """The effects of a DDL, its position, the session that ran it, and the zone in which TIMESTAMPs come as texts."""
+    """The effects of a DDL, its position, the session that ran it, and the zone in which TIMESTAMPs come as texts. It
+    `loads` where it makes a table whose rows are loaded then, over those that it has."""
 
     effects: tuple[effects.Effect, ...]
     position: Position
     session: DdlSession
     zone: str
+    loads: bool = False
 
 
 class SqliteSink(KeyedSink):
@@ -133,6 +135,11 @@ class SqliteSink(KeyedSink):
             return SinkPosition(Checkpoint(), SchemaState(), is_new=True)
         return decode_state(StateKind.CHECKPOINT, published.encode(), SqliteProgress, self._file.path).position
 
+    def filled(self, tables: Sequence[TableInfo]) -> Mapping[TableName, str]:
+        with self._file.transaction() as connection:
+            found = [table.name for table in tables if _has_rows(connection, table)]
+        return {name: f"table {name} of {self._file.path} has rows" for name in found}
+
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
         self._tasks = tasks
         self._state = self._state.with_unknown(segment.tables)
@@ -145,7 +152,8 @@ class SqliteSink(KeyedSink):
             raise planned.refused(planned.error) from planned.error
         assert self._tasks is not None, "a DDL comes behind the rows of its round"
         position = planned.commit_ts, planned.number
-        work = TableChanges(planned.effects, position, planned.ddl.known_session, self._zone)
+        loads = planned.commit_ts <= self.whole_from
+        work = TableChanges(planned.effects, position, planned.ddl.known_session, self._zone, loads)
         try:
             self._tasks.run(partial(change_tables, self._file), [work])
         except (InputError, SchemaError, SinkRefused) as error:
@@ -204,7 +212,7 @@ def change_tables(file: SqliteFile, planned: TableChanges) -> None:
 def _follow(connection: sqlite3.Connection, effect: effects.Effect, ddl: TableChanges) -> None:
     match effect:
         case effects.TableCreated(table):
-            _make(connection, table)
+            (_ensure if ddl.loads and _has_rows(connection, table) else _make)(connection, table)
         case effects.TableDropped(old):
             _drop(connection, old.name)
         case effects.TableTruncated(old, new):
@@ -274,6 +282,11 @@ def _ensure(connection: sqlite3.Connection, table: TableInfo) -> None:
         if column.name.lower() not in columns:
             added = f"{_quoted(column.name)} {_affinity(column)}"
             connection.execute(f"ALTER TABLE {_table(table.name)} ADD COLUMN {added}")
+
+
+def _has_rows(connection: sqlite3.Connection, table: TableInfo) -> bool:
+    columns = connection.execute(f"PRAGMA table_info({_table(table.name)})").fetchall()
+    return bool(columns) and any(connection.execute(f"SELECT 1 FROM {_table(table.name)} LIMIT 1"))
 
 
 def _rename(connection: sqlite3.Connection, old: TableInfo, new: TableInfo) -> None:

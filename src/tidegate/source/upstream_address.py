@@ -14,7 +14,7 @@ and port at most.
 import difflib
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -138,6 +138,14 @@ class SqlLoadOptions(msgspec.Struct, frozen=True):
     rows_per_s: Annotated[int, Option("rows-per-second", "most rows a second of one connection; `0`: no limit")] = 0
     replica_read: Annotated[str, Option("replica-read", "replicas to read, as `tidb_replica_read` has them")] = ""
     resource_group: Annotated[str, Option("resource-group", "resource group of the connections")] = ""
+    target: Annotated[
+        Literal["refuse", "truncate", "keep"],
+        Option(
+            "load-target",
+            "tables that hold rows in the target: `refuse` ends the changefeed, `truncate` empties them first, `keep` "
+            "loads over them",
+        ),
+    ] = "refuse"
     scan_concurrency: Annotated[int, Option("scan-concurrency", "`tidb_distsql_scan_concurrency`", low=1)] = 5
     read_timeout_s: float = READ_TIMEOUT_S
     snapshot: bool = True

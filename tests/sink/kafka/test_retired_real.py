@@ -108,7 +108,8 @@ def test_a_lake_over_both_topics_goes_on(bootstrap: str, tmp_path: Path, protoco
 
 def test_brokers_that_make_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client goes on asking for topics that it has met, which makes deleted ones anew where the broker is set so;
-    of one that it has forgotten, and of a keeper's, none comes back."""
+    of one that it has forgotten, and of a keeper's, none comes back. A new topic holds no messages until it gets one.
+    """
     monkeypatch.setattr(brokers, "PROPERTIES", brokers.PROPERTIES.replace("auto.create.topics.enable=false", ""))
     broker = start_broker(tmp_path / "broker")
     try:
@@ -116,12 +117,14 @@ def test_brokers_that_make_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         keeper = TopicWriter({"bootstrap.servers": broker.bootstrap, **REFRESH}, 1 << 20, None)
         for topic in ("met", "forgotten", "kept"):
             assert writer.partitions(topic) == 2
+            assert writer.filled([topic, "nowhere"]) == set()
             writer.send(topic, 1, None, b"1")
         writer.forget(["forgotten", "kept"])
         writer.send("met", 1, None, b"2")
         keeper.send("kept", 1, None, b"2")
         writer.flush()
         keeper.flush()
+        assert keeper.filled(["met", "nowhere"]) == {"met"}
         for topic in ("met", "forgotten", "kept"):
             delete_topic(broker.bootstrap, topic)
         until_s = time.monotonic() + 30

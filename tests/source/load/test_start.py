@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 from tidegate.codec.columnar import Batch
+from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import EventRule
 from tidegate.engine.load import NO_LOAD, KeptPlan, LoadingSource, NoGuard, NoStream
 from tidegate.engine.ports import Source
 from tidegate.engine.progress import Progress, line, undecodable_words
@@ -136,3 +139,22 @@ def test_texts_that_are_no_utf8_are_told(tmp_path: Path) -> None:
     assert {value[:1] for (value,) in accounts} == {b"\xff"}
     assert len([text for text in done.warnings if "shop.accounts.owner has texts that are no UTF-8" in text]) == 1
     assert undecodable_words(done.undecodable) in line(done)
+
+
+def test_a_filled_table_that_is_not_emptied(tmp_path: Path) -> None:
+    """Where an event filter leaves TRUNCATE TABLE out, load-target=truncate is refused, and load-target=keep loads over
+    the rows; of a load that somebody else has done nothing is asked."""
+    others = stories.accounts()
+    run_here(ScriptedSource(others), sink(tmp_path), until=others.ts)
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as file:
+        file.execute("DROP TABLE tidegate_feed")
+    rule = EventRule(("shop.accounts",), ignore_event=("truncate table",))
+    events = EventFilter.of([rule], None)
+    with pytest.raises(ConfigError, match=r"shop\.accounts.*event filter leaves that out.*load-target=keep"):
+        run_here(loading(tmp_path, NoStream(), target="truncate", events=events), sink(tmp_path))
+    assert KeptPlan(str(tmp_path / "plan")).read() is None
+    done = loading(tmp_path / "done", ScriptedSource(STORY), ts=S, done=True)
+    done.look_at(sink(tmp_path))
+    assert done.start(LocalTasks(), None) == S
+    kept = run_here(loading(tmp_path, NoStream(), target="keep", events=events), sink(tmp_path))
+    assert (kept.state, kept.checkpoint_ts) == ("finished", S)

@@ -130,6 +130,10 @@ class Writer(Queue):
         """Those that nobody has deleted."""
         return {topic: self.broker.partitions for topic in topics if topic not in self.broker.deleted}
 
+    def filled(self, topics: Collection[str]) -> set[str]:
+        """Those that have messages."""
+        return {topic for topic, _ in self.broker.messages if topic in topics}
+
     def max_bytes(self, _topic: str) -> int | None:
         """As the broker says."""
         return self.broker.max_bytes

@@ -34,11 +34,9 @@ from tidegate.engine.plan import PlannedDdl, of_session, refusal, zone_warning
 from tidegate.expr.tokens import quote_name
 from tidegate.model.errors import DdlForbidden, SchemaError, SinkError, SinkRefused, UnsupportedError
 from tidegate.model.event import Ddl
-from tidegate.model.tso import shown_ts
 from tidegate.mysql import server_sql as sent
 from tidegate.mysql.server_answer import AnswerKind, answer_kind
 from tidegate.objectstore.failpoint import failpoint
-from tidegate.schema.effects import TableCreated
 from tidegate.sink.sql.connection import ERRORS, OWN_ZONE, Connect, DdlConnection, StatementFailed, TargetServer, advice
 from tidegate.sink.sql.ddl_ledger import DdlLedger, DdlRecord, DdlWriter, ddl_id_of, values_table
 from tidegate.sink.sql.ddl_rewrite import TAKES_ALL, DdlVerdict, statement_for, statements_of
@@ -46,7 +44,6 @@ from tidegate.sink.sql.ddl_shape import (
     Executed,
     ShapeChange,
     difference,
-    has_rows,
     ids_of,
     is_exchange,
     job_state,
@@ -76,7 +73,7 @@ Warn = Callable[[str], None]
 
 class DdlRunner:
     """Runs the DDLs of one writer at one server; `connect` opens a connection without read timeout, `warned` is what
-    users were told before, `rules` are those of the feed. Up to `whole_from` rows are loaded into new tables."""
+    users were told before, `rules` are those of the feed."""
 
     def __init__(
         self,
@@ -87,9 +84,7 @@ class DdlRunner:
         warned: set[str] | None = None,
         *,
         rules: TableFilter = TAKES_ALL,
-        whole_from: int = 0,
     ) -> None:
-        self._whole_from = whole_from
         self._connect, self._target, self._writer, self._warn = connect, target, writer, warn
         self._ledger, self._rules = DdlLedger(writer), rules
         self._lock = f"tidegate-ddl-{sha256(writer.feed.encode()).hexdigest()[:32]}"
@@ -150,7 +145,6 @@ class DdlRunner:
         was = unknown_columns(session, task) if record is None else record.was
         values = self._values(session, with_target_columns(task, was))
         if record is None:
-            self._refuse_filled(session, task)
             facts = read_facts(session, task.keys, self._target)
             record = DdlRecord("planned", decision.text, note=token_hex(4), facts=facts, was=was)
             failpoint("ddl/before-plan")
@@ -168,19 +162,6 @@ class DdlRunner:
         self._complete(session, task, record, values)
         if decision.why:
             self._warn_once(f"left out of {self._target}: {'; '.join(decision.why)}, as in {ddl.query[:300]!r}")
-
-    def _refuse_filled(self, session: DdlConnection, task: DdlTask) -> None:
-        """Raise SinkRefused for a table that is to be loaded and has rows: they would be mixed with those of S."""
-        if (task.ddl.commit_ts or 0) > self._whole_from:
-            return
-        created = [effect.table.name for effect in task.effects if isinstance(effect, TableCreated)]
-        filled = [name for name in created if has_rows(session, name)]
-        if filled:
-            raise SinkRefused(
-                f"table {filled[0]} of {self._target} has rows, and the load at {shown_ts(self._whole_from)} would be "
-                "mixed with them. Empty or drop it there (TRUNCATE TABLE, DROP TABLE), or leave it out by the feed's "
-                "filter; then run the feed again"
-            )
 
     def _values(self, session: DdlConnection, task: DdlTask) -> ValueTable | None:
         """Return the values of the DDL that are computed here."""

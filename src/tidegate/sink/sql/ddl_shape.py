@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from tidegate.expr.tokens import quote_name, quote_names
+from tidegate.expr.tokens import quote_name
 from tidegate.model.mysql import FLOATS, INTEGERS, NAMED, sql_name
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import lowered
@@ -214,7 +214,6 @@ def _summary(facts: Iterable[Fact], most: int = 6) -> str:
 
 _NO_PRIVILEGE: Final = frozenset({1044, 1142, 1227})
 _UNKNOWN: Final = frozenset({1054, 1109, 1146})
-_ABSENT: Final = frozenset({1049, 1146})
 _DONE: Final = frozenset({"synced", "done"})
 _OVER: Final = frozenset({"cancelled", "rollback done"})
 
@@ -233,16 +232,6 @@ def read_facts(session: DdlConnection, keys: Iterable[tuple[str, str]], target: 
     for schema, table in keys:
         facts |= _table(session, schema, table, target)
     return frozenset(facts)
-
-
-def has_rows(session: DdlConnection, name: TableName) -> bool:
-    """Return True for a table that is there and not empty."""
-    try:
-        return bool(session.ask(sent.ANY_ROW.format(table=quote_names(*name))))
-    except StatementFailed as error:
-        if error.number not in _ABSENT:
-            raise
-        return False
 
 
 def _table(session: DdlConnection, schema: str, table: str, target: TargetServer) -> set[Fact]:

@@ -33,11 +33,13 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 from zlib import crc32
 
 from tidegate.engine.filter import TableFilter
+from tidegate.engine.load import LoadChanges
 from tidegate.engine.plan import PlannedDdl, Round, Segment
 from tidegate.engine.ports import (
     Changes,
@@ -50,7 +52,7 @@ from tidegate.engine.ports import (
     WithGate,
     Written,
 )
-from tidegate.expr.tokens import quote_name
+from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
 from tidegate.model.left_out import NO_KEY
 from tidegate.model.name import lowered
@@ -59,7 +61,7 @@ from tidegate.model.table import TableInfo, TableName
 from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.state import SchemaState
-from tidegate.sink.sql.connection import WORKERS_MAX, SqlOptions, TargetServer, TargetSession, probe
+from tidegate.sink.sql.connection import WORKERS_MAX, SqlOptions, TargetServer, TargetSession, number_of, probe
 from tidegate.sink.sql.ddl_ledger import DdlWriter, fence_by_progress, has_ddl_above
 from tidegate.sink.sql.ddl_rewrite import TAKES_ALL
 from tidegate.sink.sql.ddl_runner import DdlRunner
@@ -144,6 +146,11 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
                 "fit will end the changefeed; ALTER the tables there unless that is meant"
             )
 
+    def filled(self, tables: Sequence[TableInfo]) -> Mapping[TableName, str]:
+        with self._connected() as session:
+            found = [table.name for table in tables if has_rows(session, table.name)]
+        return {name: f"table {name} of {self.options.address} has rows" for name in found}
+
     def _warn_keyless(self, tables: Iterable[TableInfo]) -> None:
         keyless = sorted(str(table.name) for table in tables if not table.handle_key)
         if keyless:
@@ -175,7 +182,9 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
             self._progress.lay_out(session, self._layout(session, segment.tables, tasks.slots))
             target = self._target
         assert target is not None
-        return tasks.run(write_shard, list(self._jobs(segment, changes, target)))
+        over = isinstance(changes, LoadChanges) and changes.over
+        options = replace(self.options, safe_mode=True) if over else self.options
+        return tasks.run(write_shard, list(self._jobs(segment, changes, target, options)))
 
     def ddl(self, planned: PlannedDdl) -> None:
         with self._connected():
@@ -190,7 +199,6 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
             LOGGER.warning,
             self._warned,
             rules=self._rules,
-            whole_from=self.whole_from,
         )
         self._families = None
         runner.run(planned)
@@ -239,7 +247,9 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
             split_keys = set()
         return ShardLayout(shards, options.atomicity, tuple(sorted(split_keys)), tuple(sorted(self._families.items())))
 
-    def _jobs(self, segment: Segment, changes: Changes, target: TargetServer) -> Iterator[ShardJob]:
+    def _jobs(
+        self, segment: Segment, changes: Changes, target: TargetServer, options: SqlOptions
+    ) -> Iterator[ShardJob]:
         layout, epoch = self._progress.layout, self._progress.epoch
         split, heads = frozenset(layout.splits), dict(layout.ties)
 
@@ -251,7 +261,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
             mine = tuple(table for table in segment.tables if is_mine(table.name.key, shard))
             if mine:
                 own = Segment(segment.after, segment.upto, mine)
-                yield ShardJob(changes, own, split, layout.shards, shard, epoch, self.options, target)
+                yield ShardJob(changes, own, split, layout.shards, shard, epoch, options, target)
 
     @contextmanager
     def _connected(self) -> Iterator[TargetSession]:
@@ -285,6 +295,20 @@ SUMMARY_COUNT: Final = 5
 """Differences that a message names."""
 _GRANT: Final = re.compile(r"GRANT (.+?) ON (\*|`(?:[^`]|``)+`)\.(\*|`(?:[^`]|``)+`) TO ")
 _ROLE: Final = re.compile(r"GRANT [^ ]+ TO ")
+
+
+ABSENT: Final = frozenset({1049, 1146})
+"""There is no such database, or no such table."""
+
+
+def has_rows(session: TargetSession, name: TableName) -> bool:
+    """Return True for a table that is there and not empty."""
+    try:
+        return bool(session.ask(sent.ANY_ROW.format(table=quote_names(*name))))
+    except SinkError as error:
+        if number_of(error) not in ABSENT:
+            raise
+        return False
 
 
 def check_rights(session: TargetSession, target: TargetServer, tables: Sequence[TableInfo]) -> Iterator[str]:

@@ -272,6 +272,10 @@ class SinkContract:
         """Return a new sink that continues where earlier ones left `home`."""
         raise NotImplementedError
 
+    def fill(self, home: Path, story: Script) -> bool:  # noqa: ARG002
+        """Put what another changefeed writes of a script into the target; return False where each has its own."""
+        return False
+
     def read(self, home: Path) -> ReadBack:
         """Return the contents of the target."""
         raise NotImplementedError
@@ -347,11 +351,41 @@ class SinkContract:
             pytest.fail(f"no end after {LIVES_MAX} lives")
         self.holds(tmp_path, load.told, story.ts)
 
-    def loading(self, home: Path, load: ScriptedLoad, story: Script, *, ordered: bool) -> Source:
+    @pytest.mark.parametrize("target", ["refuse", "truncate", "keep"])
+    def test_a_load_into_a_filled_target(self, tmp_path: Path, target: str) -> None:
+        """Rows of somebody else are refused by name, emptied or loaded over, as the load says.  It is decided once: a
+        feed that dies amid its load takes its own rows for nobody else's."""
+        others, story = stories.accounts(), stories.shop()
+        if not self.fill(tmp_path, others):
+            pytest.skip("each changefeed has tables of its own in this target")
+        load = ScriptedLoad(story, story.marks[1])
+
+        def source(target: str = "refuse") -> Source:
+            return self.loading(tmp_path, load, story, ordered=True, target=target)
+
+        if target == "refuse" or (target == "truncate" and not self.sink(tmp_path).truncates):
+            for _ in range(2):
+                with pytest.raises(TidegateError, match=r"(shop\.accounts .*has rows|has messages).*load-target=keep"):
+                    self.live(tmp_path, source(target), until=story.ts)
+            return
+        with pytest.raises(Died):
+            self.live(tmp_path, source(target), until=story.ts, tap=dies_at("before advance", 6), rows=3)
+        assert self.live(tmp_path, source(), until=story.ts).state == "finished"
+        contents = self.read(tmp_path).tables
+        if contents is not None:
+            expected = dict(self._carried(load.told, load.told.tables(story.ts)))
+            if target == "keep":
+                beside = [row for row in others.tables(others.ts)["shop.accounts"] if row["id"] == 99]
+                expected["shop.accounts"] = [*expected["shop.accounts"], *beside]
+            assert not list(validators.unlike(expected, contents))
+
+    def loading(
+        self, home: Path, load: ScriptedLoad, story: Script, *, ordered: bool, target: str = "refuse"
+    ) -> Source:
         """Return the source that begins with a load of the script."""
         kept, stream = KeptPlan(str(home / "plan")), ScriptedSource(story)
         source: Any = LoadingSource(
-            load, kept, lambda *_: True, stream, guard=lambda _: NoGuard(), ordered=ordered, keyless=True
+            load, kept, lambda *_: True, stream, guard=lambda _: NoGuard(), ordered=ordered, keyless=True, target=target
         )
         source.script = load.told
         return cast("Source", source)

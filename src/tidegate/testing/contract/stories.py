@@ -49,6 +49,16 @@ def shop() -> Script:
     return story
 
 
+def accounts() -> Script:
+    """Return a script of a table of `shop` with other rows, before those of that script; one mark."""
+    story = Script()
+    story.ddl("shop", "CREATE DATABASE shop")
+    story.ddl("shop.accounts", "CREATE TABLE shop.accounts (id INT PRIMARY KEY, owner VARCHAR(20), balance BIGINT)")
+    story.commit(*(put("shop.accounts", id=number, owner="somebody else", balance=number) for number in (1, 99)))
+    story.resolve()
+    return story
+
+
 def around_ddl(kind: str) -> Script:
     """Return a script of rows, the DDL of that kind (a name of DDLS), and rows after it."""
     story = Script()
