@@ -353,6 +353,8 @@ class SinkEntry(Entry[SinkAddress]):
     """It replicates tables, so that a new changefeed begins with the rows that they have."""
     keeps_keyless: bool = False
     """It keeps tables without a handle key, so that a source which leaves them out for others brings them."""
+    makes_sequences: bool = False
+    """Its targets may have sequences, so that a load brings those of the upstream."""
     check_tables: Callable[[Any, Any], None] = lambda *_: None
     """Raises what is wrong with a FeedConfig for tables (TableVersion) that its source knows at the start."""
     needs_old_values: Callable[[Any], str] = lambda _: ""

@@ -165,9 +165,9 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
     source, opened = stream or (ROWS, NoStream())
     time_zone = "UTC" if source.moments else config.time_zone
     done = load.mode == "done"
-    options = load.options and msgspec.structs.replace(
-        load.options, time_zone=time_zone, whole=not done and not load.definitions
-    )
+    rows = not done and not load.definitions
+    own = {"time_zone": time_zone, "whole": rows, "sequences": rows and sink.makes_sequences}
+    options = load.options and msgspec.structs.replace(load.options, **own)
     keyless = load.force_replicate or (source.ordered and sink.keeps_keyless)
     return LoadingSource(
         NoReader() if options is None else SqlReader(options),

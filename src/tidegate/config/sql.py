@@ -123,4 +123,5 @@ SINK: Final = SinkEntry(
     accepts=frozenset({"bdr-mode"}),
     warnings=SqlOptions.warnings,
     keeps_keyless=True,
+    makes_sequences=True,
 )

@@ -108,6 +108,8 @@ class LoadPlan(msgspec.Struct, frozen=True):
     chunks: tuple[LoadChunk, ...]
     left_out: tuple[LeftOut, ...] = ()
     """Tables whose changes the stream does not carry."""
+    made_sequences: tuple[tuple[TableName, str], ...] = ()
+    """The sequences that the target gets, each with a definition that begins at its next value."""
     done: bool = False
     """True where somebody else has loaded the rows."""
     notes: tuple[str, ...] = ()
@@ -182,8 +184,10 @@ def defined_ts(plan: LoadPlan) -> int:
 
 
 def create_statements(plan: LoadPlan) -> list[Ddl]:
-    """Return the statements that make the databases, tables and views of a plan, each at a commit_ts of its own."""
+    """Return the statements that make the databases, sequences, tables and views of a plan, each at a commit_ts of its
+    own."""
     statements = [(name, "", create, ActionType.CREATE_SCHEMA) for name, create in plan.databases]
+    statements += [(*name, create, ActionType.CREATE_SEQUENCE) for name, create in plan.made_sequences]
     statements += [(*loaded.name, loaded.create, ActionType.CREATE_TABLE) for loaded in plan.tables]
     statements += [
         (*name, f"TRUNCATE TABLE {quote_names(*name)}", ActionType.TRUNCATE_TABLE) for name in plan.truncated
@@ -197,8 +201,7 @@ def create_statements(plan: LoadPlan) -> list[Ddl]:
 
 def begin_ts(plan: LoadPlan) -> int:
     """Return the checkpoint of a load that has done nothing, one below the first definition; S where it is done."""
-    statements = (plan.databases, plan.tables, plan.truncated, plan.views)
-    return plan.ts if plan.done else defined_ts(plan) - sum(map(len, statements))
+    return plan.ts if plan.done else defined_ts(plan) - len(create_statements(plan))
 
 
 class NoReader:
@@ -740,7 +743,8 @@ def _parts(plan: LoadPlan) -> Iterator[Part]:
 def unloaded(plan: LoadPlan) -> Iterator[LeftOut]:
     """Return what the database has and the load does not make."""
     yield from plan.left_out
-    yield from (LeftOut(str(name), "a sequence") for name, _ in plan.sequences)
+    made = {name for name, _ in plan.made_sequences}
+    yield from (LeftOut(str(name), "a sequence") for name, _ in plan.sequences if name not in made)
     yield from (LeftOut(str(name), "a temporary table") for name in plan.temporary)
 
 

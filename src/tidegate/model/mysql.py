@@ -225,7 +225,8 @@ class ColumnFlag(IntFlag):
 
 
 class ActionType(IntEnum):
-    """TiDB's DDL job types; TiCDC sends those listed here, others arrive as plain numbers."""
+    """TiDB's DDL job types: those that TiCDC sends, and that of sequences, which a load makes. Others arrive as plain
+    numbers."""
 
     NONE = 0
     CREATE_SCHEMA = 1
@@ -256,6 +257,7 @@ class ActionType(IntEnum):
     MODIFY_SCHEMA_CHARSET = 26
     ADD_PRIMARY_KEY = 32
     DROP_PRIMARY_KEY = 33
+    CREATE_SEQUENCE = 34
     ALTER_INDEX_VISIBILITY = 41
     EXCHANGE_TABLE_PARTITION = 42
     RENAME_TABLES = 47

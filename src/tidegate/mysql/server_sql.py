@@ -292,6 +292,8 @@ ALL_TABLES: Final = (
 )
 DATABASE_DEFINITION: Final = "SHOW CREATE DATABASE {schema}"
 SEQUENCE_DEFINITION: Final = "SHOW CREATE SEQUENCE {table}"
+NEXT_NUMBERS: Final = "SHOW TABLE {table} NEXT_ROW_ID"
+"""A TiDB's counters of a table or a sequence: database, table, column, the next number, and what it numbers."""
 CLUSTER: Final = "SELECT `variable_value` FROM `mysql`.`tidb` WHERE `variable_name` = 'cluster_id'"
 SHOWN_TS: Final = "SELECT @@tidb_snapshot"
 REPLICA_READ: Final = "SET SESSION tidb_replica_read = %s"

@@ -105,6 +105,10 @@ _LIFE_TIME: Final = "tidb_gc_life_time"
 _GC_MAX_WAIT_S: Final = 86_400
 """TiDB's default of tidb_gc_max_wait_time."""
 _TABLES: Final = frozenset({"BASE TABLE", "SYSTEM VERSIONED"})
+_SEQUENCE: Final = re.compile(
+    r"(?<=start with )-?\d+(?= minvalue (-?\d+) maxvalue (-?\d+) increment by (-?\d+) "
+    r"(?:nocache|cache \d+) (nocycle|cycle))"
+)
 
 
 def load_error(error: Exception, where: str, options: SqlLoadOptions) -> TidegateError:
@@ -410,6 +414,7 @@ class SqlReader:
                 if name in databases
             )
             cluster = _cluster(session)
+        sequences = others["SEQUENCE"] if self.options.sequences else ()
         tables_in_parts = self._tables(
             [item for kind, item in chosen if kind in _TABLES], ts, tidb=bool(_VERSION.search(version))
         )
@@ -424,6 +429,7 @@ class SqlReader:
             tables=tuple(table for table, _ in tables),
             views=others["VIEW"],
             sequences=others["SEQUENCE"],
+            made_sequences=tuple(self.continued(sequences)),
             temporary=tuple(table.name for table, parts in tables_in_parts if not parts),
             chunks=tuple(LoadChunk(number, *part) for number, part in enumerate(bounds)),
         )
@@ -458,6 +464,23 @@ class SqlReader:
         session, self._session = self._session, None
         if session is not None:
             session.close()
+
+    def continued(self, sequences: Sequence[tuple[TableName, str]]) -> Iterator[tuple[TableName, str]]:
+        """Return the sequences with definitions that begin at their next values, those of now: the server keeps no
+        others. One that is gone or used up, or whose value the server does not tell, is missing."""
+        if not sequences:
+            return
+        with closing(self._made(None)) as session, session.errors():
+            for name, create in sequences:
+                try:
+                    found = session.ask(sent.NEXT_NUMBERS.format(table=quote_names(*name)))
+                except faults() as error:
+                    if code_of(error) in LOST:
+                        raise
+                    continue
+                values = [int(row[3]) for row in found if row[4] == b"SEQUENCE"]
+                if values and (continued := sequence_from(create, values[0])):
+                    yield name, continued
 
     def _made(self, ts: int | None) -> _Session:
         return _Session(self.options, ts, self._unknown)
@@ -518,6 +541,21 @@ def _described(
         )
     ]
     return msgspec.structs.replace(table, create=create, key=key, partitions=partitions), bounds
+
+
+def sequence_from(create: str, next_number: int) -> str:
+    """Return SHOW CREATE SEQUENCE with the sequence's next value as its first; "" if it is used up, or the text is
+    another one. `next_number` is one above the last number that was taken, or, of one that falls, reserved."""
+    found = _SEQUENCE.search(create)
+    if found is None:
+        return ""
+    low, high, step = map(int, found.group(1, 2, 3))
+    start = next_number if step > 0 else next_number - 2
+    if not low <= start <= high:
+        if found[4] == "nocycle":
+            return ""
+        start = low if step > 0 else high
+    return f"{create[: found.start()]}{start}{create[found.end() :]}"
 
 
 def _text(value: bytes) -> str:

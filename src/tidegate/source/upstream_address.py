@@ -151,6 +151,8 @@ class SqlLoadOptions(msgspec.Struct, frozen=True):
     snapshot: bool = True
     whole: bool = True
     """False for the definitions alone, without the borders of chunks."""
+    sequences: bool = False
+    """True where the target may have sequences."""
 
     @property
     def server(self) -> str:

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.contract.test_sql_sink import asked, emptied
+from tests.failpoint import armed
 from tests.mariadb import Server, running_server
 from tests.source.load.kit import Loaded
 from tidegate.config.load import load
 from tidegate.config.registry import source_of
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import SinkRefused
+from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.connection import SqlOptions
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.script import run_here
@@ -33,6 +35,30 @@ def into(target: Server, upstream: Loaded, home: Path, feed: str, *rules: str) -
     config = load(load_mode="only", load_from=address, sink_uri=sink_uri, rules=rules, state_dir=home, name=feed)
     sink = SqlSink(SqlOptions(feed, "127.0.0.1", target.port))
     return run_here(source_of(config), sink, rules=rules)
+
+
+def test_a_sequence_goes_on(upstream: Loaded, mariadb: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sequence is made with the value that the upstream has next, once, whenever the feed stops."""
+    emptied(mariadb)
+    monkeypatch.setattr(sent, "NEXT_NUMBERS", "SELECT 'counted', 'q', '', 4001, 'SEQUENCE'")
+    for statement in (
+        "CREATE DATABASE counted",
+        "CREATE SEQUENCE counted.q INCREMENT 5",
+        "CREATE TABLE counted.t (id BIGINT PRIMARY KEY)",
+        "INSERT INTO counted.t VALUES (1), (6)",
+    ):
+        upstream.run(statement)
+
+    def stop() -> None:
+        if asked(mariadb, "SHOW TABLES FROM counted") == [("q",)]:
+            raise RuntimeError("stopped")
+
+    with armed({"ddl/executed": stop}), pytest.raises(RuntimeError, match="stopped"):
+        into(mariadb, upstream, tmp_path, "one", "counted.*")
+    done = into(mariadb, upstream, tmp_path, "one", "counted.*")
+
+    assert (done.state, done.rows, done.left_out) == ("finished", 2, ())
+    assert asked(mariadb, "SELECT NEXTVAL(counted.q), NEXTVAL(counted.q)") == [(4001, 4006)]
 
 
 def test_a_filled_table_is_refused_until_it_is_empty(upstream: Loaded, mariadb: Server, tmp_path: Path) -> None:

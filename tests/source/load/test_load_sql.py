@@ -8,7 +8,7 @@ import pymysql
 import pytest
 
 from tests.source.load.kit import Loaded, loaded, of, rows_of
-from tidegate.engine.load import undecodable
+from tidegate.engine.load import create_statements, undecodable, unloaded
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SchemaError, SourceError, TidegateError
 from tidegate.model.table import TableName
 from tidegate.mysql import server_sql as sent
@@ -136,6 +136,34 @@ def test_rows_are_those_of_the_plan(upstream: Loaded) -> None:
     assert [name.table for name, _ in plan.views] == ["v"]
     assert [name.table for name, _ in plan.sequences] == ["s"]
     assert [name for name, _ in plan.databases] == ["past"]
+
+
+@pytest.mark.parametrize(
+    ("create", "number", "begins"),
+    [
+        ("CREATE SEQUENCE s", 1, 1),
+        ("CREATE SEQUENCE s START 7 INCREMENT 5", 1007, 1007),
+        ("CREATE SEQUENCE s MAXVALUE 9", 10, None),
+        ("CREATE SEQUENCE s MAXVALUE 9 CYCLE NOCACHE", 10, 1),
+        ("CREATE SEQUENCE s INCREMENT -3 START -3", -10, -12),
+        ("CREATE SEQUENCE s INCREMENT -1 MINVALUE -9 MAXVALUE -1 CYCLE", -9, -1),
+    ],
+)
+def test_a_sequence_goes_on(
+    upstream: Loaded, monkeypatch: pytest.MonkeyPatch, create: str, number: int, begins: int | None
+) -> None:
+    """A sequence is made with its next value as its first, where the target may have any and one is left."""
+    upstream.run("DROP DATABASE IF EXISTS counters")
+    upstream.run("CREATE DATABASE counters")
+    upstream.run(create.replace(" s", " counters.s", 1))
+    assert upstream.reader(sequences=True).plan(of("counters")).made_sequences == ()  # a server that tells no value
+    monkeypatch.setattr(sent, "NEXT_NUMBERS", f"SELECT 'counters', 's', '', {number}, 'SEQUENCE'")
+    assert upstream.reader().plan(of("counters")).made_sequences == ()
+    plan = upstream.reader(sequences=True).plan(of("counters"))
+
+    assert [left.table for left in unloaded(plan)] == ["counters.s"] * (begins is None)
+    made = [ddl.query for ddl in create_statements(plan)][1:]
+    assert [f"start with {begins} minvalue" in query for query in made] == [True] * (begins is not None)
 
 
 def test_a_snapshot_is_held_and_its_deadline_told(upstream: Loaded) -> None:

@@ -49,6 +49,7 @@ from tidegate.sink.sql.ddl_rules import (
     ADDED,
     EXPRESSION_KEY,
     KEEP,
+    LOADED,
     PARTIAL_KEY,
     PARTS,
     TEXT,
@@ -90,8 +91,8 @@ class StatementContext:
     table that it alters where that is called otherwise now, likewise the `other` one that it exchanges a partition
     with, renames in full, how its table is partitioned, the database of names without one, how tables, databases and an
     exchanged partition are spelled (the former two by their folded names), how the keys are called that its foreign
-    keys bring along (by folded names of table and columns), which tables the feed takes, and whether the event is
-    called by a table."""
+    keys bring along (by folded names of table and columns), which tables the feed takes, whether the event is called by
+    a table, and whether it is of a load."""
 
     charset: str | None = "utf8mb4"
     table: TableName | None = None
@@ -105,6 +106,7 @@ class StatementContext:
     brought: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     rules: TableFilter = TAKES_ALL
     of_table: bool = False
+    loads: bool = False
 
 
 def statement_for(target: TargetServer, query: str, context: StatementContext = StatementContext()) -> TargetDdl:
@@ -116,7 +118,8 @@ def statement_for(target: TargetServer, query: str, context: StatementContext = 
         if not several:
             return TargetDdl(DdlVerdict.SKIPPED, "", ("an empty statement",))
         # As it came, since placement prints nothing; and as printed, since something may stand before its first word.
-        left = _left_out(target, several[0]) or _left_out(target, (whole := settled_ddl(query)).text)
+        rules = LOADED if context.loads else WHOLE
+        left = _left_out(target, rules, several[0]) or _left_out(target, rules, (whole := settled_ddl(query)).text)
         if left is not None:
             return left
         text = _spelled(_named(whole, context), context, moved=True)
@@ -218,10 +221,10 @@ def _spelled(restored: RestoredDdl, context: StatementContext, *, moved: bool) -
 _BEFORE_NAMES: Final = ("TABLE", "REFERENCES", "EXISTS", "LIKE")
 
 
-def _left_out(target: TargetServer, text: str) -> TargetDdl | None:
+def _left_out(target: TargetServer, rules: Sequence[DdlRule], text: str) -> TargetDdl | None:
     """Return the outcome of a statement that the target does not support as a whole, by its first words."""
     cursor = Cursor(text)
-    for rule in WHOLE:
+    for rule in rules:
         if rule.on(target) and rule.words.move(cursor):
             return TargetDdl(DdlVerdict.REFUSED if rule.becomes is None else DdlVerdict.SKIPPED, "", (rule.why,))
     return None

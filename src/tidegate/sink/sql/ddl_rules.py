@@ -238,6 +238,8 @@ WHOLE: Final = (
     _row("FLASHBACK DATABASE|SCHEMA|CLUSTER", None, "no event tells which rows it brings back", _any),
 )
 """Statements by their first words."""
+LOADED: Final = (_row("CREATE SEQUENCE", SKIPPED, "a sequence, which it cannot have", _mysql), *WHOLE[1:])
+"""Those of a load, which makes sequences that begin at their next values."""
 
 PARTS: Final = (
     _row("VECTOR INDEX", "", "a vector index"),

@@ -73,7 +73,7 @@ Warn = Callable[[str], None]
 
 class DdlRunner:
     """Runs the DDLs of one writer at one server; `connect` opens a connection without read timeout, `warned` is what
-    users were told before, `rules` are those of the feed."""
+    users were told before, `rules` are those of the feed. DDLs up to `whole_from` are of a load."""
 
     def __init__(
         self,
@@ -84,7 +84,9 @@ class DdlRunner:
         warned: set[str] | None = None,
         *,
         rules: TableFilter = TAKES_ALL,
+        whole_from: int = 0,
     ) -> None:
+        self._whole_from = whole_from
         self._connect, self._target, self._writer, self._warn = connect, target, writer, warn
         self._ledger, self._rules = DdlLedger(writer), rules
         self._lock = f"tidegate-ddl-{sha256(writer.feed.encode()).hexdigest()[:32]}"
@@ -131,6 +133,7 @@ class DdlRunner:
         if record is not None and record.state in ("done", "skipped"):
             return
         context = task.context(inherits=self._ledger.made_database(session, ddl.schema), rules=self._rules)
+        context = replace(context, loads=(ddl.commit_ts or 0) <= self._whole_from)
         decision = statement_for(self._target, ddl.query, context)
         if decision.verdict is DdlVerdict.FORBIDDEN:
             self._forbid(session, ddl, "; ".join(decision.why))

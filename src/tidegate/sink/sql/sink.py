@@ -199,6 +199,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
             LOGGER.warning,
             self._warned,
             rules=self._rules,
+            whole_from=self.whole_from,
         )
         self._families = None
         runner.run(planned)
