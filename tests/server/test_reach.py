@@ -159,6 +159,14 @@ def test_files_of_keys(key: str) -> None:
         reach().admitted(Wish(source, sink, tree))
 
 
+@pytest.mark.parametrize("ticdc", ["/etc/passwd", "https://cdc/api/v2/changefeeds/f?ca=/etc/passwd"])
+def test_files_of_the_changefeed_upstream(ticdc: str) -> None:
+    """It is not opened for a client."""
+    tree = {"source": {"load-from": "mysql://h/", "ticdc": ticdc}}
+    with pytest.raises(UriInvalid, match="--allow-path"):
+        reach().admitted(Wish(KAFKA, "delta://./lake", tree))
+
+
 @pytest.mark.parametrize(
     "uri",
     [

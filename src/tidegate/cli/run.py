@@ -73,6 +73,11 @@ if TYPE_CHECKING:
 @click.option("--load-from", metavar="URI", help="The database with these rows: mysql://USER:PASSWORD@HOST:4000/")
 @click.option("--load-ts", metavar="TSO", type=click.IntRange(min=1), help="The TSO to read them at; default: now.")
 @click.option(
+    "--ticdc",
+    metavar="URL|FILE",
+    help="Compare the load with its changefeed: http://HOST:8300/api/v2/changefeeds/ID, or its file.",
+)
+@click.option(
     "--definitions-from", metavar="URI", help="For a topic that begins in the middle: the database that has its tables."
 )
 @click.option(

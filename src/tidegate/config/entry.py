@@ -24,8 +24,10 @@ from tidegate.model.option import Option
 
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
+    from tidegate.config.ticdc import TicdcAddress
     from tidegate.engine.checkpoints import StateFiles
     from tidegate.engine.ports import Sink, Source
+    from tidegate.engine.upstream_feed import UpstreamFeed
     from tidegate.source.upstream_address import SqlLoadOptions
 
 _ID: Final = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*")
@@ -76,13 +78,14 @@ class SourceAddress(Protocol):
 class FullLoad(NamedTuple):
     """The load with which a changefeed begins (config/full_load.py); printing it shows no password. `ts` is the TSO to
     read at, None: that of now. `force_replicate`: tables without a handle key, too. `definitions` alone are taken, of
-    "start" or "now"."""
+    "start" or "now". `ticdc` is the changefeed that writes what follows."""
 
     mode: str
     options: "SqlLoadOptions | None"
     ts: int | None = None
     force_replicate: bool = False
     definitions: str = ""
+    ticdc: "TicdcAddress | UpstreamFeed | None" = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@
                rows-per-second, chunk-rows, ..        those of SqlLoadOptions
     load-ts    the TSO; without it that of now
 
+    ticdc      http://HOST:8300/api/v2/changefeeds/ID  the changefeed that writes the stream, or its file, whose filters
+               FILE                                    are compared with the load (config/ticdc.py)
+
     definitions-from  mysql://..    no rows: what a topic or directory that begins in the middle does not tell of its
                                     tables, as SHOW CREATE TABLE has it
     definitions-at    start         where the stream begins
@@ -29,7 +32,12 @@ from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.source.upstream_address import Address, SqlLoadOptions, parse_address
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidegate.config.ticdc import TicdcAddress
+    from tidegate.engine.load import LoadPlan
     from tidegate.engine.ports import Source
+    from tidegate.engine.upstream_feed import UpstreamFeed
 
 SCHEME: Final = "mysql"
 MODES: Final = ("initial", "never", "only", "done")
@@ -130,6 +138,8 @@ def check_stream(config: FeedConfig, source: SourceEntry, sink: SinkEntry) -> No
         return
     if config.load.mode == "done" and sink.reads_changelog:
         raise ConfigError(f"load = done: nobody else puts rows into {sink.scheme}://; load = initial does")
+    if config.load.ticdc is not None and source.ordered:
+        raise ConfigError(f"ticdc: {source.scheme}:// is not written by TiCDC; it is for topics and directories")
     if config.load.definitions and source.ordered:
         raise ConfigError(
             f"definitions-from: {source.scheme}:// brings its definitions; it is for topics and directories that TiCDC "
@@ -182,7 +192,21 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
         done=done,
         definitions=load.definitions,
         target="refuse" if options is None else options.target,
+        upstream=None if load.ticdc is None else partial(_comparison, load, load.ticdc, config),
     )
+
+
+def _comparison(
+    load: FullLoad, ticdc: "TicdcAddress | UpstreamFeed", config: FeedConfig
+) -> "Callable[[LoadPlan], LoadPlan]":
+    """What the changefeed that writes leaves of a plan, as it is configured now."""
+    from tidegate.engine.upstream_feed import FeedRules, UpstreamFeed
+
+    feed = ticdc if isinstance(ticdc, UpstreamFeed) else ticdc.ask()
+    own = FeedRules(
+        config.event_rules, config.selectors, config.case_sensitive, config.source.addresses, load.ts is None
+    )
+    return partial(feed.compared, own)
 
 
 ROWS: Final[SourceEntry] = SourceEntry(

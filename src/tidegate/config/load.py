@@ -56,10 +56,21 @@ from tidegate.config.entry import (
 from tidegate.config.full_load import DatabaseRows, check_stream, full_load
 from tidegate.config.option import options_of, read_all
 from tidegate.config.registry import SINKS, SOURCES
-from tidegate.config.uri import RawValue, mask_uri, nearest, resolve_uri, scheme_of, state_directory, wrong_scheme
+from tidegate.config.ticdc import TicdcAddress, parse_ticdc
+from tidegate.config.uri import (
+    RawValue,
+    mask_uri,
+    name_file,
+    nearest,
+    resolve_uri,
+    scheme_of,
+    state_directory,
+    wrong_scheme,
+)
 from tidegate.engine.dispatch import PARTITION_WORDS, DispatchRule, complaints, topic_pattern
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import DEFAULT_RULES, ColumnSelectors, EventRule, TableFilter
+from tidegate.engine.upstream_feed import UpstreamFeed
 from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.model.option import TIME_MAX_MS, Option
 
@@ -98,6 +109,7 @@ _OWN: Final = {
     "source.load": Key("text", "`initial`, `never`, `only`, `done`: begin with the rows that are there", True, "never"),
     "source.load-from": Key("text", "the database with the rows: mysql://USER@HOST:4000/", True),
     "source.load-ts": Key("int", "the TSO at which the rows are read", True, "now"),
+    "source.ticdc": Key("text", "the changefeed that writes the topic: its address in TiCDC's API, or its file", True),
     "source.definitions-from": Key("text", "without rows: the database that knows the tables of the topic", True),
     "source.definitions-at": Key("text", "`start`: as of the topic's begin; `now`: as they are now", True, "start"),
 }
@@ -468,6 +480,7 @@ def load(
     load_ts: int | None = None,
     definitions_from: str | None = None,
     definitions_at: str | None = None,
+    ticdc: str | None = None,
 ) -> FeedConfig:
     """Return the changefeed that a file describes, with the given values in place of the file's.
 
@@ -475,6 +488,10 @@ def load(
     followed."""
     document = path if isinstance(path, Document) else read_document(path)
     begins = full_load(document, load_mode, load_from, load_ts, (definitions_from, definitions_at))
+    if ticdc := ticdc or str(document.flat.get("source.ticdc") or ""):
+        if begins is None or begins.mode not in {"initial", "done"}:
+            raise ConfigError("ticdc is compared with a load, initial or done: give load-from")
+        begins = begins._replace(ticdc=_upstream_feed(ticdc))
     address = load_from or str(document.flat.get("source.load-from") or "")
     if begins is not None and begins.mode == "only":
         if (source_uri or document.flat.get("source.uri") or address) != address:
@@ -512,6 +529,13 @@ def load(
     since = (start_ts or 0) if pair.sink_entry.reads_changelog else 0
     events = EventFilter() if path is None else _events(document, time_zone, since)
     return replace(config, events=events, warnings=pair.warnings(config, document, idle))
+
+
+def _upstream_feed(text: str) -> TicdcAddress | UpstreamFeed:
+    if "://" in text:
+        return parse_ticdc(text)
+    name_file("ticdc", text)
+    return UpstreamFeed.of(f"the changefeed of {text}", read_document(text).tree)
 
 
 def addresses(document: Document, source_uri: str | None, sink_uri: str | None) -> tuple[str, str]:

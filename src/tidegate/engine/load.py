@@ -432,7 +432,8 @@ class LoadingSource(Source):
     says what becomes of rows that the target holds: refuse, truncate or keep.
 
     `definitions`: the load has no rows, S is where the stream begins, and its tables are defined as of S ("start"), or
-    as of now ("now") if the stream shows no DDL of theirs until then."""
+    as of now ("now") if the stream shows no DDL of theirs until then. `upstream` asks for the
+    changefeed that writes the stream, and returns what that leaves of a plan."""
 
     def __init__(
         self,
@@ -449,7 +450,9 @@ class LoadingSource(Source):
         done: bool = False,
         definitions: str = "",
         target: str = "refuse",
+        upstream: Callable[[], Callable[[LoadPlan], LoadPlan]] | None = None,
     ) -> None:
+        self._upstream = upstream
         self._definitions = definitions
         self._reader, self._kept, self._accept = reader, kept, accept
         self._ts, self._done = ts, done
@@ -483,6 +486,7 @@ class LoadingSource(Source):
             return self._stream.start(tasks, checkpoint_ts)
         if self._plan is None:
             self._cover(tasks)
+            left_by = self._upstream() if self._upstream is not None else self._carried
             plan = self._planned()
             covered = None if self._ordered else self._stream.frontier()
             if self._ts is None and covered is not None and covered > plan.ts and not self._definitions:
@@ -490,7 +494,7 @@ class LoadingSource(Source):
                     f"the database is at {shown_ts(plan.ts)}, and the stream has a watermark of {shown_ts(covered)}: "
                     "load-from is another cluster than the one whose changes the source brings"
                 )
-            plan = self._into_target(plan if self._keyless else without_keyless(plan))
+            plan = self._into_target(left_by(plan))
             failpoint("load/planned")
             self._plan = self._kept.write(plan)
             failpoint("load/plan-kept")
@@ -502,6 +506,10 @@ class LoadingSource(Source):
             self._stream.start(tasks, max(start_ts, plan.ts))
         self._landing, self._at, self._parts = False, start_ts, tuple(_parts(plan))
         return start_ts
+
+    def _carried(self, plan: LoadPlan) -> LoadPlan:
+        """Return the plan of the tables of which the stream brings changes, as far as their definitions tell."""
+        return plan if self._keyless else without_keyless(plan)
 
     def _planned(self) -> LoadPlan:
         """Return a new plan; of a load that is done the definitions alone."""
