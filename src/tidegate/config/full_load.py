@@ -173,6 +173,9 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
     from tidegate.source.load_sql import GcGuard, SqlReader
 
     source, opened = stream or (ROWS, NoStream())
+    by_table = load.options is not None and load.options.publish == "table"
+    if by_table and not sink.reads_changelog:
+        raise ConfigError(f"load-publish = table is for lakes: {sink.scheme}:// shows rows as they come")
     time_zone = "UTC" if source.moments else config.time_zone
     done = load.mode == "done"
     rows = not done and not load.definitions
@@ -193,6 +196,7 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
         definitions=load.definitions,
         target="refuse" if options is None else options.target,
         upstream=None if load.ticdc is None else partial(_comparison, load, load.ticdc, config),
+        by_table=by_table,
     )
 
 

@@ -297,6 +297,8 @@ class LoadChanges:
     events: EventFilter = field(default_factory=EventFilter)
     over: bool = False
     """The target may hold rows of these keys."""
+    whole: frozenset[tuple[str, str]] = frozenset()
+    """Tables that lack no row above `upto`, where they are shown before all are there."""
 
     def tables(self) -> dict[TableName, TableSpan]:
         spans: dict[TableName, TableSpan] = {}
@@ -429,7 +431,8 @@ class LoadingSource(Source):
     `ordered`: the stream can begin at any TSO, so it begins at S; another one lands from its first message, and S is
     taken once each of its partitions has brought a watermark. `keyless`: the stream brings tables without a handle
     key. `done`: somebody else has put the rows as of `ts` into the target; `reader` tells the definitions. `target`
-    says what becomes of rows that the target holds: refuse, truncate or keep.
+    says what becomes of rows that the target holds: refuse, truncate or keep. `by_table`: a lake shows each table
+    once it is whole.
 
     `definitions`: the load has no rows, S is where the stream begins, and its tables are defined as of S ("start"), or
     as of now ("now") if the stream shows no DDL of theirs until then. `upstream` asks for the
@@ -451,12 +454,13 @@ class LoadingSource(Source):
         definitions: str = "",
         target: str = "refuse",
         upstream: Callable[[], Callable[[LoadPlan], LoadPlan]] | None = None,
+        by_table: bool = False,
     ) -> None:
         self._upstream = upstream
         self._definitions = definitions
         self._reader, self._kept, self._accept = reader, kept, accept
         self._ts, self._done = ts, done
-        self._target = target
+        self._target, self._by_table = target, by_table
         self._sink: Sink[Any] | None = None
         self._keyless, self._events = keyless, events or EventFilter()
         self._stream, self._ordered = stream, ordered
@@ -675,8 +679,12 @@ class LoadingSource(Source):
             self._changes = self._stream.changes(after, upto)
             return self._changes
         first = defined_ts(plan) + 1
-        low, high = max(after + 1 - first, 0), min(upto, plan.ts) + 1 - first
-        return LoadChanges(self._reader, plan.ts, after, upto, self._parts[low:high], self._events, plan.over)
+        low, high = max(after + 1 - first, 0), max(min(upto, plan.ts) + 1 - first, 0)
+        whole = frozenset[tuple[str, str]]()
+        if self._by_table:
+            whole = frozenset(table.name.key for table in plan.tables)
+            whole -= {part.table.name.key for part in self._parts[high:]}
+        return LoadChanges(self._reader, plan.ts, after, upto, self._parts[low:high], self._events, plan.over, whole)
 
     def release(self, checkpoint_ts: int) -> None:
         """Note the checkpoint: at S the load is done, and with all tables there its upstream may forget S. S is held

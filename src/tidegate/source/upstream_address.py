@@ -146,6 +146,10 @@ class SqlLoadOptions(msgspec.Struct, frozen=True):
             "loads over them",
         ),
     ] = "refuse"
+    publish: Annotated[
+        Literal["together", "table"],
+        Option("load-publish", "when a lake shows loaded tables: `together`, or each `table` once it is whole"),
+    ] = "together"
     scan_concurrency: Annotated[int, Option("scan-concurrency", "`tidb_distsql_scan_concurrency`", low=1)] = 5
     read_timeout_s: float = READ_TIMEOUT_S
     snapshot: bool = True

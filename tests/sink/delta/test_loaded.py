@@ -11,7 +11,7 @@ import pytest
 from tests.failpoint import armed
 from tidegate.engine.load import CHUNK_ROWS, KeptPlan, LoadChanges, LoadingSource, NoGuard, Part
 from tidegate.engine.plan import Rows
-from tidegate.engine.ports import Changes, LocalTasks
+from tidegate.engine.ports import Changes, LocalTasks, RoundLimit
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import HistoryLost, SchemaError, SourceError
 from tidegate.objectstore import deltalog
@@ -60,6 +60,8 @@ def run(
     tasks: Any = None,
     guard: Any = lambda _: NoGuard(),
     stream: type[ScriptedSource] = ScriptedSource,
+    by_table: bool = False,
+    rows: int | None = None,
     **options: Any,
 ) -> tuple[Path, Any, ScriptedLoad]:
     """Load the story and follow it to its end, in a lake below `home`."""
@@ -74,9 +76,25 @@ def run(
         guard=guard,
         ordered=True,
         keyless=True,
+        by_table=by_table,
     )
+    if rows is not None:
+        sink.flush_policy = replace(sink.flush_policy, load_limit=RoundLimit(rows, 1 << 30))
     run_here(source, sink, tasks=tasks)
     return home / "lake", tasks, load
+
+
+def shown(lake: Path, s: int) -> list[tuple[str, ...]]:
+    """The tables of each snapshot below S, each with the rows of S."""
+    options = DeltaOptions(root=str(lake), feed="feed")
+    early = [snapshot for snapshot in snapshots.history(options) if snapshot.checkpoint_ts < s]
+    at_s = Lake(str(lake), s)
+    for snapshot in early:
+        view = Lake(str(lake), snapshot.checkpoint_ts)
+        assert sorted(view.tables()) == sorted(str(table.name) for table in snapshot.tables.values())
+        for name in view.tables():
+            assert sorted(map(str, view.arrow(name).to_pylist())) == sorted(map(str, at_s.arrow(name).to_pylist()))
+    return list(dict.fromkeys(tuple(sorted(str(t.name) for t in snapshot.tables.values())) for snapshot in early))
 
 
 def tables(lake: Path) -> dict[str, list[Any]]:
@@ -148,13 +166,27 @@ def test_a_task_each_chunk_and_a_commit_each_table(tmp_path: Path) -> None:
     assert bounds == sorted(bounds) == [(0, 2), (3, 5), (6, 8), (9, 9)]
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_each_table_is_shown_once_it_is_whole(tmp_path: Path, mode: Mode) -> None:
+    """With `load-publish=table` a snapshot below S has the tables whose last chunk is in, as of S; one without a chunk
+    is there at once. From S on the lake is as if all had been shown together."""
+    lake, _, load = run(tmp_path / "one", mode, by_table=True, rows=CHUNK_ROWS)
+    assert shown(lake, load.made.ts) == [
+        ("shop.none",), ("shop.none", "shop.t"), ("shop.bare", "shop.none", "shop.t"),
+    ]  # fmt: skip
+    together, _, _ = run(tmp_path / "together", mode, rows=CHUNK_ROWS)
+    assert shown(together, load.made.ts) == []
+    assert tables(lake) == tables(together)
+
+
 class Died(BaseException):
     """The end of a process."""
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("by_table", [False, True])
 @pytest.mark.parametrize("place", ["load/rows-read", "load/files-written", "apply/rows-committed", "round/applied"])
-def test_dies_anywhere(tmp_path: Path, place: str) -> None:
+def test_dies_anywhere(tmp_path: Path, place: str, *, by_table: bool) -> None:
     """Killed at its first, second, .. arrival at a place, a load goes on: nothing is lost and nothing twice."""
     whole, _, _ = run(tmp_path / "whole", "changelog")
     lives = 0
@@ -169,12 +201,13 @@ def test_dies_anywhere(tmp_path: Path, place: str) -> None:
         left = lives
         try:
             with armed({place: die}):
-                run(tmp_path, "changelog")
+                _, _, load = run(tmp_path, "changelog", by_table=by_table, rows=CHUNK_ROWS if by_table else None)
             break
         except Died:
             continue
     assert lives > 1
     assert tables(tmp_path / "lake") == tables(whole)
+    assert bool(shown(tmp_path / "lake", load.made.ts)) is by_table
 
 
 @pytest.mark.parametrize("times", [1, READ_TRIES])

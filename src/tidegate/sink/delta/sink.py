@@ -5,7 +5,8 @@ depend on each other, each with its steps in order.  A step creates a table, app
 timestamps, or applies one DDL.  Rows are not part of the plan; the task that runs a unit reads them from the changelog.
 
 A full load brings chunks that share no key.  Tasks write them as files side by side, several tasks a table and nothing
-merged; the step of the table is then one commit that names these files.
+merged; the step of the table is then one commit that names these files.  Its snapshots are published from S on, or with
+`load-publish=table` before that with the tables that are whole: these are as of S, and the others do not appear.
 
 What is kept.  Each table is a Delta table of its own, in a directory named by the table's incarnation, never by its
 name.  A step is one commit to that table's log: the data files it adds and removes, the new columns if a DDL changes
@@ -146,6 +147,8 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
         self._catalogs = catalogs
         self._position = SinkPosition(self.snapshot.checkpoint, self.snapshot.state)
         self._refused: list[Refused] = []
+        self._whole: frozenset[tuple[str, str]] = frozenset()
+        """The tables that are shown before the load's end, at the end of this round."""
         self._requests = Requests(options)
 
     def recover(self) -> SinkPosition:
@@ -177,6 +180,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
     def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[TableResult]:
         """Run every unit in a task, the longest first, except those of parked tables. Raises the first error that
         does not park its tables, after all have ended."""
+        self._whole = changes.whole if isinstance(changes, LoadChanges) else frozenset()
         parked = {incarnation for group in self.snapshot.parked for incarnation in group.incarnations}
         going: list[Unit] = []
         resting: list[Unit] = []
@@ -274,7 +278,11 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
             digest=before.digest if planned.state is before.state else "",
             epoch=self.epoch,
         )
-        if planned.checkpoint.ts < self.whole_from:  # a load has not ended: tables lack rows
+        loads = planned.checkpoint.ts < self.whole_from  # tables lack rows
+        if loads and self._whole:  # the others have their versions from the rounds that end them
+            whole = {key: table for key, table in published.tables.items() if table.name.key in self._whole}
+            published = replace(published, tables=whole)
+        elif loads:
             self.snapshot = replace(published, number=before.number)
             self._position = SinkPosition(planned.checkpoint, planned.state)
             return self._position
