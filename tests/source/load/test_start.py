@@ -10,13 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.source.tidb.kit import Broker, target
 from tidegate.codec.columnar import Batch
+from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.event_filter import EventFilter
-from tidegate.engine.filter import EventRule
+from tidegate.engine.filter import EventRule, TableFilter
 from tidegate.engine.load import NO_LOAD, KeptPlan, LoadingSource, NoGuard, NoStream
 from tidegate.engine.ports import Source
 from tidegate.engine.progress import Progress, line, undecodable_words
 from tidegate.model.errors import ConfigError, MadeAnew, SourceBehind, TidegateError
+from tidegate.model.event import Delete, Insert, Resolved, Update
+from tidegate.sink.kafka import KafkaSink
 from tidegate.sink.sqlite import SqliteSink
 from tidegate.testing.contract import stories
 from tidegate.testing.script import LocalTasks, ScriptedLoad, ScriptedSource, run_here
@@ -158,3 +162,24 @@ def test_a_filled_table_that_is_not_emptied(tmp_path: Path) -> None:
     assert done.start(LocalTasks(), None) == S
     kept = run_here(loading(tmp_path, NoStream(), target="keep", events=events), sink(tmp_path))
     assert (kept.state, kept.checkpoint_ts) == ("finished", S)
+
+
+@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json"])
+def test_how_a_topic_tells_a_load(tmp_path: Path, protocol: str) -> None:
+    """Chunk n of N is a transaction at S - N + n, and the watermark S follows the last one in each partition: the first
+    at or above S, behind which changes follow."""
+    topics = Broker()
+    made, rules = target(topics, protocol), TableFilter.parse(["*.*"])
+    into = KafkaSink(made, DirectoryCheckpoints(tmp_path, "feed"), rules=rules, force=True)
+    run_here(loading(tmp_path, ScriptedSource(STORY)), into, until=STORY.ts, tasks=LocalTasks(pickles=False))
+    chunks = range(S - len(LOAD.made.chunks) + 1, S + 1)
+    loaded = set()
+    for events in topics.events(protocol).values():
+        marks = [index for index, event in enumerate(events) if isinstance(event, Resolved) and event.ts >= S]
+        assert events[marks[0]] == Resolved(S)
+        for index, event in enumerate(events):
+            if isinstance(event, Insert | Update | Delete):
+                assert (event.commit_ts in chunks) is (index < marks[0])
+                assert isinstance(event, Insert) or index > marks[0]
+                loaded |= {event.commit_ts} & {*chunks}
+    assert loaded == {*chunks}
