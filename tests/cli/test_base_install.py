@@ -246,6 +246,7 @@ def upstream(place: Path, log: Path) -> Iterator[int]:
         done(place, "upstream", "stop", "--json")
 
 
+@pytest.mark.more
 def test_extras_and_the_embedded_tidb(
     having: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +301,7 @@ def test_what_an_extra_lets_import(having: Callable[[str], Path], extras: str, m
     assert found.returncode == 0, found.stderr.decode()
 
 
+@pytest.mark.more
 def test_a_server_without_its_extra(having: Callable[[str], Path], tmp_path: Path) -> None:
     """It names the extra, and with it serves."""
     words = ("python", "-m", "tidegate", "server", "--addr", "127.0.0.1:0", "--data-dir", str(tmp_path), "--json")

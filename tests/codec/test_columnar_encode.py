@@ -77,7 +77,7 @@ def test_both_protocols(drawn: list[Any], chosen: dict[str, Any], limits: dict[s
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=some(200, 2_000))
+@settings(deadline=None, max_examples=some(100, 2_000))
 @given(drawn=parts(), chosen=OPTIONS, limits=LIMITS)
 def test_both_protocols_at_length(drawn: list[Any], chosen: dict[str, Any], limits: dict[str, int]) -> None:
     """The same for many more rows; in the soak, for some ten thousand."""

@@ -122,6 +122,7 @@ class TestGlobal(SinkContract):
         return ReadBack(tables_of(self.server))
 
 
+@pytest.mark.more
 class TestNone(TestGlobal):
     """Rows side by side."""
 
@@ -135,6 +136,7 @@ class TestTable(TestGlobal):
     atomicity = "table"
 
 
+@pytest.mark.more
 class TestTidb(TestGlobal):
     """Whole transactions, into an embedded TiDB, which has RECOVER TABLE."""
 

@@ -90,7 +90,7 @@ def same(found: pa.Table, expected: pa.Table) -> bool:
     return found.cast(expected.schema).sort_by("id").equals(expected.sort_by("id"))
 
 
-@pytest.mark.parametrize("page", ["pyiceberg", "polars", "duckdb", "spark"])
+@pytest.mark.parametrize("page", ["pyiceberg", "polars", "duckdb", pytest.param("spark", marks=pytest.mark.more)])
 def test_blocks_of_a_reader(shop: Shop, readers: Readers, tmp_path: Path, page: str) -> None:
     """Each block gives the rows of its moment, and the page has an earlier one, the newest and the live one."""
     lake = tidegate.lake(str(shop.root))

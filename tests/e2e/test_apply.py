@@ -12,6 +12,7 @@ from tests.replay.test_database import truths, unlike
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("kind", ["open", pytest.param("canal", marks=pytest.mark.soak)])
 def test_from_a_topic(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:

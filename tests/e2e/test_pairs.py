@@ -27,7 +27,7 @@ BY_CHANGEFEED = {
     *(("open", "replica"), ("canal", "changelog"), ("tidb", "history"), ("files", "mysql")),
 }
 """Pairs whose feed of the API is run: each source, each sink and each protocol on both sides."""
-BEHIND = {("canal", "kafka-open"), ("open", "callback"), ("tidb", "files")}
+BEHIND = {("canal", "kafka-open"), ("tidb", "kafka-canal"), ("open", "callback"), ("tidb", "files")}
 """Those of them that `make test-more` runs."""
 BY_COMMAND = {("open", "kafka-canal")}
 """The pair whose command is killed in `make test`; tests/kill and test_delta.py kill those into lakes."""

@@ -111,6 +111,7 @@ def test_a_recorded_stream_through_spark(bootstrap: str, spark: None, tmp_path: 
             assert resolved(events)[-1] == resolved(theirs)[-1] == report["checkpoint_ts"]
 
 
+@pytest.mark.more
 def test_killed_worker_and_killed_driver(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker and then the driver die by SIGKILL with rows on their way; the next run goes on, and what the topic
     holds then is the same but for repetitions."""

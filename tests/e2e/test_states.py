@@ -140,6 +140,7 @@ def lasting_port() -> int:
     pytest.fail("none of 100 ports is free")
 
 
+@pytest.mark.more
 def test_a_broker_that_is_not_there_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the start the quick tries are warnings, then the feed has failed: the address may be wrong.  Run again when
     the broker is there, it begins as if nothing had been."""

@@ -25,7 +25,7 @@ from tidegate_upstream.demo.replica import MariaDb
 pytestmark = pytest.mark.slow
 
 PLACES = (*SQL_PLACES, *DDL_PLACES, *VALUE_PLACES)
-ARMED = some(6, len(PLACES))
+ARMED = some(4, len(PLACES))
 NOTED = "ddl/noted"
 ONCE = {"sql/laid-out", NOTED, *VALUE_PLACES}
 """Places that a feed passes once: its tables stay as they are, and the recording has one DDL, a key on an expression

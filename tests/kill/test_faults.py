@@ -117,6 +117,7 @@ def test_partition_added(spark: "SparkSession", bootstrap: str, tmp_path: Path) 
     assert differences(lake) == {}
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("spark")
 def test_retention_passed_the_offset(bootstrap: str, tmp_path: Path) -> None:
     """A feed whose next message is gone ends at once, says so with the ways out, and changes nothing in the lake."""

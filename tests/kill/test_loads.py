@@ -83,6 +83,7 @@ def played(home: Path, sink: str, target: str, amid: str) -> None:
         stop_upstream(upstream)
 
 
+@pytest.mark.more
 def test_a_load_into_a_lake(tmp_path: Path) -> None:
     """The driver dies around its plan, and all of it amid rows; the lake's first snapshot is S."""
     played(tmp_path, f"delta://{tmp_path / 'lake'}", str(tmp_path / "lake"), "load/files-written")

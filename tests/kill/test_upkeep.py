@@ -43,6 +43,7 @@ def untidy(lake: Path) -> Stage:
     return stage
 
 
+@pytest.mark.more
 def test_killed_at_every_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed at each of its places, upkeep leaves a lake that reads as before, and the next one finishes its work."""
     monkeypatch.setattr(merge, "SMALL_FILES_MAX", 10**6)

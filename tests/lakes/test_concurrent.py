@@ -43,6 +43,7 @@ def test_orders_and_balances_hold_in_the_recording() -> None:
         assert ids <= {tuple(row[of].values()) for row in items.rows}
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "recording", [pytest.param("open", marks=pytest.mark.slow), pytest.param("canal", marks=pytest.mark.soak)]
 )

@@ -45,7 +45,7 @@ def cases(*, whole: bool) -> list[object]:
         pytest.param(
             name,
             protocol,
-            marks=pytest.mark.slow if whole and (name, protocol) == WIDEST else pytest.mark.soak,
+            marks=(pytest.mark.slow, pytest.mark.more) if whole and (name, protocol) == WIDEST else pytest.mark.soak,
             id=f"{name}-{protocol}".replace(" ", "-"),
         )
         for (name, shape), protocol in product(CASES.items(), PROTOCOLS)

@@ -136,6 +136,7 @@ def test_mariadb(tmp_path: Path, atomicity: Atomicity) -> None:
         replayed(server, log, atomicity)
 
 
+@pytest.mark.more
 def test_tidb(tmp_path: Path) -> None:
     """An embedded TiDB follows all rows and DDLs of the recording."""
     log = recorded(tmp_path / "segments")

@@ -88,7 +88,9 @@ def test_killed_again_and_again(tmp_path: Path, readers: Readers, seed: int) -> 
         assert len(paths) <= 3 * len(versions_of(paths)), (name, paths)
 
 
-@pytest.mark.parametrize("reader", ["polars", "duckdb", "spark"])
+@pytest.mark.parametrize(
+    "reader", ["duckdb", *(pytest.param(name, marks=pytest.mark.more) for name in ("polars", "spark"))]
+)
 def test_other_readers(recorded: Path, readers: Readers, reader: str) -> None:
     """Polars, DuckDB and Spark see the newest version of each table as the lake does; Polars and Delta's reader of
     DuckDB see plain tables as Delta has them, too."""

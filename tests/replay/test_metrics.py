@@ -99,6 +99,7 @@ def test_each_moment(tmp_path: Path, protocol: str) -> None:
         assert found == numbers(truth, (row for row in rows if (row.commit_ts or 0) <= truth["ts"])), truth["n"]
 
 
+@pytest.mark.more
 def test_each_moment_of_a_log(tmp_path: Path) -> None:
     """From the change log, whose rows come typed and with their start_ts; an UPDATE of a key is one change there."""
     segments = recorded(tmp_path / "segments")

@@ -43,7 +43,7 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield found
 
 
-@pytest.fixture(params=["mariadb", "tidb"])
+@pytest.fixture(params=["mariadb", pytest.param("tidb", marks=pytest.mark.more)])
 def replica(request: pytest.FixtureRequest) -> Server:
     """A server of each kind."""
     found: Server = request.getfixturevalue(request.param)

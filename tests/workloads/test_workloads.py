@@ -101,6 +101,7 @@ def test_the_two_hundred_have_met_everything() -> None:
     assert fired[EXCHANGE]
 
 
+@pytest.mark.more
 def test_the_same_seed_is_the_same_story(bootstrap: str, tmp_path: Path) -> None:
     """Upstream, faults, and what lies in the topics follow from the seed alone."""
     once, again = (lived(6, bootstrap, tmp_path / name) for name in ("once", "again"))

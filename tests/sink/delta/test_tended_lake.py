@@ -32,6 +32,7 @@ def readable(root: Path) -> dict[int, int]:
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     "snapshot_ms",
     [pytest.param(0, marks=SLOW), *(pytest.param(kept_ms, marks=pytest.mark.soak) for kept_ms in (1_500, FOREVER))],

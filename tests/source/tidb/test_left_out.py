@@ -199,6 +199,7 @@ def test_a_feed_of_the_release_before_goes_on_without_them(tmp_path: Path, upstr
     assert [placed.ddl.table for placed in found.ddls(at, found.frontier() or 0)] == ["new"]
 
 
+@pytest.mark.more
 @pytest.mark.slow
 def test_a_lake_of_the_release_before_goes_on_without_them(tmp_path: Path, upstream: Upstream) -> None:
     """It never had rows of a table without a key, so those that come from now on are none of its: they are named,

@@ -125,6 +125,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.more
 @pytest.mark.slow
 @pytest.mark.parametrize("metadata_lock", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_schema_changes_while_others_write(*, metadata_lock: bool) -> None:
