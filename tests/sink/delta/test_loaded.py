@@ -229,13 +229,19 @@ def test_a_chunk_is_tried_again(tmp_path: Path, times: int) -> None:
 
 
 def test_iceberg_metadata(tmp_path: Path) -> None:
-    """Each version that a load commits has its metadata before it is published."""
-    lake, _, _ = run(tmp_path, iceberg=True)
-    table = stored(lake, "shop.t")
-    assert (Path(table.uri) / "metadata" / f"v{table.version + 1}.metadata.json").exists()
+    """Each version that a load publishes has its metadata, those of tables that are shown before S among them."""
+    lake, _, load = run(tmp_path, iceberg=True, by_table=True, rows=CHUNK_ROWS)
+    options, early = DeltaOptions(root=str(lake), feed="feed"), 0
+    for snapshot in snapshots.history(options):
+        early += snapshot.checkpoint_ts < load.made.ts
+        for incarnation, table in snapshot.tables.items():
+            home = Path(options.table_uri(incarnation), "metadata")
+            assert (home / f"v{table.version + 1}.metadata.json").exists()
+    assert early
 
 
-def test_a_refused_chunk_parks_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("by_table", [False, True])
+def test_a_refused_chunk_parks_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, by_table: bool) -> None:
     """A table one of whose chunks is refused parks with none of its rows, and comes later with all; others go on."""
 
     class Refusing(ScriptedLoad):
@@ -248,7 +254,8 @@ def test_a_refused_chunk_parks_its_table(tmp_path: Path, monkeypatch: pytest.Mon
 
     script = story()
     load = Refusing(script, script.marks[0])
-    lake, _, _ = run(tmp_path, load=load, table_error="park")
+    how: Any = {"load": load, "table_error": "park", "by_table": by_table, "rows": CHUNK_ROWS if by_table else None}
+    lake, _, _ = run(tmp_path, **how)
     snapshot = Lake(str(lake)).snapshot
     assert [group.names for group in snapshot.parked] == [("shop.t",)]
     assert "t is odd" in snapshot.parked[0].message
@@ -258,7 +265,7 @@ def test_a_refused_chunk_parks_its_table(tmp_path: Path, monkeypatch: pytest.Mon
     load.refuses = False
     monkeypatch.setattr(snapshots, "LOOK_S", 0.0)
     snapshots.ask(DeltaOptions(root=str(lake), feed="feed"), snapshot, ())
-    run(tmp_path, load=load, table_error="park")
+    run(tmp_path, **how)
     whole, _, _ = run(tmp_path / "whole")
     assert tables(lake) == tables(whole)
 
