@@ -29,7 +29,7 @@ from tidegate.config.entry import Document, FeedConfig, FullLoad, SinkEntry, Sou
 from tidegate.config.option import options_of, read_all
 from tidegate.config.uri import RawValue, name_file
 from tidegate.model.errors import ConfigError, UriInvalid
-from tidegate.source.upstream_address import Address, SqlLoadOptions, parse_address
+from tidegate.source.upstream_address import Address, SqlLoadOptions, hours_of, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +87,13 @@ def parse_load(uri: str, option: str = "load-from") -> SqlLoadOptions:
     address = parse_address(f"{head}?{urlencode(others)}" if others else head, option)
     for name, path in (("ssl-ca", address.ssl_ca), ("ssl-cert", address.ssl_cert), ("ssl-key", address.ssl_key)):
         name_file(f"{option}: {name}", path)
-    return SqlLoadOptions(address, **fields)
+    options = SqlLoadOptions(address, **fields)
+    if options.load_hours and hours_of(options.load_hours) is None:
+        raise UriInvalid(
+            f"{option}: load-hours is {options.load_hours!r}; write two hours of UTC, such as 22-6, or of another "
+            "zone, such as 22-6+08:00"
+        )
+    return options
 
 
 def full_load(
@@ -187,7 +193,7 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
         KeptPlan(home),
         config.table_filter().matches,
         opened,
-        guard=(lambda _: NoGuard()) if options is None or load.definitions else partial(GcGuard, options),
+        guard=(lambda _: NoGuard()) if options is None or load.definitions else partial(GcGuard.of_plan, options),
         ordered=source.ordered,
         keyless=keyless,
         events=config.events,
@@ -197,6 +203,7 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
         target="refuse" if options is None else options.target,
         upstream=None if load.ticdc is None else partial(_comparison, load, load.ticdc, config),
         by_table=by_table,
+        connections=0 if options is None else options.max_connections,
     )
 
 

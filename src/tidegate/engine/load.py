@@ -49,7 +49,7 @@ from tidegate.engine.change import Chunk, ChunkPart, EventPosition, Layout, Sour
 from tidegate.engine.event_filter import EventFilter, MessageFilter
 from tidegate.engine.filter import previous_name, renamed_together
 from tidegate.engine.plan import Rows, Unit
-from tidegate.engine.ports import Changes, LoadProgress, Reading, RowRange, Sink, Source, TableSpan, Tasks
+from tidegate.engine.ports import Answer, Changes, Job, LoadProgress, Reading, RowRange, Sink, Source, TableSpan, Tasks
 from tidegate.engine.split_columns import resized
 from tidegate.expr.tokens import quote_names
 from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SinkRefused, SourceBehind, TidegateError
@@ -110,6 +110,8 @@ class LoadPlan(msgspec.Struct, frozen=True):
     """Tables whose changes the stream does not carry."""
     made_sequences: tuple[tuple[TableName, str], ...] = ()
     """The sequences that the target gets, each with a definition that begins at its next value."""
+    gc_life_time: tuple[str, ...] = ()
+    """What tidb_gc_life_time was, and what the load sets it to; () where the load leaves it, or has set it back."""
     done: bool = False
     """True where somebody else has loaded the rows."""
     notes: tuple[str, ...] = ()
@@ -151,7 +153,7 @@ FILLED_MAX: Final = 5
 
 
 class LoadGuard(Protocol):
-    """Keeps garbage collection from passing S while a load runs."""
+    """Keeps garbage collection from passing S while a load runs, and knows when it may read."""
 
     deadline_ms: int
     """The time until which it does, Unix milliseconds; 0 for ever."""
@@ -162,6 +164,12 @@ class LoadGuard(Protocol):
 
     def check(self) -> None:
         """Raise HistoryLost if S is gone, or the last error if the upstream is not reached."""
+
+    def restore(self) -> None:
+        """Set what the load has set in the upstream to what it was, entered or not."""
+
+    def rests_until(self) -> str:
+        """Return the time of the day until which no rows are to be read; "" if they may be."""
 
 
 NO_LOAD: Final = (
@@ -273,6 +281,37 @@ class NoGuard:
 
     def check(self) -> None:
         """Do nothing."""
+
+    def restore(self) -> None:
+        """Do nothing."""
+
+    def rests_until(self) -> str:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class FewTasks:
+    """Tasks of which at most `most` run at the same time."""
+
+    tasks: Tasks
+    most: int
+
+    @property
+    def slots(self) -> int:
+        return min(self.most, self.tasks.slots)
+
+    def run(self, work: Callable[[Job], Answer], jobs: Sequence[Job]) -> list[Answer]:
+        """Return the answers of some jobs after those of the others."""
+        some = (jobs[first : first + self.most] for first in range(0, len(jobs), self.most))
+        return [answer for few in some for answer in self.tasks.run(work, few)]
+
+    def aside(self, name: str) -> Tasks:
+        """Return tasks that are not limited."""
+        return self.tasks.aside(name)
+
+    def cancel(self) -> None:
+        """End the jobs that run now."""
+        self.tasks.cancel()
 
 
 class Part(NamedTuple):
@@ -414,6 +453,13 @@ class KeptPlan:
         except msgspec.DecodeError as error:
             raise ConfigError(f"{where} is no plan of a load: {error}") from error
 
+    def restored(self, plan: LoadPlan) -> LoadPlan:
+        """Note that the upstream has its own tidb_gc_life_time again; return the plan."""
+        plan, stored = msgspec.structs.replace(plan, gc_life_time=()), self._file.read()
+        with suppress(Changed, *STORE_ERRORS):
+            self._file.write(encode_state(StateKind.LOAD, plan), version=stored and stored.version)
+        return plan
+
     def write(self, plan: LoadPlan) -> LoadPlan:
         """Write the plan once; return the one that is there, another run's if that was faster."""
         try:
@@ -432,7 +478,7 @@ class LoadingSource(Source):
     taken once each of its partitions has brought a watermark. `keyless`: the stream brings tables without a handle
     key. `done`: somebody else has put the rows as of `ts` into the target; `reader` tells the definitions. `target`
     says what becomes of rows that the target holds: refuse, truncate or keep. `by_table`: a lake shows each table
-    once it is whole.
+    once it is whole. At most `connections` tasks read rows at the same time; 0 is no limit.
 
     `definitions`: the load has no rows, S is where the stream begins, and its tables are defined as of S ("start"), or
     as of now ("now") if the stream shows no DDL of theirs until then. `upstream` asks for the
@@ -445,7 +491,7 @@ class LoadingSource(Source):
         accept: Callable[[str, str], bool],
         stream: Source,
         *,
-        guard: Callable[[int], LoadGuard],
+        guard: Callable[[LoadPlan], LoadGuard],
         ordered: bool,
         keyless: bool = False,
         events: EventFilter | None = None,
@@ -455,8 +501,9 @@ class LoadingSource(Source):
         target: str = "refuse",
         upstream: Callable[[], Callable[[LoadPlan], LoadPlan]] | None = None,
         by_table: bool = False,
+        connections: int = 0,
     ) -> None:
-        self._upstream = upstream
+        self._upstream, self._connections = upstream, connections
         self._definitions = definitions
         self._reader, self._kept, self._accept = reader, kept, accept
         self._ts, self._done = ts, done
@@ -505,7 +552,7 @@ class LoadingSource(Source):
         plan = self._plan
         start_ts = begin_ts(plan) if checkpoint_ts is None else checkpoint_ts
         if start_ts < plan.ts and self._guard is None:
-            self._guard = self._make_guard(plan.ts).__enter__()
+            self._guard = self._make_guard(plan).__enter__()
         if not self._landing:
             self._stream.start(tasks, max(start_ts, plan.ts))
         self._landing, self._at, self._parts = False, start_ts, tuple(_parts(plan))
@@ -644,9 +691,12 @@ class LoadingSource(Source):
         if self._guard is not None and self._loads():
             self._guard.check()
 
+    def limited(self, tasks: Tasks) -> Tasks:
+        return FewTasks(tasks, self._connections) if self._connections and self._guard is not None else tasks
+
     def frontier(self) -> int | None:
         if self._plan is not None and self._loads():
-            return self._plan.ts
+            return self._at if self._rests_until() else self._plan.ts
         return self._stream.frontier()
 
     def carry(self, state: SchemaState) -> None:
@@ -688,15 +738,24 @@ class LoadingSource(Source):
 
     def release(self, checkpoint_ts: int) -> None:
         """Note the checkpoint: at S the load is done, and with all tables there its upstream may forget S. S is held
-        for a table that is parked below it; where that fails the others go on, and it is said."""
+        for a table that is parked below it; where that fails the others go on, and it is said. tidb_gc_life_time is set
+        back, by the next run where that fails."""
         self._at = max(self._at, checkpoint_ts)
         if self._plan is not None and checkpoint_ts < self._plan.ts:
             if self._guard is None and not self._unheld:
                 try:
-                    self._guard = self._make_guard(self._plan.ts).__enter__()
+                    self._guard = self._make_guard(self._plan).__enter__()
                 except TidegateError as error:
                     self._unheld = f"a parked table needs {shown_ts(self._plan.ts)}, which nothing holds: {error}"
             return
+        if self._plan is not None and self._plan.gc_life_time and not self._unheld:
+            try:
+                self._make_guard(self._plan).restore()
+            except TidegateError as error:
+                was, now = self._plan.gc_life_time
+                self._unheld = f"tidb_gc_life_time of the upstream is {now} since the load, and was {was}: {error}"
+            else:
+                self._plan = self._kept.restored(self._plan)
         self._release_guard()
         self._listen(checkpoint_ts)
         self._stream.release(checkpoint_ts)
@@ -732,6 +791,7 @@ class LoadingSource(Source):
             chunks_done=done,
             table=str(plan.tables[table].name) if table < len(plan.tables) else "",
             guarded_until_ms=self._guard.deadline_ms if self._guard is not None else 0,
+            rests_until=self._rests_until(),
             silent=len(silent),
             silent_tables=tuple(map(str, silent[:SILENT_NAMED])),
             silent_since=self._silent.since if self._silent is not None and silent else 0,
@@ -741,6 +801,9 @@ class LoadingSource(Source):
 
     def _loads(self) -> bool:
         return self._plan is not None and self._at < self._plan.ts
+
+    def _rests_until(self) -> str:
+        return self._guard.rests_until() if self._guard is not None and self._loads() else ""
 
     def _release_guard(self) -> None:
         if self._guard is not None:

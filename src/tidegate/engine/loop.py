@@ -611,7 +611,7 @@ class Engine:
     def apply(self, planned: Round, changes: Changes) -> Sequence[Result]:
         """Apply a round to the sink; an error about a table that was inferred from messages names these."""
         try:
-            return self.sink.run(self.tasks, planned.segment or planned.units, changes)
+            return self.sink.run(self.source.limited(self.tasks), planned.segment or planned.units, changes)
         except TidegateError as error:
             blamed(error, planned.row_steps, changes)
             raise
@@ -659,7 +659,7 @@ class Engine:
                     return
                 planned, changes = self.outage.retrying(partial(self.next_part, position, goal.ts))
                 units, tables = touched(planned.units, tables)
-                done += self.outage.retrying(partial(sink.resume, self.tasks, units, changes))
+                done += self.outage.retrying(partial(sink.resume, self.source.limited(self.tasks), units, changes))
                 position = SinkPosition(planned.checkpoint, planned.state)
                 behind = planned.checkpoint.ts < goal.ts
             self.outage.recovered()

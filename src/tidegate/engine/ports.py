@@ -332,8 +332,9 @@ class PartitionReached(NamedTuple):
 
 class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """The progress of a full load at the TSO `ts`: `table` is the one that is read now; `guarded_until_ms` is the time
-    until which garbage collection is kept away from `ts` (Unix milliseconds), 0 where that is not known. `silent`
-    counts the loaded tables of which the stream has brought nothing above `silent_since`, and some are named."""
+    until which garbage collection is kept away from `ts` (Unix milliseconds), 0 where that is not known; `rests_until`
+    is the time of the day until which it does not read, "" while it may. `silent` counts the loaded tables of which the
+    stream has brought nothing above `silent_since`, and some are named."""
 
     ts: int
     tables: int
@@ -342,6 +343,7 @@ class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     chunks_done: int
     table: str = ""
     guarded_until_ms: int = 0
+    rests_until: str = ""
     silent: int = 0
     silent_tables: tuple[str, ...] = ()
     silent_since: int = 0
@@ -382,6 +384,10 @@ class Source(Protocol):
 
     def stop(self) -> None:
         """End all activity; durable data stays."""
+
+    def limited(self, tasks: Tasks) -> Tasks:
+        """Return the tasks in which changes may be read: these, or fewer at the same time."""
+        return tasks
 
     def epoch(self) -> int:
         """Return the epoch of this run among the runs with one target: the highest goes on. 0: there are no epochs."""

@@ -292,6 +292,7 @@ def load_words(load: LoadProgress | None) -> str:
         f"loading {load.table}, {_count(load.chunks_done)} of {_count(load.chunks)} chunks, {_count(load.tables_done)} "
         f"of {_count(load.tables)} tables, {load.chunks_done / load.chunks:.0%}, S {_when(load.ts)}"
     )
+    words += f", rests until {load.rests_until}" if load.rests_until else ""
     return words + (f", GC deadline {_when(compose(load.guarded_until_ms))}" if load.guarded_until_ms else "")
 
 

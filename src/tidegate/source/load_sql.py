@@ -71,7 +71,7 @@ from tidegate.mysql.client import abandon, connect, driver, faults, raw_result
 from tidegate.mysql.rows import ROWS_MAX, ResultBroken, ResultRows
 from tidegate.mysql.server_answer import AnswerKind, answer_kind
 from tidegate.source.large import ABSENT, GONE, LOST, REFUSED, code_of, read_as, table_info, tls_error
-from tidegate.source.upstream_address import SqlLoadOptions
+from tidegate.source.upstream_address import SqlLoadOptions, rests_until
 
 Bound: TypeAlias = tuple[str, ...] | None
 Part: TypeAlias = tuple[str, Bound, Bound]
@@ -92,8 +92,8 @@ _SPARING: Final = {
     "tidb_idle_transaction_timeout": "0",
 }
 """Variables that spare a server work, or keep it from ending a session."""
-_UNKNOWN_VARIABLE: Final = 1193
-_UNSETTABLE: Final = frozenset({_UNKNOWN_VARIABLE, 1227, 1231, 1238})
+_UNKNOWN_VARIABLE, _NO_RIGHT = 1193, 1227
+_UNSETTABLE: Final = frozenset({_UNKNOWN_VARIABLE, _NO_RIGHT, 1231, 1238})
 """A variable that a server does not have, or lets nobody set."""
 _FUTURE: Final = "future time"
 _NO_ANSWER: Final = 2013
@@ -414,6 +414,7 @@ class SqlReader:
                 if name in databases
             )
             cluster = _cluster(session)
+            was, ours_ms = _global(session, _LIFE_TIME), self.options.gc_life_time_ms
         sequences = others["SEQUENCE"] if self.options.sequences else ()
         tables_in_parts = self._tables(
             [item for kind, item in chosen if kind in _TABLES], ts, tidb=bool(_VERSION.search(version))
@@ -430,6 +431,7 @@ class SqlReader:
             views=others["VIEW"],
             sequences=others["SEQUENCE"],
             made_sequences=tuple(self.continued(sequences)),
+            gc_life_time=(was, f"{ours_ms // 1000}s") if self.options.whole and 0 < duration_ms(was) < ours_ms else (),
             temporary=tuple(table.name for table, parts in tables_in_parts if not parts),
             chunks=tuple(LoadChunk(number, *part) for number, part in enumerate(bounds)),
         )
@@ -497,7 +499,8 @@ class SqlReader:
 
     def _tables(self, listed: Sequence[LoadTable], ts: int, *, tidb: bool) -> list[tuple[LoadTable, list[Part]]]:
         """The tables with the partition and bounds of each chunk, of which temporary ones have none."""
-        splitter, count = _Splitter(self.options.chunk_rows), min(self.options.connections, len(listed))
+        splitter, most = _Splitter(self.options.chunk_rows), self.options.max_connections or len(listed)
+        count = min(self.options.connections, most, len(listed))
 
         def some(first: int) -> list[tuple[LoadTable, list[Part]]]:
             with closing(self._made(ts)) as session:
@@ -637,10 +640,20 @@ def _typed(info: TableInfo, column: WireColumn, texts: Any, time_zone: str) -> A
 
 class GcGuard:
     """Keeps the upstream from collecting S while it is entered: a session that reads at S, asked each `every_s`, and
-    made again where it ends. `check` raises what made S, or the way to it, be lost."""
+    made again where it ends. `check` raises what made S, or the way to it, be lost. The session is of the cluster whose
+    id is `cluster`, if that is known; `life_time` is what tidb_gc_life_time was, and what it is to be."""
 
-    def __init__(self, options: SqlLoadOptions, ts: int, *, every_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        options: SqlLoadOptions,
+        ts: int,
+        *,
+        cluster: str = "",
+        life_time: tuple[str, ...] = (),
+        every_s: float = 60.0,
+    ) -> None:
         self._options, self._ts, self._every_s = options, ts, every_s
+        self._cluster, self._life_time = cluster, life_time
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._session: _Session | None = None
@@ -648,8 +661,16 @@ class GcGuard:
         self.deadline_ms = 0
         """When the upstream may collect S nevertheless, in Unix milliseconds."""
 
+    @classmethod
+    def of_plan(cls, options: SqlLoadOptions, plan: LoadPlan) -> Self:
+        """Return the guard of a plan."""
+        return cls(options, plan.ts, cluster=plan.cluster, life_time=plan.gc_life_time)
+
     def __enter__(self) -> Self:
-        self._session = _Session(self._options, self._ts, set())
+        self._session = self._opened()
+        if self._life_time:
+            was, ours = self._life_time
+            set_gc_life_time(self._options, ours, instead_of=was)
         with self._session.errors():
             wait_ms = 1000 * int(_global(self._session, "tidb_gc_max_wait_time") or _GC_MAX_WAIT_S)
             life_ms = duration_ms(_global(self._session, _LIFE_TIME))
@@ -665,10 +686,31 @@ class GcGuard:
         if self._session is not None:
             self._session.close()
 
+    def restore(self) -> None:
+        """Set tidb_gc_life_time to what it was, unless somebody else has set it since."""
+        if self._life_time:
+            was, ours = self._life_time
+            set_gc_life_time(self._options, was, instead_of=ours)
+
+    def rests_until(self) -> str:
+        return rests_until(self._options.load_hours, time.time())
+
     def check(self) -> None:
         """Raise HistoryLost if S is collected, or the last error if the upstream is not reached."""
         if self._error is not None:
             raise self._error
+
+    def _opened(self) -> _Session:
+        session = _Session(self._options, self._ts, set())
+        with session.errors():
+            found = _cluster(session)
+        if self._cluster and found and found != self._cluster:
+            session.kill()
+            raise ConfigError(
+                f"{OPTION}: {self._options.server} is of cluster {found}, and the load at ts {self._ts} began on "
+                f"cluster {self._cluster}: the address leads to another cluster now"
+            )
+        return session
 
     def _hold(self) -> None:
         while not self._stop.wait(self._every_s):
@@ -680,17 +722,26 @@ class GcGuard:
                         self._session = session
                         continue
                     session.kill()
-                self._session = _Session(self._options, self._ts, set())
+                self._session = self._opened()
                 self._error = None
             except TidegateError as error:
                 self._error = error
 
 
-def set_gc_life_time(options: SqlLoadOptions, life_time: str) -> str:
-    """Set tidb_gc_life_time, such as "72h", and return what it was: to be written down, and set again afterwards."""
-    with closing(_Session(options, None, set())) as session, session.errors():
+def set_gc_life_time(options: SqlLoadOptions, life_time: str, *, instead_of: str = "") -> str:
+    """Set tidb_gc_life_time, such as "72h", if it is `instead_of`, or whatever it is if that is not given. Return what
+    it was. Raises ConfigError for an account that may not."""
+    with closing(_Session(options, None, set())) as session, session.errors("tidb_gc_life_time"):
         before = _global(session, _LIFE_TIME)
-        session.ask(sent.SET_GLOBAL.format(name=_LIFE_TIME), (life_time,))
+        if not instead_of or duration_ms(instead_of) == duration_ms(before):
+            try:
+                session.ask(sent.SET_GLOBAL.format(name=_LIFE_TIME), (life_time,))
+            except faults() as error:
+                if code_of(error) != _NO_RIGHT:
+                    raise
+                raise ConfigError(
+                    f"{OPTION}: gc-life-time needs GRANT SYSTEM_VARIABLES_ADMIN ON *.* for the account: {error}"
+                ) from error
         return before
 
 

@@ -14,6 +14,7 @@ and port at most.
 import difflib
 import re
 from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timezone
 from typing import Annotated, Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -25,6 +26,7 @@ from tidegate.mysql.client import ConnectionOptions, ServerTls
 
 _PORT: Final = 4000
 _DURATION: Final = re.compile(r"(\d{1,9})(ms|s|m|h)")
+_HOURS: Final = re.compile(r"([01]?\d|2[0-3])-([01]?\d|2[0-4])([+ -][01]\d:[0-5]\d)?")
 _UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 OPTION: Final = "large-message-upstream-uri"
 """The option that holds an address, unless another is named."""
@@ -122,6 +124,28 @@ PARAMETERS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
 }
 
 
+def hours_of(text: str) -> tuple[int, int, timezone] | None:
+    """Return the first and the last hour of a text such as 22-6+08:00, and its zone; None for any other text. In an
+    address + is a blank."""
+    found = _HOURS.fullmatch(text)
+    if found is None:
+        return None
+    zone = datetime.strptime((found[3] or "+00:00").replace(" ", "+"), "%z").tzinfo
+    assert isinstance(zone, timezone)
+    return int(found[1]), int(found[2]) % 24, zone
+
+
+def rests_until(text: str, now_s: float) -> str:
+    """Return the time at which the hours of `text` begin, such as 22:00+08:00; "" within them, and without any."""
+    hours = hours_of(text)
+    if hours is None:
+        return ""
+    first, last, zone = hours
+    now = datetime.fromtimestamp(now_s, zone)
+    inside = first <= now.hour < last if first < last else not last <= now.hour < first
+    return "" if inside else f"{first:02}:00{now.isoformat()[-6:]}"
+
+
 CHUNK_ROWS: Final = 300_000
 READ_TIMEOUT_S: Final = 900.0
 """A scan that skips many deleted versions is silent before its first row."""
@@ -136,6 +160,16 @@ class SqlLoadOptions(msgspec.Struct, frozen=True):
     connections: Annotated[int, Option("connections", "connections that plan a load side by side", low=1, high=64)] = 4
     chunk_rows: Annotated[int, Option("chunk-rows", "rows of a chunk, about", low=1)] = CHUNK_ROWS
     rows_per_s: Annotated[int, Option("rows-per-second", "most rows a second of one connection; `0`: no limit")] = 0
+    max_connections: Annotated[
+        int, Option("max-connections", "most connections that read rows, over all tasks; `0`: one for each task")
+    ] = 0
+    load_hours: Annotated[
+        str, Option("load-hours", "hours of the day in which rows are read, of UTC (`22-6`) or not (`22-6+08:00`)")
+    ] = ""
+    gc_life_time_ms: Annotated[
+        int,
+        Option("gc-life-time", "`tidb_gc_life_time` during the load; it is set back then", "duration", low=600_000),
+    ] = 0
     replica_read: Annotated[str, Option("replica-read", "replicas to read, as `tidb_replica_read` has them")] = ""
     resource_group: Annotated[str, Option("resource-group", "resource group of the connections")] = ""
     target: Annotated[

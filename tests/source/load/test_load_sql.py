@@ -2,14 +2,16 @@
 
 import time
 from random import Random
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pymysql
 import pytest
 
 from tests.source.load.kit import Loaded, loaded, of, rows_of
+from tidegate.config.full_load import parse_load
 from tidegate.engine.load import create_statements, undecodable, unloaded
-from tidegate.model.errors import ConfigError, HistoryLost, Retry, SchemaError, SourceError, TidegateError
+from tidegate.model.errors import ConfigError, HistoryLost, Retry, SchemaError, SourceError, TidegateError, UriInvalid
 from tidegate.model.table import TableName
 from tidegate.mysql import server_sql as sent
 from tidegate.mysql.client import RawResult, raw_result
@@ -22,7 +24,7 @@ from tidegate.source.load_sql import (
     load_error,
     set_gc_life_time,
 )
-from tidegate.source.upstream_address import Address, SqlLoadOptions, parse_address
+from tidegate.source.upstream_address import Address, SqlLoadOptions, parse_address, rests_until
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.listener import Upstream
 
@@ -181,6 +183,80 @@ def test_a_snapshot_is_held_and_its_deadline_told(upstream: Loaded) -> None:
     finally:
         assert set_gc_life_time(reader.options, before) == "48h"
     assert duration_ms("1h30m0.5s") == 5_400_500
+
+
+def test_gc_life_time_is_set_and_set_back(upstream: Loaded) -> None:
+    """A plan knows what it was before anything sets it; it is set back unless somebody else has set it meanwhile, and
+    one that is long enough is left alone."""
+    reader = upstream.reader(gc_life_time_ms=72 * 3_600_000)
+
+    def now() -> str:
+        return str(upstream.run("SELECT @@global.tidb_gc_life_time")[0][0])
+
+    plan = reader.plan(of("nothing"))
+    assert (plan.gc_life_time, now()) == (("10m0s", "259200s"), "10m0s")
+    for _ in range(2):  # the second is a restart
+        with GcGuard.of_plan(reader.options, plan) as guard:
+            assert duration_ms(now()) == reader.options.gc_life_time_ms
+            assert guard.deadline_ms == (plan.ts >> 18) + reader.options.gc_life_time_ms
+    assert reader.plan(of("nothing")).gc_life_time == ()
+    GcGuard.of_plan(reader.options, plan).restore()
+    assert now() == "10m0s"
+    set_gc_life_time(reader.options, "48h")
+    GcGuard.of_plan(reader.options, plan).restore()
+    assert duration_ms(set_gc_life_time(reader.options, "10m0s")) == duration_ms("48h")
+
+
+def test_another_cluster_behind_the_address_is_refused(upstream: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restart whose address leads to another cluster is refused by name; a cluster that tells no id is none."""
+    monkeypatch.setattr(sent, "CLUSTER", "SELECT '17'")
+    reader = upstream.reader()
+    plan = reader.plan(of("nothing"))
+    untold = "SELECT 1 FROM mysql.tidb WHERE false"
+    for told, refused in (("SELECT '17'", False), (untold, False), ("SELECT '18'", True)):
+        monkeypatch.setattr(sent, "CLUSTER", told)
+        if refused:
+            with (
+                pytest.raises(ConfigError, match=f"cluster 18, and the load at ts {plan.ts} began on cluster 17"),
+                GcGuard.of_plan(reader.options, plan),
+            ):
+                pass
+        else:
+            with GcGuard.of_plan(reader.options, plan):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("hours", "hour", "until"),
+    [
+        ("", 12, ""),
+        ("22-6", 21, "22:00+00:00"),
+        ("22-6", 22, ""),
+        ("22-6", 5, ""),
+        ("22-6", 6, "22:00+00:00"),
+        ("1-6", 0, "01:00+00:00"),
+        ("01-06", 5, ""),
+        ("20-24", 23, ""),
+        ("20-24", 0, "20:00+00:00"),
+        ("0-24", 0, ""),
+        ("22-6+08:00", 14, ""),
+        ("22-6+08:00", 22, "22:00+08:00"),
+        ("22-6 08:00", 14, ""),
+        ("22-6-03:30", 1, "22:00-03:30"),
+        ("22-6-03:30", 2, ""),
+    ],
+)
+def test_hours_of_the_day(hours: str, hour: int, until: str) -> None:
+    """Rows are read within the hours, over midnight, too, and in the zone that they name."""
+    assert rests_until(hours, hour * 3600.0 + 1799) == until
+
+
+def test_odd_hours_are_refused() -> None:
+    """The address is refused before anything runs."""
+    for odd in ("22", "22-25", "24-3", "a-b", "22-6Z", "22:00-06:00", "22-6+8"):
+        with pytest.raises(UriInvalid, match="22-6"):
+            parse_load(f"mysql://root@127.0.0.1:4000/?{urlencode({'load-hours': odd})}")
+    assert parse_load("mysql://root@127.0.0.1:4000/?load-hours=22-6+08:00").load_hours == "22-6 08:00"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The full load as a source: what is written down, what it waits for, what it refuses, and what its rows are."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -9,7 +9,8 @@ import pytest
 from tidegate.engine.event_expression import event_filter
 from tidegate.engine.load import KeptPlan, LoadingSource, NoGuard, NoStream, begin_ts, create_statements, defined_ts
 from tidegate.engine.ports import LocalTasks, PartitionReached, Reading
-from tidegate.model.errors import ConfigError, HistoryLost, SourceBehind, StateTooNew
+from tidegate.engine.progress import load_words
+from tidegate.model.errors import ConfigError, HistoryLost, SourceBehind, SourceError, StateTooNew
 from tidegate.model.table import TableName
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, ScriptedLoad, ScriptedSource, put
@@ -161,6 +162,86 @@ def test_a_lost_s_ends_the_load(tmp_path: Path) -> None:
         source.refresh()
     source.release(load.made.ts)
     source.refresh()
+
+
+def test_hours_of_a_load(tmp_path: Path) -> None:
+    """Outside its hours no row is read and no table is made, which the progress says; the stream knows no hours."""
+
+    class Resting(NoGuard):
+        until = "22:00+00:00"
+
+        def rests_until(self) -> str:
+            return self.until
+
+    guard = Resting()
+    load, source = loading(tmp_path, stories.shop(), guard=lambda _: guard)
+    begin = source.start(LocalTasks(), None)
+    now = source.reading().load
+    assert now is not None
+    assert (source.frontier(), now.rests_until) == (begin, guard.until)
+    assert "rests until 22:00" in load_words(now)
+    guard.until = ""
+    assert source.frontier() == load.made.ts
+    source.release(load.made.ts)
+    guard.until = "22:00+00:00"
+    assert source.frontier() == ScriptedSource(stories.shop()).frontier()
+
+
+def test_few_connections(tmp_path: Path) -> None:
+    """So many tasks read rows at the same time as there may be connections; those of the stream are not limited."""
+
+    class Noting(LocalTasks):
+        runs: ClassVar[list[int]] = []
+
+        def run(self, work: Any, jobs: Any) -> Any:
+            self.runs.append(len(jobs))
+            return super().run(work, jobs)
+
+    load, source = loading(tmp_path, stories.shop(), connections=3)
+    tasks = Noting(8, pickles=False)
+    source.start(tasks, None)
+    limited = source.limited(tasks)
+    assert limited.run(lambda job: -job, range(8)) == [-job for job in range(8)]
+    assert (limited.slots, tasks.runs) == (3, [3, 3, 2])
+    source.release(load.made.ts)
+    assert source.limited(tasks) is tasks
+
+
+@pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_gc_life_time_is_set_back(tmp_path: Path, *, dies: bool, fails: bool) -> None:
+    """Behind the load, by whichever run comes first; one that cannot says what it was, and the next one tries again."""
+
+    class Holding(NoGuard):
+        restored = 0
+
+        def restore(self) -> None:
+            self.restored += 1
+            if fails and self.restored == 1:
+                raise SourceError("away")
+
+    guard, kept = Holding(), KeptPlan(str(tmp_path))
+
+    def begun(at: int | None) -> tuple[LoadingSource, int]:
+        load, source = loading(tmp_path, stories.shop(), guard=lambda _: guard)
+        load.made = msgspec.structs.replace(load.made, gc_life_time=("10m0s", "72h"))
+        source.start(LocalTasks(), at)
+        return source, load.made.ts
+
+    source, ts = begun(None)
+    source.release(ts - 1)
+    assert guard.restored == 0
+    if not dies:
+        source.release(ts)
+        source.release(ts)
+        warned = [text for text in source.reading().warnings if "is 72h since the load, and was 10m0s" in text]
+        assert (guard.restored, len(warned)) == (1, int(fails))
+    for _ in range(3):
+        source, _ = begun(ts)
+        source.release(ts)
+    plan = kept.read()
+    assert plan is not None
+    assert (guard.restored, plan.gc_life_time) == (1 + fails, ())
 
 
 def test_progress(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tidegate.engine.filter import EventRule, TableFilter
 from tidegate.engine.load import NO_LOAD, KeptPlan, LoadingSource, NoGuard, NoStream
 from tidegate.engine.ports import Source
 from tidegate.engine.progress import Progress, line, undecodable_words
-from tidegate.model.errors import ConfigError, MadeAnew, SourceBehind, TidegateError
+from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SourceBehind, TidegateError
 from tidegate.model.event import Delete, Insert, Resolved, Update
 from tidegate.sink.kafka import KafkaSink
 from tidegate.sink.sqlite import SqliteSink
@@ -107,6 +107,7 @@ def test_a_topic_is_waited_for_and_must_reach_back(tmp_path: Path) -> None:
             "load-ts is .*partition 3",
         ),
         (Landing(S, MadeAnew("gone")), None, MadeAnew, "gone"),
+        (Landing(S, HistoryLost("topic t partition 3: offset 9")), None, HistoryLost, "partition 3: offset 9"),
     ):
         source = loading(tmp_path, stream, ordered=False, ts=ts)
         with pytest.raises(kind, match=words):
