@@ -186,8 +186,9 @@ class LogLanding(BatchLoop):
             return self.needed_ts  # the target has what lies before
         if not begin.whole:
             raise HistoryLost(
-                f"the change log was trimmed up to {begin.ts}, so a new lake would lack the rows written before. Let "
-                "the upstream begin another log (--log with an empty directory), or go without them by a start-ts"
+                f"the change log was trimmed up to {begin.ts}, so a new lake would lack the rows written before. Begin "
+                "with them by load-from, let the upstream begin another log (--log with an empty directory), or go "
+                "without them by a start-ts"
             )
         return begin.ts
 
