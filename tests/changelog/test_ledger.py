@@ -33,7 +33,7 @@ def test_a_batch_moves_positions_and_frontier():
 def test_a_batch_must_begin_where_the_last_ended():
     """A hole or an overlap between batches is never committed."""
     for start in (9, 11):
-        with pytest.raises(Fenced, match=f"begins at offset {start}, the changelog stands at 10"):
+        with pytest.raises(Fenced, match=f"begins at offset {start}, but the changelog is at 10"):
             advance(KNOWN, [report(0, start, 20)])
 
 
@@ -59,7 +59,7 @@ def test_a_log_moves_the_frontier_alone():
 
     assert (state.positions, state.frontier, state.batch) == ({}, 55, 5)
     assert advance(State(), [stretch(7, 9)]).frontier == 9
-    with pytest.raises(Fenced, match="begins at ts 41 of the change log, the changelog stands at 40"):
+    with pytest.raises(Fenced, match="starts at ts 41 of the change log, but the changelog is at 40"):
         advance(LOG, [stretch(41, 55)])
 
 
@@ -105,7 +105,7 @@ def test_a_landing_that_was_replaced_is_fenced(uri):
     old = begin(uri)
     new = begin(uri)
 
-    with pytest.raises(Fenced, match="epoch 1 was replaced by epoch 2"):
+    with pytest.raises(Fenced, match="epoch 1 was superseded by epoch 2"):
         land_batch(uri, old, {0: [open_message(0, insert(5, 1))]})
     assert land_batch(uri, new, {0: [open_message(0, insert(5, 1))]}).rows == 1
 

@@ -273,7 +273,7 @@ def test_extras_and_the_embedded_tidb(
         ("kafka", ("topic", "inspect", TOPIC), "cannot reach broker"),
         ("kafka", ("transcode", "--from", TOPIC, "--to", TOPIC.replace("/t", "/u")), "cannot reach broker"),
         ("search", ("search", "--sink-uri", "search+tantivy:///nowhere", "shop.orders", "word"), "has no index"),
-        ("spark", ("lake", "show", "/nowhere"), "is no lake"),
+        ("spark", ("lake", "show", "/nowhere"), "is not a lake"),
         pytest.param("spark", (*CHECK, TOPIC), "cannot reach broker", marks=MORE),
         ("spark,redis", (*CHECK, "redis://127.0.0.1:1/"), "Connection refused"),
         pytest.param("spark,mysql", (*CHECK, "mysql://root@127.0.0.1:1/"), "Connection refused", marks=MORE),

@@ -79,7 +79,7 @@ def refused(*words: str | Path) -> str:
 
 
 def test_what_is_refused(root: Path, tmp_path: Path) -> None:
-    """An open port without a token, half of a certificate, an empty token and what is no lake are refused in words."""
+    """An open port without a token, half a certificate, an empty token and what is not a lake are refused in words."""
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "two").write_text("two words\n")
     for words, why in (
@@ -87,9 +87,9 @@ def test_what_is_refused(root: Path, tmp_path: Path) -> None:
         ((root, "--host", "::"), "name a --token-file"),
         ((root, "--token-file", tmp_path / "empty"), "one word"),
         ((root, "--token-file", tmp_path / "two"), "one word"),
-        ((root, "--tls-cert", tmp_path / "two"), "belong together"),
+        ((root, "--tls-cert", tmp_path / "two"), "must be set together"),
         ((root, "--tls-cert", tmp_path / "two", "--tls-key", tmp_path / "two"), "certificate"),
-        ((tmp_path,), "is no lake"),
+        ((tmp_path,), "is not a lake"),
     ):
         said = refused(*words)
         assert "error CDC:ErrInvalidReplicaConfig: " in said

@@ -127,7 +127,7 @@ def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyspark", None)
     module = types.ModuleType("needs_spark")
     monkeypatch.setitem(cli.COMMANDS, "doctor", ("tidegate.no_such_module:x", ""))
-    assert "not part of this release" in call("doctor").stderr
+    assert "not included in this release" in call("doctor").stderr
     source = "def __getattr__(name):\n    import pyspark\n"
     exec(source, module.__dict__)
     monkeypatch.setitem(sys.modules, "needs_spark", module)

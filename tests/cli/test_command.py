@@ -107,7 +107,7 @@ def test_without_a_file(tmp_path: Path) -> None:
         ({"sink_uri": "kafka://h/a"}, TidegateError, "protocol"),
         ({"state_dir": None}, ConfigError, "--state-dir"),
         ({"source_uri": "tidb://host/log"}, UriInvalid, "tidb:///path"),
-        ({"source_uri": "tidb:///no/such/log"}, UriInvalid, "no directory"),
+        ({"source_uri": "tidb:///no/such/log"}, UriInvalid, "not a directory"),
         ({"name": "a b"}, ChangefeedIdInvalid, "single hyphens"),
     ],
 )

@@ -121,4 +121,4 @@ def test_missing_file(tmp_path):
     _, result = mounted(tmp_path / "absent.jsonl")
 
     assert result.exit_code == 1
-    assert "absent.jsonl cannot be read" in str(result.stderr) + str(result.exception)
+    assert "absent.jsonl: No such file" in str(result.stderr) + str(result.exception)

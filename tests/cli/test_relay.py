@@ -159,7 +159,7 @@ def test_topics_of_an_earlier_run(caplog: pytest.LogCaptureFixture, monkeypatch:
 
     assert marks(found, TS) == marks(found, TS + 1) == {"all", "of_u"}
     assert marks(found, TS + 2) == {"all", "of_t", "of_u"}
-    assert caplog.text.count("of_t has no table any more") == 1
+    assert caplog.text.count("of_t has no tables any more") == 1
     assert "of_u" not in found.made
 
 

@@ -80,7 +80,7 @@ def test_renames_and_the_tables_of_the_rules() -> None:
     assert passed([away], rule) == (["-rename table t to u"], 1)
     assert passed([back], rule) == (["alter table u rename to t"], 0)
     assert passed([away], tables=("s.v",)) == (["-rename table t to u"], 1)
-    with pytest.raises(RenameRefused, match=r"s\.u, which the filter leaves out, becomes s\.t"):
+    with pytest.raises(RenameRefused, match=r"s\.u, which the filter excludes, becomes s\.t"):
         passed([back], tables=("s.t",))
 
 

@@ -59,12 +59,12 @@ def test_for_people(lake):
     """Without --json it prints sentences."""
     result = CliRunner().invoke(upkeep, [str(lake), "--dry-run"], catch_exceptions=False)
 
-    assert result.output.startswith("0 snapshots would be forgotten")
+    assert result.output.startswith("0 snapshots would be removed")
 
 
 def test_no_lake(tmp_path):
-    """A directory that is no lake is not made one."""
-    with pytest.raises(ConfigError, match="no lake"):
+    """A directory that is not a lake is not made one."""
+    with pytest.raises(ConfigError, match="not a lake"):
         CliRunner().invoke(upkeep, [str(tmp_path / "x")], catch_exceptions=False)
     assert not (tmp_path / "x").exists()
     (tmp_path / "_tidegate").mkdir()

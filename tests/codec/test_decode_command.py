@@ -69,7 +69,7 @@ def test_bad_messages_are_lines_and_a_status() -> None:
         ((), "no protocol"),
         ((*CANAL, "--set", "x"), "KEY=VALUE"),
         ((*CANAL, "--set", "enable-tidb-extention=true"), "enable-tidb-extension"),
-        ((*CANAL, "--from", "kafka://h/t", "file"), "not both"),
+        ((*CANAL, "--from", "kafka://h/t", "file"), "mutually exclusive"),
     ],
 )
 def test_wrong_use_is_one_clear_error(arguments: tuple[str, ...], text: str) -> None:

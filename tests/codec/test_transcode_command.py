@@ -203,8 +203,8 @@ def test_bad_messages_do_not_stop_others() -> None:
         (("--from-set", "x"), b"", "--from-set x: write KEY=VALUE"),
         (("--from", "avro"), b"", "avro"),
         (("--to", "avro"), made("open", *ROWS), "avro"),
-        ((), pack_frame(None, b"I,t,1\r\n"), "give --from"),
-        ((), b"\0", "give --from"),
+        ((), pack_frame(None, b"I,t,1\r\n"), "set --from"),
+        ((), b"\0", "set --from"),
         (("/nowhere/at/all",), None, "No such file"),
     ],
 )

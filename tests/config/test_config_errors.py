@@ -164,7 +164,7 @@ def test_rules_that_do_not_fit_a_table(tmp_path: Path, given: dict[str, object],
 def test_more_partitions_than_there_are(tmp_path: Path) -> None:
     """The topic is asked, and the error names both numbers."""
     made = msgspec.structs.replace(target(Broker(2), "open-protocol"), partition_num=3)
-    with pytest.raises(PartitionNumInvalid, match="partition-num is 3, and topic feed has 2") as told:
+    with pytest.raises(PartitionNumInvalid, match="partition-num is 3, but topic feed has 2") as told:
         feed(recorded_log(tmp_path / "log", "types"), made, tmp_path / "state").run(idle_s=0)
 
     assert told.value.code == "CDC:ErrKafkaInvalidPartitionNum"

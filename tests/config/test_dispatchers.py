@@ -85,7 +85,7 @@ def test_a_feed_into_a_lake_keeps_them(tmp_path: Path) -> None:
     [
         ('matchr = ["a.*"]', ConfigError, 'key sink.dispatchers[].matchr; did you mean "sink.dispatchers[].matcher"'),
         ('matcher = "a.*"', ConfigError, "sink.dispatchers[].matcher: expected a list of strings"),
-        ('partition = "index_value"', ConfigError, "sink.dispatchers[0]: partition = 'index_value' is none of"),
+        ('partition = "index_value"', ConfigError, "sink.dispatchers[0]: partition = 'index_value' is not one of"),
         ('partition = "index_value"', ConfigError, 'did you mean "index-value"?'),
         ('partition = "ts"\ndispatcher = "ts"', SinkConfigInvalid, "sink.dispatchers[0] has both"),
         ('topic = "a b"', TopicExpressionInvalid, "'a b'"),

@@ -221,7 +221,7 @@ def test_logs_that_do_not_begin_or_that_break_off(tmp_path: Path) -> None:
         feed(log, target(Broker(), "open-protocol"), tmp_path / "gap").run(idle_s=0)
     second.write_bytes(kept)
     first.unlink()
-    with pytest.raises(HistoryLost, match="write it from 0 on"):
+    with pytest.raises(HistoryLost, match="write it from 0"):
         feed(log, target(Broker(), "open-protocol"), tmp_path / "late").run(idle_s=0)
 
 
@@ -238,7 +238,7 @@ def test_a_checkpoint_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "feed.json").write_text('{"other": 1}')
     one = feed(recorded_log(tmp_path / "log", "rename_swap"), target(Broker(), "open-protocol"), tmp_path / "state")
-    with pytest.raises(ConfigError, match="no checkpoint of a changefeed"):
+    with pytest.raises(ConfigError, match="not a changefeed checkpoint"):
         one.run(idle_s=0)
     assert (tmp_path / "state" / "feed.json").read_text() == '{"other": 1}'
 
@@ -271,7 +271,7 @@ def test_fewer_partitions_than_there_are(tmp_path: Path) -> None:
     feed(log, msgspec.structs.replace(made, partition_num=2), tmp_path / "state").run(idle_s=0)
     assert {number for _, number in broker.messages} == {0, 1}
 
-    with pytest.raises(ConfigError, match="partition-num is 6, and topic feed has 5"):
+    with pytest.raises(ConfigError, match="partition-num is 6, but topic feed has 5"):
         feed(log, msgspec.structs.replace(made, partition_num=6), tmp_path / "other").run(idle_s=0)
 
 

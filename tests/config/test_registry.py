@@ -178,13 +178,18 @@ def test_unknown_schemes() -> None:
 
 
 RULES = [
-    ({"sink_uri": KAFKA}, "", UriInvalid, "h:9092/shop is what is read"),
-    ({"sink_uri": "kafka://g,h/shop?protocol=canal-json"}, "", UriInvalid, "h:9092/shop is what is read"),
+    ({"sink_uri": KAFKA}, "", UriInvalid, "h:9092/shop is also the source"),
+    ({"sink_uri": "kafka://g,h/shop?protocol=canal-json"}, "", UriInvalid, "h:9092/shop is also the source"),
     ({"sink_uri": f"{CANAL}&content-compatible=true&enable-tidb-extension=true"}, "", ConfigError, "varchar(50)"),
-    ({"sink_uri": f"{OTHER}&output-row-key=true"}, "", UnsupportedError, "without their keys of TiKV"),
-    ({"source_uri": "changelog:///lake", "sink_uri": "delta:///x"}, "", UriInvalid, "changelog:// has landed already"),
-    ({"state_dir": None}, "", ConfigError, "give --state-dir"),
-    ({"start_ts": 5}, "", ConfigError, "a topic begins at the offsets of source-uri parameter start"),
+    ({"sink_uri": f"{OTHER}&output-row-key=true"}, "", UnsupportedError, "do not include TiKV keys"),
+    (
+        {"source_uri": "changelog:///lake", "sink_uri": "delta:///x"},
+        "",
+        UriInvalid,
+        "changelog:// is already a changelog",
+    ),
+    ({"state_dir": None}, "", ConfigError, "set --state-dir"),
+    ({"start_ts": 5}, "", ConfigError, "a topic starts at the offsets of the source-uri parameter start"),
     ({"sink_uri": f"{OTHER}&dead-letter=skip"}, "", UriInvalid, 'unknown parameter "dead-letter"'),
     (
         {},
@@ -192,7 +197,7 @@ RULES = [
         ConfigError,
         "table pattern is missing",
     ),
-    ({}, '[sink]\ndispatchers = [{matcher = ["a.b"], partition = "colums"}]', ConfigError, "'colums' is none of"),
+    ({}, '[sink]\ndispatchers = [{matcher = ["a.b"], partition = "colums"}]', ConfigError, "'colums' is not one of"),
 ]
 
 
@@ -235,13 +240,13 @@ def test_words_without_effect() -> None:
 
 
 def test_time_zones() -> None:
-    """Moments need no zone but the one in which a sink writes them; texts have that of their source."""
+    """Moments need no time zone but the one in which a sink writes them; texts have that of their source."""
     tokyo, given = "time-zone=Asia/Tokyo", {"state_dir": "state"}
 
     assert load(source_uri="tidb://./log", sink_uri=f"{OTHER}&{tokyo}", **given).time_zone == "Asia/Tokyo"  # type: ignore[arg-type]
     assert load(source_uri=f"{KAFKA}&{tokyo}", sink_uri=OTHER, **given).time_zone == "Asia/Tokyo"  # type: ignore[arg-type]
     assert load(source_uri=KAFKA, sink_uri=f"delta:///x?{tokyo}").time_zone == "Asia/Tokyo"
-    with pytest.raises(ConfigError, match="need no zone"):
+    with pytest.raises(ConfigError, match="need no time zone"):
         load(source_uri="tidb://./log", sink_uri=f"delta:///x?{tokyo}")
 
 

@@ -84,15 +84,15 @@ def test_a_changefeed(tmp_path) -> None:
     [
         ("tidb://{}", "mysql://db/", ""),
         ("tidb://{}", "tidb://db/", ""),
-        ("kafka://h/t?protocol=canal-json", "mysql://db/", "does not tell who wrote a row"),
-        ("changelog:///lake", "mysql://db/", "does not tell who wrote a row"),
+        ("kafka://h/t?protocol=canal-json", "mysql://db/", "does not record who wrote a row"),
+        ("changelog:///lake", "mysql://db/", "does not record who wrote a row"),
         ("tidb://{}", "kafka://h/t?protocol=canal-json", "between databases"),
         ("tidb://{}", "delta:///lake", "between databases"),
         ("tidb://{}", "callback://tests.e2e.collected/sink", "between databases"),
     ],
 )
 def test_both_directions(tmp_path: Path, source_uri: str, sink_uri: str, why: str) -> None:
-    """bdr-mode is for a log that tells who wrote a row, into a database; elsewhere it is refused."""
+    """bdr-mode is for a log that records who wrote a row, into a database; elsewhere it is refused."""
     file = tmp_path / "feed.toml"
     file.write_text("bdr-mode = true")
     told = {"source_uri": source_uri.format(tmp_path), "sink_uri": sink_uri, "state_dir": tmp_path}

@@ -50,7 +50,7 @@ def test_what_a_store_would_have_to_follow() -> None:
     assert str(parsed("gs://b?protocol=csv&endpoint=http://h").uri) == "gs://b?endpoint=http%3A%2F%2Fh"
     for word, told in (
         ("s3://b?acl=public-read", "set them at the bucket"),
-        ("s3://b?role-arn=arn:aws:iam::1:role/x", "give their keys"),
+        ("s3://b?role-arn=arn:aws:iam::1:role/x", "set their keys"),
         ("gs://b?predefined-acl=private", "set them at the bucket"),
         ("azure://b?encryption-scope=x", "set a default scope"),
         ("azure://b?encryption-key=AK", "set a default scope"),

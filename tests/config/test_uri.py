@@ -138,7 +138,7 @@ def test_bad_state_places(text, error, words):
         (OPEN + "&start=latest", KafkaConfigInvalid, "earliest"),
         (OPEN + "&start=other/0:1", KafkaConfigInvalid, "other"),
         (OPEN + "&ca=/x&enable-tls=false", KafkaConfigInvalid, "enable-tls is false"),
-        (OPEN + "&cert=/x", KafkaConfigInvalid, "go together"),
+        (OPEN + "&cert=/x", KafkaConfigInvalid, "must be set together"),
         (OPEN + "&sasl-mechanism=PLAIN", KafkaConfigInvalid, "sasl-user"),
         (OPEN + "&sasl-user=u&sasl-mechanism=GSSAPI", UnsupportedError, "GSSAPI"),
         (OPEN + "&claim-check-raw-value=true", KafkaConfigInvalid, "canal-json"),
@@ -193,9 +193,9 @@ def test_sink_paths(uri, path):
         ("delta:///x?schema_change=evolve", UriInvalid, 'did you mean "schema-change"'),
         ("delta:///x?worker-count=0", UriInvalid, "between 1"),
         ("delta:///x%00y", UriInvalid, "NUL"),
-        ("delta:///x?catalog=embeded", UriInvalid, "embedded, off and https://HOST/PATH"),
+        ("delta:///x?catalog=embeded", UriInvalid, "embedded, off or https://HOST/PATH"),
         ("delta:///x?catalog=ftp://h/", UriInvalid, "use https:// or http://"),
-        ("delta:///x?catalog=https://me:s3cret@h/", UriInvalid, "catalog-token-file names: https://me:xxxxx@h/"),
+        ("delta:///x?catalog=https://me:s3cret@h/", UriInvalid, "catalog-token-file: https://me:xxxxx@h/"),
         ("delta:///x?catalog=https://h/%3Fwarehouse=w", UriInvalid, "catalog-warehouse"),
         ("delta:///x?catalog=https://h/&iceberg=off", ConfigError, "needs iceberg=on"),
         ("iceberg:///x?iceberg=off", ConfigError, "means iceberg=on"),
@@ -291,7 +291,7 @@ def test_an_address_from_elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("uri", "words"), [("env:NO_SUCH_URI", "no variable 'NO_SUCH_URI'"), ("@/no/such", "/no/such")]
+    ("uri", "words"), [("env:NO_SUCH_URI", "environment variable 'NO_SUCH_URI'"), ("@/no/such", "/no/such")]
 )
 def test_an_address_that_is_nowhere(uri, words):
     """What is not there is named."""

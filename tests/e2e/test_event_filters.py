@@ -173,9 +173,9 @@ RULE = '[[filter.event-filters]]\nmatcher = ["a.b"]\n'
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[filter]\nignore-txn-start-ts = [1]", "messages do not tell the start_ts"),
-        (f'{OLD_VALUES}{RULE}ignore-event = ["update"]', "UPDATE comes as an INSERT does"),
-        (f'{OLD_VALUES}{RULE}ignore-insert-value-expr = "x = 1"', "UPDATE comes as an INSERT does"),
+        ("[filter]\nignore-txn-start-ts = [1]", "messages do not contain the start_ts"),
+        (f'{OLD_VALUES}{RULE}ignore-event = ["update"]', "UPDATEs look like INSERTs"),
+        (f'{OLD_VALUES}{RULE}ignore-insert-value-expr = "x = 1"', "UPDATEs look like INSERTs"),
         ("bdr-mode = true", "bdr-mode"),
         ('[consistent]\nlevel = "eventual"', "consistent.level"),
         ("enable-sync-point = true", "sync points are for databases"),

@@ -129,7 +129,7 @@ def test_transactions_are_left_out(spark: Any, tmp_path: Path) -> None:
     assert "w" not in tidegate.lake(str(tmp_path / "lake")).arrow("test.b").column_names
     lake.run("INSERT INTO b VALUES (1, 1, 1, 1)")
     lake.filters("")
-    with pytest.raises(SchemaError, match=r"test\.b: .*ADD COLUMN `w` INT.*Ways out: leave the table out"):
+    with pytest.raises(SchemaError, match=r"test\.b: .*ADD COLUMN `w` INT.*To continue: exclude the table"):
         lake.feed(spark)
 
 
@@ -149,7 +149,7 @@ def test_an_archive_keeps_what_upstream_takes_away(spark: Any, tmp_path: Path) -
 
     assert {key: row["v"] for key, row in lake.held("a").items()} == {1: 10, 2: 2, 5: 5}
     assert sorted(lake.held("b")) == [1]
-    assert any("left out by an event filter: TRUNCATE TABLE `a`" in warning for warning in done.warnings)
+    assert any("excluded by an event filter: TRUNCATE TABLE `a`" in warning for warning in done.warnings)
     lake.run("TRUNCATE TABLE a; INSERT INTO a VALUES (6, 6, 6)")
     lake.land(spark)
     assert sorted(lake.held("a", live=True)) == [1, 2, 5, 6]

@@ -105,13 +105,13 @@ def test_back_while_the_feed_runs(lake: Lake) -> None:
     assert asked.is_set()
     assert stop.parked == ()
     assert lake.rows("a") == lake.upstream.rows("a")
-    assert call("table", "list", lake.root).stdout == "no table is parked\n"
+    assert call("table", "list", lake.root).stdout == "no parked tables\n"
 
 
 def test_mistakes(lake: Lake, tmp_path: Path) -> None:
-    """A table that is not parked, and a directory that is no lake, are told in one line."""
+    """A table that is not parked, and a directory that is not a lake, are told in one line."""
     lake.feed("schema-change=exception&table-error=park")
 
     assert "parked tables are: test.a" in call("table", "resume", lake.root, "test.b").stderr
-    assert "is no lake" in call("table", "list", str(tmp_path / "nothing")).stderr
+    assert "is not a lake" in call("table", "list", str(tmp_path / "nothing")).stderr
     assert call("table", "resume", lake.root).exit_code == 2

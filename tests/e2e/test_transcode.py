@@ -198,7 +198,7 @@ def test_run_refuses_words_without_a_use(tmp_path: Path) -> None:
 
     assert (begun.exit_code, nowhere.exit_code) == (1, 1)
     assert "start-ts is for tidb://" in begun.stderr
-    assert "give --state-dir" in nowhere.stderr
+    assert "set --state-dir" in nowhere.stderr
 
 
 @pytest.mark.parametrize(
@@ -208,10 +208,10 @@ def test_run_refuses_words_without_a_use(tmp_path: Path) -> None:
         (("--from", "kafka://h/t?protocol=canal-json", "--to", "kafka://h/u?protocol=open-protocol"), "enable-tidb"),
         (
             ("--from", "kafka://h/t?protocol=open-protocol", "--to", "kafka://h/t?protocol=canal-json"),
-            "is the one that",
+            "is also the source",
         ),
         (("--from", "kafka://h/t?protocol=open-protocol", "--to", "kafka://h/u,v?protocol=canal-json"), "one topic"),
-        (("--json",), "are for topics"),
+        (("--json",), "need topics"),
     ],
 )
 def test_wrong_use(words: tuple[str, ...], text: str) -> None:

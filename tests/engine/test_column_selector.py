@@ -115,7 +115,7 @@ def test_partitions_go_by_what_is_left() -> None:
 @pytest.mark.parametrize(
     ("columns", "rule", "told"),
     [
-        (("v", "seen"), None, "no primary or unique key stays whole.*PRIMARY: id; u: K"),
+        (("v", "seen"), None, "no primary or unique key is complete.*PRIMARY: id; u: K"),
         ((), None, "no primary or unique key"),
         (("id", "v"), {"partition": "columns", "columns": ["SEEN"]}, "dispatched by 'SEEN'"),
     ],

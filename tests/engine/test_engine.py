@@ -125,7 +125,7 @@ def test_what_may_pass_is_waited_out(waited: list[float]) -> None:
     told = reports[-1].error
     assert (told.code, told.message, told.tries, told.next_try_s) == ("CDC:ErrSource", "broker away", 7, 20)
     assert "7 tries: broker away (next try in 20 s)" in line(reports[-1])
-    assert reports[-1].warnings == ("CDC:ErrSource: broker away; trying again",)
+    assert reports[-1].warnings == ("CDC:ErrSource: broker away; retrying",)
     outage.recovered()
     assert reports[-1].error is None
     assert reports[-1].state == "normal"

@@ -238,7 +238,7 @@ def test_no_text_makes_ignore_sql_stand_still() -> None:
 @pytest.mark.parametrize("text", ["(?=drop)", r"(drop)\1"])
 def test_expressions_that_go_does_not_have(text: str) -> None:
     """Looking around and back references are refused with the text, when the rule is read."""
-    with pytest.raises(FilterRuleInvalid, match=rf"ignore-sql {re.escape(repr(text))} is no expression of Go's syntax"):
+    with pytest.raises(FilterRuleInvalid, match=rf"ignore-sql {re.escape(repr(text))} is not a Go regular expression"):
         filtered(ignore_sql=(text,))
 
 

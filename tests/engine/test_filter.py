@@ -68,10 +68,10 @@ SCHEMAS = [
 ]
 
 BAD = [
-    ("/^t[0-9]+((?!_copy).)*$/.*", 1, "Go's syntax (RE2): invalid perl operator: (?!"),
-    (r"/(a)\1/.*", 1, r"Go's syntax (RE2): invalid escape sequence: \1"),
-    ("/(a{1000}){1000}/.*", 1, "Go's syntax (RE2): "),
-    ("a.b.c", 4, "stray"),
+    ("/^t[0-9]+((?!_copy).)*$/.*", 1, "Go regular expression (RE2): invalid perl operator: (?!"),
+    (r"/(a)\1/.*", 1, r"Go regular expression (RE2): invalid escape sequence: \1"),
+    ("/(a{1000}){1000}/.*", 1, "Go regular expression (RE2): "),
+    ("a.b.c", 4, "unexpected text"),
     ("a%b.c", 2, "unexpected '%'"),
     ("a-b.c", 2, "quote the name"),
     (r"a\tb.c", 2, "cannot be escaped"),
@@ -79,8 +79,8 @@ BAD = [
     ("[!].*", 1, "character class"),
     ("[.*", 1, "character class"),
     (r"[\d\D].*", 1, "character class"),
-    ("[z-a].*", 1, "not a regular expression"),
-    ("/(/.*", 1, "not a regular expression"),
+    ("[z-a].*", 1, "not a Go regular expression"),
+    ("/(/.*", 1, "not a Go regular expression"),
     ("db", 3, "db.*"),
     ("!", 2, "schema pattern is missing"),
     ("db.", 4, "table pattern is missing"),

@@ -205,9 +205,9 @@ def test_rows_that_do_not_fit_the_plan():
         plan(partition="ts").route(Insert(schema="Shop", table="Item", fields=FIELDS, after=ROW), 16)
     with pytest.raises(EncodeError, match="'Id'"):
         by_key.route(insert("eleven", "x", "mon", 1.0), 16)
-    with pytest.raises(DispatcherFailed, match="not known"):
+    with pytest.raises(DispatcherFailed, match="unknown"):
         router({"matcher": ["*.*"], "partition": "index-value", "index": "a"}).plan(NAME, FIELDS)
-    with pytest.raises(DispatcherFailed, match="do not carry it"):
+    with pytest.raises(DispatcherFailed, match="do not contain it"):
         router({"matcher": ["*.*"], "partition": "index-value", "index": "by_code"}).plan(NAME, FIELDS[:1], INFO)
 
 

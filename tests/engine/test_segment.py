@@ -107,7 +107,7 @@ def test_a_rename_into_the_filter_is_refused() -> None:
     assert previous_name(ddl) == TableName("s", "t")
     assert TableFilter.parse(("s.t",)).takes_ddl(ddl, TableName("s", "t"))
     assert not TableFilter.parse(("s.v",)).takes_ddl(ddl, TableName("s", "t"))
-    with pytest.raises(RenameRefused, match=r"s\.t, which the filter leaves out, becomes s\.u"):
+    with pytest.raises(RenameRefused, match=r"s\.t, which the filter excludes, becomes s\.u"):
         TableFilter.parse(("s.u",)).takes_ddl(ddl, TableName("s", "t"))
 
 
@@ -115,7 +115,9 @@ def test_ways_out_of_a_refused_rename() -> None:
     """With the new name left out the feed goes on without the table, with both names from the begin it has all of it;
     several tables of one RENAME go on as all of them, or none."""
     ddls = (CREATE, (50, "rename table t to u", "u"))
-    with pytest.raises(RenameRefused, match="take both names and begin where the table began, or leave the new name"):
+    with pytest.raises(
+        RenameRefused, match="include both names and start before the table was created, or exclude the new name"
+    ):
         segments(*ddls, rules=("s.u", "s.v"))
     assert list(map(shown, segments(*ddls, rules=("s.v",), v=(5, 20, 90))))[-1] == (["v (50, 100]"], [], 100)
     assert [one.ddl.query for each in segments(*ddls, rules=("s.t", "s.u")) for one in each.planned_ddls] == [
@@ -123,7 +125,7 @@ def test_ways_out_of_a_refused_rename() -> None:
     ]
 
     together = (CREATE, (20, "create table v (id int primary key)", "v"), (50, "rename table t to t2, v to v2"))
-    with pytest.raises(RenameRefused, match="take all of them, or none"):
+    with pytest.raises(RenameRefused, match="include all of them, or none"):
         segments(*together, rules=("s.t", "s.t2"))
     for rules, handed in (("s.*",), 3), (("s.w",), 0):
         assert len([one for each in segments(*together, rules=rules) for one in each.planned_ddls]) == handed

@@ -85,7 +85,6 @@ def test_a_lake_is_told_once() -> None:
 def altered_warning(ts: int, query: str) -> str:
     """What is said of a DDL on s.t that changes the column ts."""
     return (
-        f"DDL of ts {ts} on s.t: the values of ts depend on the time zone of the session that ran it, which no message "
-        "tells: it is taken to be that of `time-zone`. Where it was another one, they differ from the upstream: "
-        + query
+        f"DDL of ts {ts} on s.t: the values of ts depend on the time zone of the session that ran it, which messages "
+        "do not contain: `time-zone` is assumed. If it was another one, they differ from the upstream: " + query
     )

@@ -55,4 +55,4 @@ def test_when_all_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = Listener(monkeypatch)
     heard.at(0, TS, TS)
     (warning,) = heard.at(60, TS, TS)
-    assert "does TiCDC run" in warning
+    assert "Is TiCDC running" in warning

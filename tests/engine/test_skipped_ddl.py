@@ -67,7 +67,7 @@ def test_rows_that_fit_go_on(query: str) -> None:
 
     assert steps(planned) == ["create t", "rows t (10, 50]"]
     assert [ddl.query for ddl in planned.ddls] == [CREATE]
-    assert planned.warnings == (f"DDL of ts 20 left out by an event filter: {query}",)
+    assert planned.warnings == (f"DDL of ts 20 excluded by an event filter: {query}",)
     assert planned.checkpoint == Checkpoint(50)
     assert set(planned.state.tables) == {("s", "t")}
 
@@ -96,7 +96,10 @@ def test_rows_that_do_not_fit_end_the_feed(table: str, query: str) -> None:
     )
     with pytest.raises(SchemaError) as told:
         lake.round(40, **{table: (1, 35, 35)})
-    assert f"table s.{table}: rows up to ts 35 do not fit the lake, which lacks the DDL of ts 20" in str(told.value)
+    assert (
+        f"table s.{table}: rows up to ts 35 do not fit the lake, since an event filter excluded the DDL of ts 20"
+        in str(told.value)
+    )
     assert repr(query) in str(told.value)
 
 
@@ -137,7 +140,7 @@ def test_transactions_stay_left_out() -> None:
     lake.round(20, (10, "t", CREATE))
     lake.round(30, (25, "t", ALTER), left_out=True)
 
-    with pytest.raises(SchemaError, match="Ways out: leave the table out by a filter rule"):
+    with pytest.raises(SchemaError, match="To continue: exclude the table by a filter rule"):
         lake.round(40, t=(1, 35, 35))
 
 
@@ -151,15 +154,13 @@ def test_ddls_that_cannot_be_followed_can_be_left_out() -> None:
     planned = lake.round(30, t=(1, 28, 28))
 
     assert steps(planned) == ["rows t (20, 30]"]
-    assert planned.warnings == (
-        f"DDL of ts 25 left out by an event filter; what it would have done is not known: {CREATE}",
-    )
+    assert planned.warnings == (f"DDL of ts 25 excluded by an event filter; its effect is unknown: {CREATE}",)
 
 
 def test_a_ddl_that_needs_one_that_was_left_out() -> None:
     """It ends the feed and says that a filter may be the reason."""
     lake = Lake({"ignore_event": ("add column",)})
-    with pytest.raises(SchemaError, match="Event filters may have left out what it needs"):
+    with pytest.raises(SchemaError, match="Event filters may have excluded DDLs that it needs"):
         lake.round(30, (10, "t", CREATE), (20, "t", ALTER), (25, "t", "alter table t drop column w"))
 
 

@@ -47,7 +47,7 @@ def test_a_log_whose_writer_has_ended(tmp_path: Path) -> None:
     done = run.engine.run(until=now_ts(), stop_when_ended=True)
 
     assert (done.state, run.checkpoint) == ("stopped", upstream.writer.low)
-    assert [one for one in done.warnings if f"has ended, at ts {upstream.writer.low} (" in one]
+    assert [one for one in done.warnings if f"has ended at ts {upstream.writer.low} (" in one]
     assert broker.messages
 
 
@@ -63,7 +63,7 @@ def test_a_log_whose_writer_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     (warning,) = done.warnings
     assert f"ends at ts {until} (" in warning
-    assert f"stands at ts {upstream.writer.low} (" in warning
+    assert f"is at ts {upstream.writer.low} (" in warning
     assert "--stop-when-idle SECONDS" in warning
 
 
@@ -83,7 +83,7 @@ def test_a_topic_that_stands_still(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     engine.loop(now_ts(), None)
 
     (warning,) = reports[-1].warnings
-    assert f"stands at ts {truths()[0].ts} (" in warning
+    assert f"is at ts {truths()[0].ts} (" in warning
     assert ", by topic " in warning
     engine.waits_for(now_ts() + (1 << 40))
     assert reports[-1].warnings == (warning,)

@@ -608,8 +608,8 @@ AT_ONCE = frozenset(
 """Refused before anything runs, with the words of the right configuration: tests/config/test_config_errors.py."""
 VERBS = re.compile(
     r"(?:[;:.,(] |\b(?:or|and|to) |^)"
-    r"(add|ask|begin|bring|change|choose|compare|delete|do|drop|exclude|give|go|keep|leave|let|make|mend|name|point|put"
-    r"|raise|rename|replay|restore|resume|run|set|skip|start|stop|subscribe|touch|update|use|write)"
+    r"(add|ask|begin|bring|change|choose|compare|create|delete|do|drop|exclude|fix|give|go|keep|leave|let|make|mend|name|point|put"
+    r"|raise|rename|replay|restore|resume|run|select|set|skip|start|stop|subscribe|touch|update|use|write)"
     r"\b(?! (?:is|are|was|were|has|had|of)\b)",
     re.IGNORECASE,
 )

@@ -135,7 +135,7 @@ def test_retention_passed_the_offset(bootstrap: str, tmp_path: Path) -> None:
     ended = cli(*feed(topic.uri(), lake, *words, moment=MOMENT))
 
     assert ended.exit_code == 1
-    for part in ("forgetful", "partition 1", "is gone", str(kept), "retention.ms", "fresh lake"):
+    for part in ("forgetful", "partition 1", "is gone", str(kept), "retention.ms", "new lake"):
         assert part in ended.stderr, ended.stderr
     assert files_of(lake) == before
 

@@ -247,7 +247,7 @@ def test_rows_of_any_year_are_found(days: int) -> None:
 
     for where in ({"d": text}, {"t": f"{text} 00:00:00"}):
         if text.startswith(("-", "10")):  # Arrow writes such a year and reads none
-            with pytest.raises(ConfigError, match="is no value of it"):
+            with pytest.raises(ConfigError, match="is not a value of it"):
                 RowFilter.of(where, columns, table(column(1, "d")))
             continue
         wanted = RowFilter.of(where, columns, table(column(1, "d")))

@@ -57,7 +57,7 @@ def test_a_message_above_the_limit_is_not_decoded() -> None:
     assert sum(table.num_rows for table in landed.tables.values()) == 2
     (letter,) = landed.letters
     assert (str(letter.position), letter.error_code) == ("topic shop partition 4 offset 1", TOO_LARGE)
-    assert "above the 4000" in letter.error
+    assert "above the limit of 4000" in letter.error
     assert "max-message-bytes" in letter.error
     assert letter.raw_value == frames[1][1]
 

@@ -80,7 +80,7 @@ def rogue(request: pytest.FixtureRequest) -> Iterator[Rogue]:
 def test_a_password_never_goes_in_clear(caller: str, rogue: Rogue) -> None:
     """A server that asks for the password itself, or for one under its own key, gets none; the error says what to do
     and is not tried again."""
-    with pytest.raises(TidegateError, match=r"asks for the password in clear.*use TLS") as told:
+    with pytest.raises(TidegateError, match=r"requests the password in clear.*use TLS") as told:
         CALLERS[caller](rogue.port)
     rogue.close()
     assert told.value.retry.name == "NEVER"

@@ -109,7 +109,7 @@ def test_a_removed_checkpoint_is_not_written_again() -> None:
     one = StoreCheckpoints(uri, "feed")
     one.save(at(5))
     delete(uri, ["feed.json"])
-    with pytest.raises(Fenced, match="somebody removed it"):
+    with pytest.raises(Fenced, match="it was removed"):
         one.save(at(6))
 
 
@@ -136,7 +136,7 @@ def test_a_store_that_overwrites_what_has_changed_is_refused(unsigned: int, monk
 def test_a_bucket_that_is_not_there_is_told() -> None:
     """A feed does not begin without one, and says so."""
     one = StoreCheckpoints("s3://nobody/state", "feed")
-    with one.held(), pytest.raises(SinkRefused, match="there is no such bucket"):
+    with one.held(), pytest.raises(SinkRefused, match="no such bucket"):
         one.load()
 
 

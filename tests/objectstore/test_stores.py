@@ -71,7 +71,8 @@ def test_no_answer_is_tried_again(deed: str | float, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("status", "hint"), [(403, "do the keys allow it"), (404, "is there such a bucket"), (401, "are the keys right")]
+    ("status", "hint"),
+    [(403, "do the credentials permit it"), (404, "does the bucket exist"), (401, "are the credentials correct")],
 )
 def test_a_refusal_says_what_to_look_at(status: int, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line, without the library's pages, and a hint."""
@@ -89,7 +90,7 @@ DENIED = "a file cannot be opened: [Errno 13] Permission denied: "
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (PermissionError(13, "Permission denied", "/log"), f"{DENIED}'/log' (may the user that runs this open it?)"),
+        (PermissionError(13, "Permission denied", "/log"), f"{DENIED}'/log' (does the user have permission?)"),
         (NotADirectoryError(20, "Not a directory", "/log"), "a file cannot be opened: [Errno 20] Not a directory"),
         (GenericError("Generic LocalFileSystem error: Unable to open file /log\n\nx"), "a file cannot be opened: Gene"),
         (ConnectionRefusedError(111, "Connection refused"), "a store does not answer: [Errno 111] Connection refused"),

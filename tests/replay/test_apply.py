@@ -65,7 +65,7 @@ def test_after_a_disaster(server: Server, home: Path) -> None:
     ((at, ahead),) = asked(server, "SELECT MIN(position), MAX(position) FROM tidegate.progress WHERE feed = 'f'")
     assert at < ahead - 1
     status, line = applied(source, server, "--until", str(ahead - 1))
-    assert (status, f"the replica is at {ahead} already" in line) == (1, True)
+    assert (status, f"the replica is already at {ahead} already" in line) == (1, True)
 
     with armed({"sql/before-advance": times(_die, 2)}):
         assert applied(source, server, "--until", str(wanted[4]["ts"]))[0] == 5
@@ -103,7 +103,7 @@ def test_what_is_trimmed_is_told(home: Path) -> None:
     source = ChangelogSource(changelog_uri(str(home)))
     source.refresh()
     source.changelog.state = source.changelog.state.__class__(floor=10, positions={})
-    with pytest.raises(HistoryLost, match="begins behind ts 10, the feed is at 9"):
+    with pytest.raises(HistoryLost, match="starts above ts 10, but the changefeed is at 9"):
         source.start(LocalTasks(), 9)
     assert source.start(LocalTasks(), 10) == 10
     status, line = applied("changelog:///nowhere", Server(1, None))

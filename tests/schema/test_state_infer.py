@@ -67,12 +67,12 @@ def test_two_tables_with_one_id_are_an_error() -> None:
     table = infer_table(NAME, (Field("a", T.LONG, F.NULLABLE),), None, 5)
     twin = msgspec.structs.replace(table, name=TableName("Db", "U"))
     state = SchemaState().with_table(table).with_table(twin)
-    with pytest.raises(SchemaError, match=r"Db\.T and Db\.U both claim"):
+    with pytest.raises(SchemaError, match=r"Db\.T and Db\.U both refer to"):
         state.distinct()
-    with pytest.raises(SchemaError, match=r"Db\.T and Db\.U both claim"):
+    with pytest.raises(SchemaError, match=r"Db\.T and Db\.U both refer to"):
         SchemaState.from_json(state.to_json())
     dropped = SchemaState().with_table(table).with_dropped(twin)
-    with pytest.raises(SchemaError, match="both claim"):
+    with pytest.raises(SchemaError, match="both refer to"):
         dropped.distinct()
     assert SchemaState().with_table(table).distinct().tables
 

@@ -295,7 +295,7 @@ def test_what_cannot_be_read_is_left_alone(place: Place) -> None:
     gone = again.changefeeds.get(FeedId("default", "gone"))
     assert gone.state == "failed"
     assert gone.error is not None
-    assert "is no directory" in gone.error.message
+    assert "is not a directory" in gone.error.message
     end = place.work()
     until(lambda: again.changefeeds.get(ONE).checkpoint_ts >= end)
     again.changefeeds.remove(FeedId("default", "gone"), "")

@@ -58,7 +58,7 @@ def test_a_byte_now_and_then(head: bytes) -> None:
     began_s = time.monotonic()
     with (
         answering(itertools.chain([head] if head else [], trickle), pause_s=0.05) as port,
-        pytest.raises(TimeoutError, match=r"no whole answer within 0\.3 s"),
+        pytest.raises(TimeoutError, match=r"no complete response within 0\.3 s"),
     ):
         asked(port, within_s=0.3)
     assert time.monotonic() - began_s < 5

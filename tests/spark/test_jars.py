@@ -244,14 +244,14 @@ def test_offline_says_what_is_missing_and_the_ways_out(
 
 
 def test_jars_with_other_bytes_are_refused(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a repository gives under the right names with other bytes is never put in its place, and is named."""
+    """What a repository gives under the right names with unexpected SHA-256 is never put in its place, and is named."""
     home = fake_java(tmp_path / "jdk", "17.0.1")
     monkeypatch.setenv("JAVA_HOME", str(home))
     names = " ".join(jars.expected_jars("spark"))
     script = (home / "bin" / "java").read_text().replace('echo "$@"', f"for n in {names}; do echo evil > $n; done")
     (home / "bin" / "java").write_text(script)
 
-    with pytest.raises(EnvironmentFault, match=r"delta-kernel-api.*other bytes.*jars\.sha256"):
+    with pytest.raises(EnvironmentFault, match=r"delta-kernel-api.*unexpected SHA-256.*jars\.sha256"):
         jars.ensure_jars("spark")
     assert not jars.jars_present("spark")
 

@@ -76,7 +76,7 @@ def test_session_of_a_dead_jvm(refused: Exception) -> None:
         raise refused
 
     for ask in (lambda tasks: tasks.run(str, [1]), lambda tasks: tasks.slots):
-        with pytest.raises(SparkEnded, match="start the feed again") as ended:
+        with pytest.raises(SparkEnded, match="start the changefeed again") as ended:
             ask(SparkTasks(open_session=opened))
         assert ended.value.retry is Retry.NEVER
 
@@ -135,4 +135,4 @@ def test_spark_that_is_gone() -> None:
 
     told = ran.stdout.splitlines()
     assert len(told) == 2
-    assert all("Spark has ended" in line and "start the feed again" in line for line in told)
+    assert all("Spark has terminated" in line and "start the changefeed again" in line for line in told)

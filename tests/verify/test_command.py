@@ -50,7 +50,7 @@ def test_former_words(words: tuple[str, ...], now: str) -> None:
         (("/lake", "/other", "--upstream", "/rec"), 2, "unexpected extra argument (/other)"),
         (("kafka://127.0.0.1/x", "--upstream", str(RECORDING)), 1, "TARGET"),
         (("/lake", "--upstream", str(RECORDING), "-c", "x"), 1, "--changefeed is for databases and Redis"),
-        (("/nowhere", "--upstream", "tidb://root@127.0.0.1/"), 1, "/nowhere is no lake"),
+        (("/nowhere", "--upstream", "tidb://root@127.0.0.1/"), 1, "/nowhere is not a lake"),
     ],
 )
 def test_refused(words: tuple[str, ...], status: int, why: str) -> None:
@@ -85,5 +85,5 @@ def test_a_lake_beside_a_server(chunk_rows: int, monkeypatch: pytest.MonkeyPatch
 def test_a_recording_in_a_directory_of_its_own(tmp_path: Path) -> None:
     """The directory of the truths is a recording as well; an empty one is none."""
     done = CliRunner().invoke(main, ["verify", str(tmp_path), "--upstream", str(RECORDING / "truth")])
-    assert "is no lake" not in done.stderr
-    assert "is no lake" in CliRunner().invoke(main, ["verify", "/lake", "--upstream", str(tmp_path)]).stderr
+    assert "is not a lake" not in done.stderr
+    assert "is not a lake" in CliRunner().invoke(main, ["verify", "/lake", "--upstream", str(tmp_path)]).stderr

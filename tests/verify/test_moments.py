@@ -39,7 +39,7 @@ def test_no_changefeed(upstream: Server, replica: Server) -> None:
     said = verified(replica, address(upstream))
 
     assert said.status == 1
-    assert "several or no changefeeds write to 127.0.0.1" in said.error
+    assert "several changefeeds, or none, write to 127.0.0.1" in said.error
 
 
 def test_which_changefeed(upstream: Server, replica: Server, ts: int) -> None:
@@ -63,7 +63,7 @@ def test_past(upstream: Server, replica: Server, ts: int) -> None:
     said = verified(replica, address(upstream), "--at", str(ts - 1))
 
     assert said.status == 1
-    assert f"stands at {ts}" in said.error
+    assert f"is at {ts}" in said.error
     assert "--at latest" in said.error
 
 
@@ -159,9 +159,9 @@ def test_addresses(replica: Server) -> None:
     for upstream, part in (
         ("mysql://root@/", "--upstream:"),
         ("tidb:///log", "--upstream: the server is missing"),
-        ("/nowhere", "is no lake"),
+        ("/nowhere", "is not a lake"),
         ("kafka://127.0.0.1/x", "--upstream"),
-        ("env:NOT_THERE", "no variable"),
+        ("env:NOT_THERE", "is not set"),
     ):
         said = verified(replica, upstream)
         assert said.status == 1

@@ -237,4 +237,4 @@ def test_a_table_that_the_target_lacks(key, rows, capsys):
     left_out = not key and not rows
     assert (reports[0].left_out, total, wrong) == ((True, 0, 0) if left_out else (False, 1, 1))
     told = capsys.readouterr().out
-    assert told.startswith("s.t: left out, as it has no key (0 rows)" if left_out else "s.t: 1 difference")
+    assert told.startswith("s.t: skipped, as it has no key (0 rows)" if left_out else "s.t: 1 difference")

@@ -147,8 +147,8 @@ def state_of(uri: str, metadata: Mapping[str, Any]) -> State:
         return convert_state(StateKind.CHANGELOG, metadata["tidegate"], State, uri)
     except (KeyError, msgspec.ValidationError) as broken:
         raise ChangelogBroken(
-            f"{uri}: a commit holds no positions; something else wrote to the changelog. Restore it to the "
-            "version before, or start a fresh feed"
+            f"{uri}: a commit has no positions: another program wrote to the changelog. Restore the version before "
+            f"it, or start a new changefeed"
         ) from broken
 
 
@@ -167,7 +167,7 @@ def claim(uri: str, feed: str, decode: DecodeOptions | None, completed: Callable
             )
         begun = completed(state)
         if begun.positions and not state.positions and state.frontier is not None:
-            raise ConfigError(f"{uri} was landed from a change log; start a fresh feed in a lake of its own")
+            raise ConfigError(f"{uri} was landed from a change log; start a new changefeed in a separate lake")
         return State(
             feed=feed,
             epoch=state.epoch + 1,
@@ -247,7 +247,9 @@ def commit_batch(
 
 def fenced(uri: str, epoch: int, later: int) -> Fenced:
     """Return the error for a landing that a later one has fenced."""
-    return Fenced(f"{uri}: landing epoch {epoch} was replaced by epoch {later}; this one stops. Run one feed a lake")
+    return Fenced(
+        f"{uri}: landing epoch {epoch} was superseded by epoch {later} and stops. Run one changefeed per lake"
+    )
 
 
 def advance(state: State, reports: Sequence[TaskReport], *, order_by_offset: bool = False) -> State:
@@ -258,15 +260,15 @@ def advance(state: State, reports: Sequence[TaskReport], *, order_by_offset: boo
         if not report.topic:
             if state.frontier not in {None, report.start}:
                 raise Fenced(
-                    f"the batch begins at ts {report.start} of the change log, the changelog stands at {state.frontier}"
+                    f"the batch starts at ts {report.start} of the change log, but the changelog is at {state.frontier}"
                 )
             landed = report.position
             continue
         before = positions.setdefault(report.topic, {}).get(report.partition, Reached(report.start))
         if before.offset != report.start:
             raise Fenced(
-                f"topic {report.topic} partition {report.partition}: the batch begins at offset {report.start}, the "
-                f"changelog stands at {before.offset}"
+                f"topic {report.topic} partition {report.partition}: the batch begins at offset {report.start}, but "
+                f"the changelog is at {before.offset}"
             )
         positions[report.topic][report.partition] = forward(before, report.position, report.resolved)
     if order_by_offset:
@@ -309,7 +311,7 @@ def _commit_over(uri: str, next_state: Callable[[State], State], files: Sequence
         except deltalog.CommitConflict:
             continue
         return state
-    raise SourceError(f"{uri}: {TRIES} commits in a row found their version taken; look for another writer")
+    raise SourceError(f"{uri}: {TRIES} consecutive commits found their version taken; another writer is active")
 
 
 def _commit(
@@ -793,7 +795,9 @@ def put_aside(changelog: Changelog, letters: Sequence[DeadLetter], instead: Inst
         if replace(changelog.uri, old, (*rows.close(), *controls.close(), *left)):
             changelog.refresh()
             return True
-    raise SourceError(f"{changelog.uri}: files went {PUT_ASIDE_TRIES} times in a row while messages were put aside")
+    raise SourceError(
+        f"{changelog.uri}: files went {PUT_ASIDE_TRIES} times in a row while messages were moved to the dead letters"
+    )
 
 
 def _holders(changelog: Changelog, letters: Sequence[DeadLetter]) -> list[LandedFile]:

@@ -122,7 +122,7 @@ class BatchLoop(ABC):
 
     def start(self, tasks: Tasks) -> None:
         """Claim the changelog and begin. Raises as `_claim` does."""
-        assert self._thread is None, "a landing starts once"
+        assert self._thread is None, "a landing can be started only once"
         self._tasks = tasks.aside(f"{self._feed}/land")
         self._state = self._claim()
         self._thread = threading.Thread(target=self._run, name=f"{self._feed}/land", daemon=True)
@@ -204,7 +204,7 @@ class ChangelogSource(Source):
             raise ConfigError(f"no changelog at {self.changelog.uri}")
         if feed_ts < floor:
             raise HistoryLost(
-                f"the changelog at {self.changelog.uri} begins behind ts {floor}, the feed is at {feed_ts}"
+                f"the changelog at {self.changelog.uri} starts above ts {floor}, but the changefeed is at {feed_ts}"
             )
         return feed_ts
 
@@ -280,15 +280,15 @@ class LandedSource(ChangelogSource):
         if (checkpoint_ts or 0) >= floor:
             return
         self.landing.stop()
-        stands, back = "has no progress of this changefeed", "from the first message that it still has"
+        state, back = "has no progress of this changefeed", "from its first remaining message"
         if checkpoint_ts:
-            stands, back = f"stands at ts {checkpoint_ts}", f"if it still reaches back to ts {checkpoint_ts}"
+            state, back = f"is at ts {checkpoint_ts}", f"if it still reaches back to ts {checkpoint_ts}"
         raise MadeAnew(
-            f"the target {stands}, and the changelog {home} was trimmed behind the checkpoint that it had, up to ts "
-            f"{floor}: the target was emptied or restored from a backup, or is another one, and would miss what was "
-            f"trimmed. Ways out: restore the target to a checkpoint of ts {floor} or later; or remove "
-            f"{home}, and what the target still has of the tables if its progress is gone: the source is then landed "
-            f"again, {back}; or start a fresh changefeed into a fresh target"
+            f"the target {state}, and the changelog {home} was trimmed behind its former checkpoint, up to ts {floor}: "
+            f"the target was emptied, restored from a backup or replaced, and would miss the trimmed changes. To "
+            f"continue: restore the target to a checkpoint at or above ts {floor}; or remove {home}, and the target's "
+            f"remaining tables if its progress is gone: the source is then landed again, {back}; or start a new "
+            "changefeed with a new target"
         )
 
     def stop(self) -> None:
@@ -330,9 +330,9 @@ class LandedSource(ChangelogSource):
         more = f" ({len(letters) - 1} more messages like it, see `tidegate dlq list {home}`)" if letters[1:] else ""
         kind = type(error) if len(error.args) == 1 else PoisonMessage
         raise kind(
-            f"{error}{more}. Ways out: look at the message with `tidegate dlq show {home} --at {position}`; give the "
-            f"right bytes with `tidegate dlq replay {home} --at {position} --value-file FILE`; leave it out with "
-            f"`tidegate dlq skip {home} --at {position}`; or set dead-letter=skip. Then start the feed again"
+            f"{error}{more}. To continue: inspect the message with `tidegate dlq show {home} --at {position}`; "
+            f"replace its bytes with `tidegate dlq replay {home} --at {position} --value-file FILE`; skip it with "
+            f"`tidegate dlq skip {home} --at {position}`; or set dead-letter=skip. Then start the changefeed again"
         ).at(**msgspec.structs.asdict(error.where))
 
     def release(self, checkpoint_ts: int) -> None:

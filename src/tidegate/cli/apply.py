@@ -33,14 +33,20 @@ SILENCE_S = 1.0
 
 @click.command()
 @click.argument("path", metavar="[CONFIG]", required=False)
-@click.option(
-    "--source-uri", help="What has landed: changelog:///LAKE, kafka://HOST:PORT/TOPIC?protocol=..., tidb:///LOG"
-)
+@click.option("--source-uri", help="The source: changelog:///LAKE, kafka://HOST:PORT/TOPIC?protocol=..., tidb:///LOG")
 @click.option("--sink-uri", help="The replica: mysql://USER:PASSWORD@HOST:PORT/ or tidb://...")
-@click.option("--until", metavar="now|TSO|TIME", help="The timestamp to bring it to; default: everything resolved.")
-@click.option("-c", "--changefeed-id", "name", help="The changefeed to continue; needed if several wrote here.")
-@click.option("--filter", "rules", multiple=True, metavar="RULE", help="Tables, such as 'shop.*' or '!shop.tmp_*'.")
-@click.option("--state-dir", metavar="DIRECTORY|URL", help="The changefeed's, if it still exists: less is read again.")
+@click.option("--until", metavar="now|TSO|TIME", help="Target timestamp; default: the last resolved one.")
+@click.option(
+    "-c", "--changefeed-id", "name", help="The changefeed to continue; required if several wrote to the replica."
+)
+@click.option(
+    "--filter", "rules", multiple=True, metavar="RULE", help="Filter rules, such as 'shop.*' or '!shop.tmp_*'."
+)
+@click.option(
+    "--state-dir",
+    metavar="DIRECTORY|URL",
+    help="The changefeed's state directory, if it still exists: avoids reading again.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines on stdout.")
 @click.pass_context
 def apply(
@@ -62,7 +68,7 @@ def apply(
     _, sink = addresses(read_document(path), source_uri, sink_uri)
     checkpoint_ts, last_ts, name = _position(sink, name)
     if until_ts is not None and last_ts > until_ts:
-        raise ConfigError(f"the replica is at {last_ts} already, later than --until {until_ts}")
+        raise ConfigError(f"the replica is already at {last_ts}, later than --until {until_ts}")
     with tempfile.TemporaryDirectory() as own:
         config = load(
             path, source_uri=source_uri, sink_uri=sink_uri, name=name, rules=rules, state_dir=state_dir or own
@@ -75,7 +81,7 @@ def apply(
     else:
         say(f"the replica is as its upstream was at {brought} ({time_of(brought):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC)")
     if until_ts is not None and brought < until_ts:
-        say(f"what has landed is resolved only up to {brought}, not up to {until_ts}", err=True)
+        say(f"the source is resolved only up to {brought}, not up to {until_ts}", err=True)
         ctx.exit(1)
 
 

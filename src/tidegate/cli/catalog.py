@@ -31,8 +31,16 @@ def catalog() -> None:
 
 @catalog.command()
 @click.argument("root", metavar="LAKE")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address; a public one needs a token.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8181, show_default=True, help="Port; 0: a free one.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; a public one needs a token."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8181,
+    show_default=True,
+    help="Port to listen on; 0: any free port.",
+)
 @click.option("--token-file", type=_FILE, help="File with the bearer token that clients must send.")
 @click.option("--tls-cert", type=_FILE, help="Serve TLS with this certificate (PEM, with its chain).")
 @click.option("--tls-key", type=_FILE, help="The certificate's key (PEM).")
@@ -55,7 +63,7 @@ def serve(
     if token is None and reaches_others(host):
         raise ConfigError(f"other machines reach {host or 'every address'}: name a --token-file")
     if (tls_cert is None) != (tls_key is None):
-        raise ConfigError("--tls-cert and --tls-key belong together")
+        raise ConfigError("--tls-cert and --tls-key must be set together")
     web = web_server(application(lake_root(root), token), Tls(tls_cert or "", tls_key or ""))
     with stop_on_signals(interrupts=False) as stop, listening(host, port, "--port") as listener:
         address = f"{'https' if tls_cert else 'http'}://{address_of(listener)}"

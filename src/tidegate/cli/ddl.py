@@ -51,7 +51,7 @@ def restore(*, as_json: bool, file: IO[str]) -> None:
         except SqlError as error:
             failed = True
             if not as_json:
-                say(f"error {error.code}: statement {number} is sent unchanged: {error}", err=True)
+                say(f"error {error.code}: statement {number} is printed unchanged: {error}", err=True)
             restored, result = line.sql, {"error": str(error)}
         else:
             result = {"restored": restored}

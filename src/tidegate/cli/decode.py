@@ -176,7 +176,7 @@ Message: TypeAlias = tuple[bytes | None, bytes | None, str]
 
 @click.command()
 @click.option("--protocol", metavar="NAME", help="open-protocol or canal-json.")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A key of the changefeed; may be repeated.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A configuration key; may be repeated.")
 @click.option("--legacy", is_flag=True, help="VARCHAR as base64 (before 2021); official Canal's ENUM and SET names.")
 @click.option(
     "--from", "source", metavar="URI", callback=address, help="A topic, kafka://HOST:PORT/TOPIC, instead of a file."
@@ -206,7 +206,7 @@ def decode(
     recognised, and - (or nothing) is standard input.
     """
     if source is not None and file != "-":
-        raise click.UsageError("give FILE or --from, not both")
+        raise click.UsageError("FILE and --from are mutually exclusive")
     options = _options(protocol, settings, source, upstream, legacy=legacy)
     framed: Iterator[Message] = ((key, value, "") for key, value in framed_messages(file))
     if source is not None:

@@ -93,9 +93,9 @@ def skip_(home: str, message: str) -> None:
     root = _root(home)
     path = skip(root, parse_position(message), checkpoint_ts=_checkpoint_ts(root))
     if path is None:
-        click.echo(f"{message} is left out; start the feed again")
+        click.echo(f"{message} is skipped; start the changefeed again")
         return
-    click.echo(f"{message} will be left out when the feed starts again (recorded in {path})")
+    click.echo(f"{message} will be skipped when the changefeed starts again (recorded in {path})")
 
 
 @dlq.command("replay")
@@ -117,12 +117,15 @@ def replay_(home: str, message: str, key_file: Path | None, value_file: Path | N
         done = replay(root, position, instead, checkpoint_ts=before)
         after = _checkpoint_ts(root)
     if done.resolution is not None:
-        click.echo(f"{message} reads well now; it will land when the feed starts again (recorded in {done.resolution})")
+        click.echo(
+            f"{message} can be decoded now; it will land when the changefeed starts again (recorded in "
+            f"{done.resolution})"
+        )
         return
     if done.first_ts is not None and after >= done.first_ts:
         raise Fenced(
-            f"{message}: {done.rows} rows were appended, but a running feed moved the checkpoint to {after} and "
-            "may have passed them. Update those rows upstream, and stop the feed before replaying"
+            f"{message}: {done.rows} rows were appended, but a running changefeed moved the checkpoint to {after} and "
+            f"may have passed them. Update these rows upstream, and stop the changefeed before the next replay"
         )
     click.echo(f"{message}: {done.rows} rows and {done.ddls} DDLs were appended to the changelog")
 

@@ -57,8 +57,10 @@ class Finding:
 
 
 @click.command()
-@click.option("--extra", "extras", multiple=True, metavar="NAME", help="Judge this extra, too, be it installed or not.")
-@click.option("--fix", is_flag=True, help="Fetch the jars that are missing.")
+@click.option(
+    "--extra", "extras", multiple=True, metavar="NAME", help="Check this extra as well, even if it is not installed."
+)
+@click.option("--fix", is_flag=True, help="Download missing jars.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(*, extras: tuple[str, ...], fix: bool, as_json: bool) -> None:
     """Check Python, packages, Java, jars, ports and disk space on this machine, for the installed extras."""
@@ -208,7 +210,7 @@ def _disk(_: frozenset[str]) -> Iterator[Finding]:
     for name, directory in (("disk cache", cache_dir()), ("disk temporary", Path(tempfile.gettempdir()))):
         free = shutil.disk_usage(directory).free
         tight = free < DISK_MIN_BYTES
-        remedy = f"make room, or set {'TIDEGATE_CACHE' if name == 'disk cache' else 'TMPDIR'} to a larger disk"
+        remedy = f"free disk space, or set {'TIDEGATE_CACHE' if name == 'disk cache' else 'TMPDIR'} to a larger disk"
         yield Finding(
             name, "warn" if tight else "ok", f"{free / GIB:.1f} GiB free at {directory}", remedy if tight else ""
         )
@@ -232,7 +234,7 @@ def _memory(_: frozenset[str]) -> Iterator[Finding]:
 def _cores(_: frozenset[str]) -> Iterator[Finding]:
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     few = count < CORES_MIN
-    yield Finding("cores", "warn" if few else "ok", str(count), "it works, slowly, with one" if few else "")
+    yield Finding("cores", "warn" if few else "ok", str(count), "one core works, but slowly" if few else "")
 
 
 CHECKS: Final[dict[str, Callable[[frozenset[str]], Iterator[Finding]]]] = {

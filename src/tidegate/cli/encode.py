@@ -38,10 +38,12 @@ CSV: Final = "csv"
 
 @click.command()
 @click.option("--protocol", metavar="NAME", help="open-protocol, canal-json or csv.")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A key of the changefeed; may be repeated.")
-@click.option("--ts", "now_ms", type=int, metavar="MS", help="Canal-JSON's clock, in ms; the time of now otherwise.")
-@click.option("--claim-names", type=click.Path(exists=True, dir_okay=False), help="Names of claim checks, one a line.")
-@click.option("--storage", is_flag=True, help="Values with the terminator after each, as in a storage sink's file.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A configuration key; may be repeated.")
+@click.option("--ts", "now_ms", type=int, metavar="MS", help="Canal-JSON's clock, in ms; default: now.")
+@click.option(
+    "--claim-names", type=click.Path(exists=True, dir_okay=False), help="File with claim check names, one per line."
+)
+@click.option("--storage", is_flag=True, help="Write values followed by the terminator, as in files of a storage sink.")
 @click.argument("file", default="-", metavar="[FILE]")
 def encode(
     *,
@@ -52,7 +54,7 @@ def encode(
     storage: bool,
     file: str,
 ) -> None:
-    """Write events as messages, byte for byte as TiCDC does.
+    """Encode events as messages, byte for byte as TiCDC does.
 
     FILE holds event JSON lines as `tidegate decode` prints them, and `table` lines before the rows that name them; gzip
     is recognised, and - (or nothing) is standard input.  Messages are written with 4-byte big-endian lengths before key
@@ -63,7 +65,7 @@ def encode(
         return
     options = _read(lambda options_read: encode_options(options_read, protocol), config)
     if storage and (options.protocol != "canal-json" or options.large_message_handle != "none"):
-        raise click.UsageError("--storage is for canal-json without large-message-handle-option")
+        raise click.UsageError("--storage needs canal-json without large-message-handle-option")
     for key, reason in ignored_keys(config).items():
         click.echo(f"note: {key} is ignored: {reason}", err=True)
     if warning := hour_twice(options.time_zone):

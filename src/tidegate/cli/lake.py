@@ -176,11 +176,19 @@ LIMITS: Final = {
 
 @click.command()
 @click.argument("root", metavar="LAKE")
-@click.option("--dry-run", is_flag=True, help="Only print what would be done.")
+@click.option("--dry-run", is_flag=True, help="Print the actions without running them.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--snapshot-retention", metavar="TIME", help="How long snapshots stay, such as 24h (the feed's).")
-@click.option("--changelog-retention", metavar="TIME", help="How long applied rows stay in the changelog (the feed's).")
-@click.option("--recover-retention", metavar="TIME", help="How long rows of dropped tables stay (the feed's).")
+@click.option(
+    "--snapshot-retention", metavar="TIME", help="Retention of snapshots, such as 24h; default: the changefeed's."
+)
+@click.option(
+    "--changelog-retention",
+    metavar="TIME",
+    help="Retention of applied rows in the changelog; default: the changefeed's.",
+)
+@click.option(
+    "--recover-retention", metavar="TIME", help="Retention of rows of dropped tables; default: the changefeed's."
+)
 def upkeep(*, root: str, dry_run: bool, as_json: bool, **times: str | None) -> None:
     """Expire snapshots, delete files and compact small ones, within LAKE's limits. A feed may run meanwhile."""
     from tidegate.changelog.changelog import Changelog
@@ -234,7 +242,7 @@ def project(*, root: str, as_json: bool) -> None:
     if as_json:
         say_json({"tables": tables, "versions": versions})
     else:
-        say(f"{tables} tables, {versions} versions of them can be read as Iceberg tables")
+        say(f"{tables} tables, {versions} table versions are readable as Iceberg tables")
 
 
 def lake_root(text: str, where: str = "LAKE", *others: str) -> str:
@@ -243,7 +251,7 @@ def lake_root(text: str, where: str = "LAKE", *others: str) -> str:
     if "://" in root:
         return root
     if not Path(root, "_tidegate").is_dir():
-        raise ConfigError(f"{root} is no lake: it has no _tidegate directory")
+        raise ConfigError(f"{root} is not a lake: it has no _tidegate directory")
     return str(Path(root).absolute())
 
 
@@ -267,10 +275,10 @@ def _report(total: dict[str, int], *, dry_run: bool) -> str:
     verb = "would be " if dry_run else ""
     return "\n".join(
         [
-            f"{total['snapshots']} snapshots {verb}forgotten, {total['purged']} dropped tables {verb}deleted",
+            f"{total['snapshots']} snapshots {verb}removed, {total['purged']} dropped tables {verb}deleted",
             f"{total['files']} files ({total['size_bytes']:,} bytes) and {total['log_files']} log files {verb}deleted",
             f"{total['compacted']} tables {verb}compacted",
-            f"changelog: {total['changelog_dropped']} files {verb}taken out, {total['changelog_folded']} folded",
+            f"changelog: {total['changelog_dropped']} files {verb}removed, {total['changelog_folded']} folded",
             f"changelog: {total['changelog_files']} files ({total['changelog_size_bytes']:,} bytes) {verb}deleted",
         ]
     )
@@ -287,7 +295,7 @@ def lake() -> None:
 
 def _at(command: T) -> T:
     live = click.option(
-        "--live", is_flag=True, help="Include changes that have landed but are not merged yet, exactly up to --at."
+        "--live", is_flag=True, help="Include landed changes that are not merged yet, exactly up to --at."
     )
     at_option = click.option(
         "--at",
@@ -295,13 +303,13 @@ def _at(command: T) -> T:
         default="latest",
         show_default=True,
         metavar="latest|TSO|TIME",
-        help="The newest snapshot at or before it.",
+        help="TSO or time; reads the newest snapshot at or before it.",
     )
     return at_option(live(command))
 
 
 _form = click.option(
-    "--format", "form", default="table", show_default=True, type=click.Choice(FORMATS), help="How to print rows."
+    "--format", "form", default="table", show_default=True, type=click.Choice(FORMATS), help="Output format."
 )
 _limit = click.option("--limit", type=click.IntRange(0), help="Maximum number of rows.")
 _root = click.argument("root", metavar="LAKE")

@@ -26,31 +26,31 @@ from tidegate.model.errors import EnvironmentFault, TidegateError
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "run": ("tidegate.cli.run:run", "Run a changefeed: any source into any sink."),
-    "apply": ("tidegate.cli.apply:apply", "Bring a replica to one ts from what has landed, after a disaster."),
+    "apply": ("tidegate.cli.apply:apply", "Recover a replica to a consistent timestamp after a disaster."),
     "server": ("tidegate.cli.server:server", "Run many changefeeds, with TiCDC's API and a page."),
-    "pack": ("tidegate.cli.pack:pack", "Write an archive of Tidegate for the executors of a cluster."),
-    "cli": ("tidegate.server.client:cli", "Look after the changefeeds of a server, as with `cdc cli`."),
+    "pack": ("tidegate.cli.pack:pack", "Build an archive of Tidegate for the executors of a cluster."),
+    "cli": ("tidegate.server.client:cli", "Manage the changefeeds of a server, as with `cdc cli`."),
     "status": ("tidegate.cli.status:status", "Show the state, checkpoint and error of changefeeds."),
     "verify": ("tidegate.cli.verify:verify", "Compare a lake, a database or a Redis with its upstream."),
-    "lake": ("tidegate.cli.lake:lake", "Look at a lake: tables, snapshots, rows."),
-    "catalog": ("tidegate.cli.catalog:catalog", "Serve the names of a lake's tables to Iceberg readers."),
-    "sink": ("tidegate.cli.sink:sink", "Look after replicas in databases: refused DDLs, hold one to read it."),
-    "search": ("tidegate.cli.search:search", "Find rows of a table by their words, in a search index."),
-    "table": ("tidegate.cli.table:table", "List parked tables of a lake, and let them go on."),
+    "lake": ("tidegate.cli.lake:lake", "Read a lake: tables, snapshots, rows."),
+    "catalog": ("tidegate.cli.catalog:catalog", "Serve a lake as an Iceberg REST catalog."),
+    "sink": ("tidegate.cli.sink:sink", "Manage replicas in databases: resolve refused DDLs, hold a changefeed."),
+    "search": ("tidegate.cli.search:search", "Search rows of a table in a full-text index."),
+    "table": ("tidegate.cli.table:table", "List and resume parked tables of a lake."),
     "decode": ("tidegate.cli.decode:decode", "Print messages as events, one JSON object a line."),
-    "encode": ("tidegate.cli.encode:encode", "Write events as messages, byte for byte as TiCDC does."),
-    "transcode": ("tidegate.cli.transcode:transcode", "Write the messages of one protocol as those of the other."),
-    "mount": ("tidegate.cli.mount:mount", "Print the row events in a recording of keys and values."),
+    "encode": ("tidegate.cli.encode:encode", "Encode events as messages, byte for byte as TiCDC does."),
+    "transcode": ("tidegate.cli.transcode:transcode", "Convert messages from one protocol to the other."),
+    "mount": ("tidegate.cli.mount:mount", "Print the row events of a recording of keys and values."),
     "ddl": ("tidegate.cli.ddl:ddl", "Print DDL statements as TiCDC sends them."),
-    "topic": ("tidegate.cli.topic:topic", "Look into a Kafka topic."),
-    "dlq": ("tidegate.cli.dlq:dlq", "List and replay dead letters."),
+    "topic": ("tidegate.cli.topic:topic", "Inspect a Kafka topic."),
+    "dlq": ("tidegate.cli.dlq:dlq", "List, replay and skip dead letters."),
     "doctor": ("tidegate.cli.doctor:doctor", "Check Java, jars and this machine."),
-    "tso": ("tidegate.cli.tso:tso", "Turn timestamps into times, and times into timestamps."),
+    "tso": ("tidegate.cli.tso:tso", "Convert TSOs to times, and times to TSOs."),
 }
 UPSTREAM: Final[Mapping[str, str]] = {
     "demo": "Run a database, a broker and a lake, with DDLs, and verify it.",
     "broker": "Start and stop a Kafka broker on this machine.",
-    "upstream": "Start, ask and stop a TiDB of your own on this machine.",
+    "upstream": "Run a local embedded TiDB.",
 }
 """Commands that come with the embedded TiDB."""
 FORMER: Final = {"cache": "tidegate.cli.former:cache"}
@@ -173,7 +173,7 @@ def _missing(error: ModuleNotFoundError, command: str) -> EnvironmentFault:
     name = (error.name or "").partition(".")[0]
     what = f"command {command!r}"
     if name == "tidegate":
-        return EnvironmentFault(f"{what} is not part of this release ({error.name} is missing)")
+        return EnvironmentFault(f"{what} is not included in this release ({error.name} is missing)")
     extra = _EXTRAS.get(name) and _OF_COMMAND.get(command, _EXTRAS[name])
     package = f"tidegate[{extra}]" if extra else name
     return EnvironmentFault(f"{what} needs the Python package {name}: pip install '{package}'")
@@ -192,7 +192,7 @@ def _tell(error: TidegateError, *, json: bool, debug: bool) -> None:
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="tidegate", message="tidegate %(version)s")
-@click.option("--debug", is_flag=True, help="Show where an error comes from.")
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
 def main(*, debug: bool) -> None:
     """TiCDC for Python and Spark: changes of TiDB, in commit order, into any sink."""
     del debug  # read by LazyGroup.main, which outlives this call

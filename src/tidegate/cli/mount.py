@@ -52,7 +52,7 @@ class _Line(msgspec.Struct, gc=False):
 
 @click.command()
 @click.option("--force-replicate", is_flag=True, help="Include tables without a primary or NOT NULL unique key.")
-@click.option("--time-zone", metavar="ZONE", default="UTC", show_default=True, help="The zone of TIMESTAMP values.")
+@click.option("--time-zone", metavar="ZONE", default="UTC", show_default=True, help="Time zone of TIMESTAMP values.")
 @click.argument("file", default="-", metavar="[FILE]")
 def mount(*, force_replicate: bool, time_zone: str, file: str) -> None:
     """Print the row events in a recording of keys and values, one JSON object a line.
@@ -96,7 +96,7 @@ def _lines(file: str) -> Iterator[_Line]:
                 if text.strip():
                     yield _decoded(decoder, text, f"{file}, line {number}")
     except click.FileError as error:
-        raise InputError(f"{file} cannot be read: {error.message}") from error
+        raise InputError(f"cannot read {file}: {error.message}") from error
 
 
 def _decoded(decoder: msgspec.json.Decoder[_Line], text: bytes, position: str) -> _Line:

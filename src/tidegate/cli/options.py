@@ -68,7 +68,7 @@ def configure(*, level: int = logging.WARNING, json: bool = False, file: str = "
 def conf_of(master: str | None, settings: tuple[str, ...]) -> dict[str, str]:
     """Return the Spark settings of the options. Raises BadParameter for text that is not NAME=VALUE."""
     if wrong := [setting for setting in settings if "=" not in setting]:
-        raise click.BadParameter(f"{wrong[0]!r} is not NAME=VALUE", param_hint="--conf")
+        raise click.BadParameter(f"expected NAME=VALUE, found {wrong[0]!r}", param_hint="--conf")
     conf = dict(setting.split("=", 1) for setting in settings)
     if master is not None:
         conf["spark.master"] = master

@@ -13,7 +13,7 @@ STEP_BYTES = 50_000_000
 
 @click.command()
 @click.argument("target", metavar="OUT.tar.gz", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--python", is_flag=True, help="Include this Python, for machines that lack its version.")
+@click.option("--python", is_flag=True, help="Include this Python, for machines without its version.")
 @click.option("--with", "also", multiple=True, metavar="PACKAGE", help="Include another installed package.")
 @click.option("--json", "as_json", is_flag=True, help="Report as JSON lines on stdout.")
 def pack(*, target: Path, python: bool, also: tuple[str, ...], as_json: bool) -> None:

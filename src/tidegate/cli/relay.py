@@ -317,7 +317,7 @@ def transcode_topic(
     sink = parse_source(uris[1], {**LOOKING, **client_options})
     target = _target(sink, uris[1], settings[1], read, file)
     if (source.bootstrap, target.topic) in {(sink.bootstrap, topic) for topic in source.topics}:
-        raise UriInvalid(f"--to: topic {target.topic} is the one that is read")
+        raise UriInvalid(f"--to: topic {target.topic} is also the source; choose another topic")
     tables = TableFilter.parse(file.rules or DEFAULT_RULES, case_sensitive=file.case_sensitive)
     chosen = TopicFilter(tables, _events(file, read))
     idle = idle_keys(file, SOURCES["kafka"], SINKS["kafka"])
@@ -400,9 +400,9 @@ class _Run:
             return
         line = f"{report.messages_read:,} messages read, {report.messages_written:,} written: {report.rows:,} rows, "
         line += f"{report.ddls:,} DDLs, {report.watermarks:,} watermarks up to {report.resolved_ts}"
-        line += f"; {report.left_out:,} events left out" if report.left_out else ""
+        line += f"; {report.left_out:,} events excluded" if report.left_out else ""
         if report.done and report.start:
-            line += f"; to go on from here: start={report.start}"
+            line += f"; to continue from here: start={report.start}"
         click.echo(line, err=True)
 
 
@@ -418,7 +418,7 @@ def _read_options(source: KafkaTopics, overrides: Settings) -> DecodeOptions:
 
 def _target(sink: KafkaTopics, uri: str, overrides: Settings, read: DecodeOptions, file: Document) -> RelayTarget:
     if len(sink.topics) != 1:
-        raise UriInvalid("--to: expected one topic, the default one; dispatchers name others")
+        raise UriInvalid("--to: expected exactly one topic, the default topic; dispatchers name others")
     query = {f"uri.{name}": value for name, value in parse_qsl(urlsplit(uri).query) if value}
     names = {key.rpartition(".")[2] for key in overrides}
     below = {

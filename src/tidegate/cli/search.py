@@ -23,14 +23,14 @@ SHOWN = 300
 @click.command()
 @click.argument("table", metavar="SCHEMA.TABLE")
 @click.argument("words")
-@click.option("--sink-uri", required=True, help="The changefeed's sink: search+tantivy:///DIR, opensearch://HOST.")
+@click.option("--sink-uri", required=True, help="The changefeed's sink-uri: search+tantivy:///DIR, opensearch://HOST.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Maximum number of rows.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def search(table: str, words: str, sink_uri: str, limit: int, *, as_json: bool) -> None:
     """Find rows of a table by words, the best ones first: words, "a phrase", COLUMN:WORD, -WORD, AND, OR."""
     names = parts_of(table)
     if len(names) != 2:
-        raise ConfigError(f"{table!r}: write SCHEMA.TABLE")
+        raise ConfigError(f"{table!r}: expected SCHEMA.TABLE")
     target = parse_search(resolve_uri(sink_uri, "sink-uri"))
     with closing(store_of(target, "search")) as store:
         count, hits = store.search(alias_of(TableName(*names), target.prefix), words, limit)

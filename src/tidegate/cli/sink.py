@@ -48,18 +48,18 @@ sink.add_command(former_verify("sink verify"))
 
 @sink.command()
 @click.argument("uri", metavar="SINK_URI")
-@click.option("-c", "--changefeed", metavar="NAME", help="Which one; needed if several write to the server.")
-@click.option("--done", "done_id", metavar="ID", help="This DDL was applied manually: continue behind it.")
+@click.option("-c", "--changefeed", metavar="NAME", help="The changefeed; required if several write to the server.")
+@click.option("--done", "done_id", metavar="ID", help="Mark this DDL as applied by hand and continue after it.")
 @click.option("--again", "again_id", metavar="ID", help="Run this DDL again, as if it had not started.")
-@click.option("--all", "every", is_flag=True, help="Include DDLs that are done.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+@click.option("--all", "every", is_flag=True, help="Include completed DDLs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 def ddl(
     *, uri: str, changefeed: str | None, done_id: str | None, again_id: str | None, every: bool, as_json: bool
 ) -> None:
     """List the DDLs that the database SINK_URI refused or that were interrupted, and resolve one with --done or
     --again."""
     if done_id and again_id:
-        raise click.UsageError("a DDL is --done or run --again, not both")
+        raise click.UsageError("--done and --again are mutually exclusive")
     with closing(session_of(uri)) as session:
         feed = feed_of(session, changefeed)
         if ddl_id := done_id or again_id:
@@ -69,9 +69,9 @@ def ddl(
     for entry in ddls:
         say_json(entry._asdict()) if as_json else _show(entry)
     if ddl_id and not as_json:
-        say(f"resume changefeed {feed}: it goes on behind this DDL" if done_id else f"resume changefeed {feed}")
+        say(f"resume changefeed {feed}: it continues after this DDL" if done_id else f"resume changefeed {feed}")
     elif not ddls and not as_json:
-        say("no DDL waits")
+        say("no DDL is waiting")
 
 
 def _show(entry: LedgerDdl) -> None:
@@ -83,12 +83,12 @@ def _show(entry: LedgerDdl) -> None:
 
 @sink.command()
 @click.argument("uri", metavar="SINK_URI")
-@click.option("-c", "--changefeed", metavar="NAME", help="Which one; needed if several write to the server.")
+@click.option("-c", "--changefeed", metavar="NAME", help="The changefeed; required if several write to the server.")
 @click.option(
     "--at", "moment", metavar="now|TSO|TIME", help="The timestamp to hold at; default: the next possible one."
 )
 @click.option("--wait", "wait_s", default=60.0, show_default=True, help="Seconds to wait until it is reached.")
-@click.option("--for", "hold_s", default=600.0, show_default=True, help="Most seconds to hold.")
+@click.option("--for", "hold_s", default=600.0, show_default=True, help="Maximum seconds to hold.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("command", nargs=-1)
 @click.pass_context
@@ -120,7 +120,7 @@ def hold(
     finally:
         session.close()
     if not as_json:
-        say(f"{feed} goes on", err=bool(command))
+        say(f"{feed} continues", err=bool(command))
     ctx.exit(status)
 
 
@@ -132,8 +132,8 @@ def _stands(lease: Lease, stop: StopEvent, wait_s: float) -> int:
     if lease.ts is None or not lease.stands():
         position = "" if lease.ts is None else f" at {lease.ts}"
         raise ConfigError(
-            f"changefeed {lease.feed} does not stand still{position} within {wait_s:g} s: does it run, and is the ts "
-            "not in the future? A changefeed that does not run needs no hold"
+            f"changefeed {lease.feed} did not stop{position} within {wait_s:g} s. Is it running, and is the ts in the "
+            f"past? A stopped changefeed needs no hold"
         )
     return lease.ts
 
@@ -159,7 +159,7 @@ def _during(lease: Lease, stop: StopEvent, hold_s: float, command: tuple[str, ..
     if child is None:
         return 0
     if not in_time:
-        raise SinkError(f"{command[0]} was ended: the changefeed is held for {hold_s:g} s at most; see --for")
+        raise SinkError(f"{command[0]} was terminated: the hold ended after {hold_s:g} s; see --for")
     return child.returncode
 
 
@@ -187,5 +187,5 @@ def feed_of(session: TargetSession, name: str | None) -> str:
         check_kept(session, chosen)
         return chosen
     hint = f"it has {', '.join(feeds)}; give --changefeed" if feeds else "none has"
-    which = f"no changefeed {name} writes" if name else "several or no changefeeds write"
+    which = f"no changefeed {name} writes" if name else "several changefeeds, or none, write"
     raise ConfigError(f"{which} to {session.options.address}: {hint}")

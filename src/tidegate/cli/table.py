@@ -36,7 +36,7 @@ def list_(root: str, *, as_json: bool) -> None:
         say_json([{"table": error.table, "parked_ts": ts, "error": error} for ts, error in rows])
         return
     if not rows:
-        click.echo("no table is parked")
+        click.echo("no parked tables")
     for ts, error in rows:
         say(f"{error.table}   at {ts}   {error}")
 
@@ -44,16 +44,16 @@ def list_(root: str, *, as_json: bool) -> None:
 @table.command()
 @ROOT
 @click.argument("names", metavar="[TABLE]...", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All tables that are parked.")
+@click.option("--all", "every", is_flag=True, help="Resume all parked tables.")
 def resume(root: str, names: tuple[str, ...], *, every: bool) -> None:
     """Resume parked tables (database.table) of LAKE; the feed brings them up to date, now or when it runs next."""
     from tidegate.sink.delta.options import DeltaOptions
     from tidegate.sink.delta.snapshots import ask, latest
 
     if bool(names) == every:
-        raise click.UsageError("give the names of tables, or --all")
+        raise click.UsageError("expected table names, or --all")
     options = DeltaOptions(root=lake_root(root), feed="")
     for group in ask(options, latest(options), names):
         say(
-            f"{', '.join(group.names)} will go on from ts {group.at.ts}, as soon as the feed runs; see: tidegate status"
+            f"{', '.join(group.names)} will resume from ts {group.at.ts} when the changefeed runs; see: tidegate status"
         )

@@ -201,8 +201,8 @@ def _show(report: PartitionReport, now_ms: int) -> None:
         say(f"  {name:<40} {counts}")
     if report.rows_without_ts:
         click.echo(
-            f"  {report.rows_without_ts:,} rows carry no commit_ts: canal-json without enable-tidb-extension has no "
-            "order and no watermarks"
+            f"  {report.rows_without_ts:,} rows have no commit_ts: canal-json without enable-tidb-extension has "
+            f"neither commit_ts nor watermarks"
         )
     if report.undecodable:
         say(f"  {report.undecodable:,} messages cannot be read; the first: {report.first_error}")

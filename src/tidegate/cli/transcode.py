@@ -57,18 +57,18 @@ Frames = Iterator[tuple[bytes, bytes]]
     metavar="NAME|URI",
     default=AUTO,
     callback=address,
-    help="open-protocol, canal-json, auto (default); kafka://…",
+    help="open-protocol, canal-json, auto (default), or kafka://…",
 )
 @click.option(
     "--to",
     "target",
     metavar="NAME|URI",
     callback=address,
-    help="The protocol to write, the other one by default; kafka://…",
+    help="The protocol to write (default: the other one), or kafka://…",
 )
-@click.option("--from-set", "read_words", metavar="KEY=VALUE", multiple=True, help="A key of the source.")
-@click.option("--set", "words", metavar="KEY=VALUE", multiple=True, help="A key of the target.")
-@click.option("--ts", "now_ms", type=int, metavar="MS", help="Canal-JSON's clock, in ms; the time of now otherwise.")
+@click.option("--from-set", "read_words", metavar="KEY=VALUE", multiple=True, help="A configuration key of the source.")
+@click.option("--set", "words", metavar="KEY=VALUE", multiple=True, help="A configuration key of the target.")
+@click.option("--ts", "now_ms", type=int, metavar="MS", help="Canal-JSON's clock, in ms; default: now.")
 @click.option(
     "--config", "path", type=click.Path(dir_okay=False), help="Topics: options, dispatchers and filters of this file."
 )
@@ -77,7 +77,7 @@ Frames = Iterator[tuple[bytes, bytes]]
     "idle_s",
     type=click.FloatRange(min=0.1),
     metavar="SECONDS",
-    help="Topics: go on until nothing has come for so long, instead of up to the ends of now.",
+    help="Topics: run until no message has arrived for this long, instead of stopping at the current end offsets.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Topics: report progress as JSON lines on stdout.")
 @click.argument("file", default="-", metavar="[FILE]")
@@ -100,16 +100,14 @@ def transcode(
     another one written, in commit order, up to the last watermark and what follows it."""
     if source.startswith(KAFKA) or (target or "").startswith(KAFKA):
         if not (source.startswith(KAFKA) and (target or "").startswith(KAFKA)) or file != "-":
-            raise click.UsageError("a topic becomes a topic: give --from kafka://… and --to kafka://…, and no FILE")
+            raise click.UsageError("--from kafka://… and --to kafka://… must be used together, without FILE")
         from tidegate.cli.relay import transcode_topic
 
         settings = settings_of(read_words, "--from-set"), settings_of(words)
         transcode_topic((source, target or ""), settings, path=path, now_ms=now_ms, idle_s=idle_s, as_json=as_json)
         return
     if path is not None or idle_s is not None or as_json:
-        raise click.UsageError(
-            "--config, --stop-when-idle and --json are for topics: give --from kafka://… --to kafka://…"
-        )
+        raise click.UsageError("--config, --stop-when-idle and --json need topics: --from kafka://… --to kafka://…")
     frames, config = framed_messages(file), settings_of(read_words, "--from-set")
     try:
         read, frames = _auto(frames, config) if source == AUTO else (from_config(config, source), frames)
@@ -135,7 +133,7 @@ def _auto(frames: Frames, config: dict[str, object]) -> tuple[DecodeOptions, Fra
         options = sniffed.decode_options()
     except DecodeError as error:
         reason = torn[0] if torn and not sample else error
-        raise click.UsageError(f"cannot tell what the messages are: {reason}; give --from") from error
+        raise click.UsageError(f"cannot detect the protocol of the messages: {reason}; set --from") from error
     return _completed(sniffed, options, config), chain(sample, _raising(torn), frames)
 
 

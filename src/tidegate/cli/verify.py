@@ -106,7 +106,7 @@ def _beside_redis(uri: str, upstream: Upstream, options: VerifyOptions) -> Itera
 
     address = parse_redis(uri, Document())
     if address.mode not in {"hash", "json"}:
-        raise ConfigError(f"mode={address.mode} keeps no rows to compare; only mode=hash and mode=json do")
+        raise ConfigError(f"mode={address.mode} stores no rows to compare; only mode=hash and mode=json do")
     with closing(RedisServers(address)) as servers:
         position = position_at(servers, options.feed, options.ts, options.wait_s)
         ts = position.checkpoint.ts if options.ts is None else options.ts
@@ -150,7 +150,7 @@ def print_reports(reports: Iterable[TableReport], *, shown: int = SHOWN, as_json
             if as_json:
                 say_json({"table": report.name, "left_out": True, "rows": report.rows})
             else:
-                say(f"{report.name}: left out, as it has no key (0 rows): force-replicate takes it, too")
+                say(f"{report.name}: skipped, as it has no key (0 rows): force-replicate includes it")
             continue
         total += 1
         wrong += not report.equal
@@ -211,9 +211,16 @@ class _Verify(click.Command):
 @click.argument("target", metavar="TARGET")
 @click.argument("former", metavar="", nargs=-1)
 @click.option(UPSTREAM, metavar="URI|RECORDING", help="A tidb:// or mysql:// server, a lake or a recording.")
-@click.option("-c", "--changefeed", "feed", metavar="NAME", help="TARGET's changefeed; needed if several write it.")
 @click.option(
-    "--at", "moment", default="latest", show_default=True, metavar="latest|N|TSO|TIME", help="The moment to compare."
+    "-c", "--changefeed", "feed", metavar="NAME", help="TARGET's changefeed; required if several write to it."
+)
+@click.option(
+    "--at",
+    "moment",
+    default="latest",
+    show_default=True,
+    metavar="latest|N|TSO|TIME",
+    help="TSO, time or number of a recorded moment; default: latest.",
 )
 @click.option(
     "--wait",
@@ -221,11 +228,11 @@ class _Verify(click.Command):
     default=30.0,
     show_default=True,
     type=click.FloatRange(0),
-    help="Seconds to wait until a database or a Redis is there.",
+    help="Seconds to wait until a database or a Redis reaches it.",
 )
 @click.option("--filter", "rules", multiple=True, metavar="RULE", help="Only these tables, such as 'shop.*'.")
 @click.option("--limit", default=SHOWN, show_default=True, type=click.IntRange(0), help="Differences shown per table.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 @click.pass_context
 def verify(
     ctx: click.Context,

@@ -53,14 +53,15 @@ class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
 
         if not {self.module, self.identity} & set(allowed):
             raise UriInvalid(
-                f"sink-uri: {self.identity} may not be called; callback-modules in the server's file allows MODULE/NAME"
+                f"sink-uri: {self.identity} is not allowed; callback-modules in the server's file lists the allowed "
+                f"MODULE/NAME"
             )
         function = self._found()
         home = getattr(function, "__module__", "Python")
         if home != self.module and not isinstance(function, Callback):
             raise UriInvalid(
-                f"sink-uri: callback://{self.identity} is defined in {home}, and may not be called by a client; name a "
-                "function in the module that defines it"
+                f"sink-uri: callback://{self.identity} is defined in {home}, which is not allowed for clients; name a "
+                f"function in the module that defines it"
             )
 
     def _found(self) -> Any:

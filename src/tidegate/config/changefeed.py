@@ -133,10 +133,10 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         lines = [f"source {self.source}: is there"]
         lines += [f"sink {self.sink}: {'is there' if self.sink_met else 'is met by the run alone'}"]
         if self.taken is None:
-            lines += ["tables: told as the source is read"]
+            lines += ["tables: known once the source is read"]
         else:
-            lines += [f"takes {len(self.taken)} tables: {', '.join(self.taken) or 'none'}"]
-        lines += [f"leaves out {table}" for table in self.left_out]
+            lines += [f"replicates {len(self.taken)} tables: {', '.join(self.taken) or 'none'}"]
+        lines += [f"skips {table}" for table in self.left_out]
         return [*lines, "nothing was written"]
 
 

@@ -88,7 +88,7 @@ SOURCE: Final = SourceEntry(
     tells_start_ts=False,
     moments=False,
     zone_of=lambda source: source.time_zone,
-    start_ts_refused="what has landed is read from where the sink stands",
+    start_ts_refused="a changelog is read from the sink's checkpoint",
     has_old_values=lambda _: False,
     has_types=lambda _: False,
 )

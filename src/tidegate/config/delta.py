@@ -51,13 +51,13 @@ def parse_delta(uri: str, document: Document | None = None) -> DeltaOptions:
 def _check_catalog(target: DeltaOptions, where: str) -> None:
     if not target.rest_catalog:
         if target.catalog not in {EMBEDDED, "off"}:
-            raise UriInvalid(f"{where}: {target.catalog!r} is none of {EMBEDDED}, off and https://HOST/PATH")
+            raise UriInvalid(f"{where}: {target.catalog!r} is not {EMBEDDED}, off or https://HOST/PATH")
         return
     parts = split(target.catalog, where, REST_SCHEMES)
     if "@" in parts.netloc:
-        raise UriInvalid(f"{where}: a token goes into the file that catalog-token-file names: {parts.shown}")
+        raise UriInvalid(f"{where}: put the token into the file of catalog-token-file: {parts.shown}")
     if parts.query:
-        raise UriInvalid(f"{where}: the warehouse goes into catalog-warehouse: {parts.shown}")
+        raise UriInvalid(f"{where}: set the warehouse by catalog-warehouse: {parts.shown}")
     if not target.iceberg:
         raise ConfigError(f"{where}: an Iceberg catalog needs iceberg=on")
 

@@ -133,7 +133,7 @@ def feed_id(changefeed: object, address: str, identity: str) -> str:
         return f"{words[:100].rstrip('-')}-{zlib.crc32(identity.encode()):08x}"
     if not isinstance(changefeed, str) or not _ID.fullmatch(changefeed) or len(changefeed) > _ID_MAX:
         raise ChangefeedIdInvalid(
-            f"changefeed-id {changefeed!r}: letters and digits with single hyphens between them, at most {_ID_MAX}"
+            f"changefeed-id {changefeed!r}: expected letters and digits separated by single hyphens, at most {_ID_MAX}"
         )
     return changefeed
 
@@ -217,24 +217,24 @@ class RefusedKey(NamedTuple):
 
 NOWHERE: Final[Mapping[str, RefusedKey]] = {
     "consistent.level": RefusedKey(
-        ("none", ""), UnsupportedError, "there is no redo log: tidegate apply reads the topic or what has landed"
+        ("none", ""), UnsupportedError, "there is no redo log: tidegate apply reads the topic or the changelog"
     ),
-    "filter.ignore-dml-event-filter": RefusedKey(([],), UnsupportedError, "write filter.event-filters in its place"),
+    "filter.ignore-dml-event-filter": RefusedKey(([],), UnsupportedError, "use filter.event-filters instead"),
 }
 """Keys that no pair of source and sink follows."""
 FOR_SOME_SINKS: Final[Mapping[str, RefusedKey]] = {
     "bdr-mode": RefusedKey((False,), ConfigError, "replication in both directions is between databases"),
     "enable-sync-point": RefusedKey((False,), ConfigError, "sync points are for databases"),
-    "sink.column-selectors[].": RefusedKey((), UnsupportedError, "this sink takes whole rows"),
+    "sink.column-selectors[].": RefusedKey((), UnsupportedError, "this sink writes whole rows"),
     "sink.dispatchers[].": RefusedKey((), UnsupportedError, "this sink has no topics and no partitions"),
 }
 """Keys that a sink refuses unless its entry lists them."""
 NO_WRITER: Final = RefusedKey(
-    (False,), UnsupportedError, "what is read does not tell who wrote a row; a TiDB's log does"
+    (False,), UnsupportedError, "the source does not record who wrote a row; a TiDB's log does"
 )
 """`bdr-mode`, from such a source."""
 NO_START_TS: Final = RefusedKey(
-    ([],), ConfigError, "messages do not tell the start_ts of their transaction; where the topic is written it acts"
+    ([],), ConfigError, "messages do not contain the start_ts of their transaction; set it where the topic is written"
 )
 """`filter.ignore-txn-start-ts`, from a source that does not tell the start_ts of transactions."""
 
@@ -244,7 +244,7 @@ def refuse(keys: Iterable[tuple[str, object]], refused: Mapping[str, RefusedKey]
     for path, value in keys:
         reason = refusal(path, refused)
         if reason is not None and not any(value == each for each in reason.nothing):
-            raise reason.error(f"{path}: {reason.why}; leave the key out")
+            raise reason.error(f"{path}: {reason.why}; remove the key")
 
 
 def refusal(path: str, refused: Mapping[str, RefusedKey]) -> RefusedKey | None:

@@ -72,8 +72,8 @@ KAFKA_SOURCE: Final[Mapping[str, Option]] = {
         (
             idle("replication-factor", "int", "copies of a new topic"),
             idle("kafka-version", "text", "the client negotiates it"),
-            idle("max-batch-size", "int", "rows a message"),
-            idle("compression", "text", "the producer's compression: the client sees it"),
+            idle("max-batch-size", "int", "rows per message"),
+            idle("compression", "text", "the producer's compression: detected by the client"),
             idle("auto-create-topic", "bool", "create the topic"),
             idle("required-acks", "int", "acknowledgements of writes"),
             idle("write-timeout", "duration", "time for a write"),
@@ -105,7 +105,7 @@ def address_fields(parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("enable_tls") is False and (options.get("ca") or options.get("cert")):
         raise KafkaConfigInvalid(f"{where}: ca and cert are given, but enable-tls is false")
     if bool(options.get("cert")) != bool(options.get("key")):
-        raise KafkaConfigInvalid(f"{where}: cert and key go together")
+        raise KafkaConfigInvalid(f"{where}: cert and key must be set together")
     user, password, mechanism = (options.get(f"sasl_{name}", "") for name in ("user", "password", "mechanism"))
     if (mechanism or password) and not user:
         raise KafkaConfigInvalid(f"{where}: sasl-mechanism and sasl-password need sasl-user")
@@ -125,7 +125,7 @@ def check_protocol(parts: Parts, options: Mapping[str, RawValue]) -> None:
         raise ProtocolUnknown(f"{where}: protocol is missing; add protocol={choices}")
     protocols = (*PROTOCOLS, *KAFKA_SOURCE["protocol"].known)
     if isinstance(value, str) and value.lower() not in protocols:
-        raise ProtocolUnknown(f"{where}: {value!r} is no protocol; use {choices}{nearest(value, protocols)}")
+        raise ProtocolUnknown(f"{where}: {value!r} is not a protocol; use {choices}{nearest(value, protocols)}")
 
 
 def _hosts(parts: Parts) -> tuple[str, ...]:
@@ -145,7 +145,7 @@ def _topics(parts: Parts) -> tuple[str, ...]:
     where = parts.where
     names = tuple(unquote(parts.path.removeprefix("/")).split(","))
     if names == ("",):
-        raise UriInvalid(f"{where}: no topic; write kafka://HOST/TOPIC, found {parts.shown}")
+        raise UriInvalid(f"{where}: no topic; expected kafka://HOST/TOPIC, found {parts.shown}")
     for name in names:
         if not _TOPIC.fullmatch(name) or name in {".", ".."}:
             raise UriInvalid(f"{where}: {name!r} is not a topic name (letters, digits, '.', '_', '-'; at most 249)")
@@ -159,7 +159,7 @@ def _check(source: KafkaTopics) -> None:
     if source.protocol == "canal-json" and not source.enable_tidb_extension and source.order == "ts":
         raise UnsupportedError(
             "source-uri: canal-json without the TiDB extension has no commit ts and no watermarks, so transactions "
-            "cannot be kept whole; set enable-tidb-extension=true if the changefeed does, or choose order=offset"
+            "cannot be kept whole; set enable-tidb-extension=true if TiCDC's changefeed does, or choose order=offset"
         )
     if source.protocol == "open-protocol" and source.claim_check_raw_value:
         raise KafkaConfigInvalid("source-uri: claim-check-raw-value is for canal-json only")
@@ -191,18 +191,20 @@ KAFKA_TARGET: Final[Mapping[str, Option]] = {
             "canal-json: messages carry `_tidb` with commit ts and watermarks",
             key=f"{SECTION}codec-config.",
         ),
-        time_zone=Option("time-zone", "zone in which TIMESTAMP values are written, which come in UTC", "zone"),
+        time_zone=Option("time-zone", "time zone of written TIMESTAMP values", "zone"),
         max_message_bytes=Option(
-            "max-message-bytes", "largest message; what a broker or topic takes lowers it", low=1, key=SECTION
+            "max-message-bytes", "maximum message size; lowered to the broker's or topic's limit", low=1, key=SECTION
         ),
-        max_batch_size=Option("max-batch-size", "open-protocol: most rows of a message", key=f"{SECTION}codec-config."),
+        max_batch_size=Option(
+            "max-batch-size", "open-protocol: maximum rows of a message", key=f"{SECTION}codec-config."
+        ),
         only_output_updated_columns=Option(
-            "only-output-updated-columns", "old values of an UPDATE: of the columns alone that it changes", key="sink."
+            "only-output-updated-columns", "old values of an UPDATE: only of the changed columns", key="sink."
         ),
         content_compatible=Option(
             "content-compatible", "canal-json: the official format; implies `only-output-updated-columns`", key="sink."
         ),
-        output_row_key=Option("output-row-key", "refused: rows are written without their keys of TiKV"),
+        output_row_key=Option("output-row-key", "refused: messages do not include TiKV keys"),
         compression=Option(
             "large-message-handle-compression",
             "compression inside each message value: `none`, `snappy` or `lz4`",
@@ -211,10 +213,10 @@ KAFKA_TARGET: Final[Mapping[str, Option]] = {
             key=_LARGE,
         ),
         claim_check_storage_uri=Option(
-            "claim-check-storage-uri", "where claim-check files are put", "secret", local=Local.PLACE, key=_LARGE
+            "claim-check-storage-uri", "location of claim-check files", "secret", local=Local.PLACE, key=_LARGE
         ),
         claim_check_raw_value=Option(
-            "claim-check-raw-value", "claim-check files hold the bare value (canal-json)", key=_LARGE
+            "claim-check-raw-value", "claim-check files contain only the value (canal-json)", key=_LARGE
         ),
     ),
     **options_of(TopicTarget),
@@ -237,7 +239,7 @@ def parse_target(uri: str, document: Document | None = None) -> TopicTarget:
     document = document or Document()
     parts = split(uri, "sink-uri", [SCHEME])
     if not parts.path.strip("/"):
-        raise KafkaConfigInvalid(f"sink-uri: no topic is named; write kafka://HOST:PORT/TOPIC, found {parts.shown}")
+        raise KafkaConfigInvalid(f"sink-uri: no topic; expected kafka://HOST:PORT/TOPIC, found {parts.shown}")
     parameter = parameters(parts, KAFKA_TARGET)
     values = {**document.options(_CLIENT_AND_TOPICS), **parameter}
     partitions = str(values.get("partition-num", RawValue("", 1)).value)
@@ -248,7 +250,7 @@ def parse_target(uri: str, document: Document | None = None) -> TopicTarget:
     fields: dict[str, Any] = {**read, **address_fields(parts, read)}
     topic, *others = fields["topics"]
     if others:
-        raise UriInvalid("sink-uri: name one topic, the default one; others come from dispatchers")
+        raise UriInvalid("sink-uri: expected exactly one topic, the default topic; dispatchers name others")
     return TopicTarget(
         **{name: value for name, value in fields.items() if name in TopicTarget.__struct_fields__},
         topic=topic,
@@ -269,7 +271,7 @@ def _options(document: Document, in_address: Mapping[str, RawValue]) -> EncodeOp
     below = {key: value for key, value in encoder_keys(document).items() if key.rpartition(".")[2] not in in_address}
     options = encode_options({**below, **{f"uri.{name}": option.value for name, option in in_address.items()}})
     if options.output_row_key:
-        raise UnsupportedError("output-row-key: rows are written without their keys of TiKV; leave it out")
+        raise UnsupportedError("output-row-key: messages do not include TiKV keys; remove the parameter")
     report_directory("claim-check-storage-uri", options.claim_check_storage_uri)
     return msgspec.structs.replace(options, claim_check_storage_uri=Secret(options.claim_check_storage_uri))
 
@@ -319,13 +321,13 @@ SOURCE: Final = SourceEntry(
     moments=False,
     zone_of=lambda source: source.time_zone,
     tokens_go_to=lambda source: store_host(source.claim_check_storage_uri),
-    start_ts_refused="a topic begins at the offsets of source-uri parameter start",
+    start_ts_refused="a topic starts at the offsets of the source-uri parameter start",
     has_old_values=lambda source: source.protocol != "open-protocol",
     has_types=lambda source: source.protocol != "open-protocol",
     warnings=KafkaTopics.warnings,
 )
-_LOGIN: Final = RefusedKey(("", [], False), UnsupportedError, "the client logs in by PLAIN or SCRAM")
-_NAMES: Final = RefusedKey(("",), UnsupportedError, "messages carry the upstream's names")
+_LOGIN: Final = RefusedKey(("", [], False), UnsupportedError, "the client supports PLAIN and SCRAM only")
+_NAMES: Final = RefusedKey(("",), UnsupportedError, "messages use the upstream's names")
 SINK: Final = SinkEntry(
     scheme=SCHEME,
     about="topics, as TiCDC writes them",
@@ -350,7 +352,7 @@ SINK: Final = SinkEntry(
         "sink.transaction-atomicity": RefusedKey(
             ("none", ""), UriInvalid, "a message queue has no transactions of tables"
         ),
-        "sink.schema-registry": RefusedKey(("",), UnsupportedError, "it is for avro, which is not written"),
+        "sink.schema-registry": RefusedKey(("",), UnsupportedError, "for avro, which is not supported"),
         "sink.dispatchers[].target-schema": _NAMES,
         "sink.dispatchers[].target-table": _NAMES,
         f"{SECTION}sasl-gssapi-": _LOGIN,

@@ -78,35 +78,37 @@ _STUCK: Final = options_of(
     FeedConfig,
     stuck_ms=Option(
         "changefeed-error-stuck-duration",
-        "how long errors that may pass are waited out while nothing moves; `0` for the quick tries only",
+        "how long transient errors are retried without progress; `0`: quick retries only",
         "duration",
         high=TIME_MAX_MS,
     ),
 )
 _OWN: Final = {
-    "changefeed-id": Key("text", "name of the changefeed; its progress is kept under it", True, "from source and sink"),
-    "case-sensitive": Key("bool", "whether filter rules tell A from a", True, "false"),
-    "sink-uri": Key("text", "where to write; see the sink parameters", True, "required"),
+    "changefeed-id": Key(
+        "text", "name of the changefeed, under which its progress is stored", True, "from source and sink"
+    ),
+    "case-sensitive": Key("bool", "whether filter rules are case-sensitive", True, "false"),
+    "sink-uri": Key("text", "address to write; see the sink parameters", True, "required"),
     **{name: replace(key_of(option), acts=True) for name, option in _STUCK.items()},
-    "sql-mode": Key("text", "SQL mode in which the expressions of event filters are read", True, "none"),
-    "filter.rules": Key("texts", "which tables; see the filter rules", True, '["*.*"]'),
-    "filter.ignore-txn-start-ts": Key("ints", "transactions that are left out, by their start_ts", True, "[]"),
+    "sql-mode": Key("text", "SQL mode of event filter expressions", True, "none"),
+    "filter.rules": Key("texts", "tables to replicate; see the filter rules", True, '["*.*"]'),
+    "filter.ignore-txn-start-ts": Key("ints", "transactions to exclude, by start_ts", True, "[]"),
     **{
         f"filter.event-filters[].{name}": Key(kind, about, True, "[]" if kind == "texts" else "none")
         for name, kind, about in (
             ("matcher", "texts", "tables of an event filter"),
-            ("ignore-event", "texts", "kinds of rows and DDLs that are left out"),
-            ("ignore-sql", "texts", "DDLs that are left out, by their text"),
-            ("ignore-insert-value-expr", "text", "inserted rows that are left out"),
-            ("ignore-update-new-value-expr", "text", "updated rows that are left out, by new values"),
-            ("ignore-update-old-value-expr", "text", "updated rows that are left out, by old values"),
-            ("ignore-delete-value-expr", "text", "deleted rows that are left out"),
-            ("ignore-update-only-columns", "texts", "updates of these columns only that are left out"),
+            ("ignore-event", "texts", "kinds of rows and DDLs to exclude"),
+            ("ignore-sql", "texts", "DDLs to exclude, by their text"),
+            ("ignore-insert-value-expr", "text", "inserted rows to exclude"),
+            ("ignore-update-new-value-expr", "text", "updated rows to exclude, by new values"),
+            ("ignore-update-old-value-expr", "text", "updated rows to exclude, by old values"),
+            ("ignore-delete-value-expr", "text", "deleted rows to exclude"),
+            ("ignore-update-only-columns", "texts", "updates of only these columns to exclude"),
         )
     },
-    "sink.ddl-text": Key("text", "`ticdc`: DDLs as TiCDC prints them; `raw`: as they were written", False, "ticdc"),
-    "source.uri": Key("text", "where to read; see the source parameters", True, "required"),
-    "source.load": Key("text", "`initial`, `never`, `only`, `done`: begin with the rows that are there", True, "never"),
+    "sink.ddl-text": Key("text", "`ticdc`: DDLs as printed by TiCDC; `raw`: the original text", False, "ticdc"),
+    "source.uri": Key("text", "address to read; see the source parameters", True, "required"),
+    "source.load": Key("text", "`initial`, `never`, `only`, `done`: start with the existing rows", True, "never"),
     "source.load-from": Key("text", "the database with the rows: mysql://USER@HOST:4000/", True),
     "source.load-ts": Key("int", "the TSO at which the rows are read", True, "now"),
     "source.ticdc": Key("text", "the changefeed that writes the topic: its address in TiCDC's API, or its file", True),
@@ -116,21 +118,21 @@ _OWN: Final = {
 
 _TICDC: Final = r"""
 memory-quota                                     int      1073741824 memory of one changefeed in TiCDC
-force-replicate                                  bool     false      replicate tables without a handle key, too
+force-replicate                                  bool     false      also replicate tables without a handle key
 check-gc-safe-point                              bool     true       check start-ts against the GC safe point
-ignore-ineligible-table                          bool     false      pass over tables that cannot be replicated
+ignore-ineligible-table                          bool     false      skip tables that cannot be replicated
 bdr-mode                                         bool     false      replicate in both directions
 enable-table-monitor                             bool     false      metrics of each table
 filter.ignore-dml-event-filter                   texts    -          older spelling of event filters
 mounter.worker-num                               int      16         TiCDC's row decoding threads
-sink.protocol                                    text     -          protocol of the messages that are written
+sink.protocol                                    text     -          protocol of the written messages
 sink.schema-registry                             text     -          schema registry (avro)
 sink.encoder-concurrency                         int      32         TiCDC's encoding threads
 sink.terminator                                  text     "\r\n"     line end in files
 sink.file-index-digit                            int      20         digits in file names
 sink.file-index-width                            int      -          digits in file names
 sink.enable-kafka-sink-v2                        bool     false      choice of TiCDC's producer
-sink.delete-only-output-handle-key-columns       bool     -          a DELETE carries its handle key alone
+sink.delete-only-output-handle-key-columns       bool     -          a DELETE contains only its handle key
 sink.send-bootstrap-interval-in-sec              int      120        bootstrap messages (simple)
 sink.send-bootstrap-in-msg-count                 int      10000      bootstrap messages (simple)
 sink.send-bootstrap-to-all-partition             bool     true       bootstrap messages (simple)
@@ -140,22 +142,22 @@ sink.debezium.output-old-value                   bool     true       debezium me
 sink.advance-timeout-in-sec                      int      150        when TiCDC restarts a stuck sink
 sink.dispatchers[].matcher                       texts    -          tables of a dispatcher
 sink.dispatchers[].dispatcher                    text     -          older spelling of `partition`
-sink.dispatchers[].partition                     text     -          what the partition of a row goes by
+sink.dispatchers[].partition                     text     -          rule for the partition of a row
 sink.dispatchers[].topic                         text     -          topic of a table
 sink.dispatchers[].index                         text     -          index of the index-value dispatcher
 sink.dispatchers[].columns                       texts    -          columns of the columns dispatcher
 sink.dispatchers[].target-schema                 text     -          another name in the messages
 sink.dispatchers[].target-table                  text     -          another name in the messages
 sink.column-selectors[].matcher                  texts    -          tables of a column selector
-sink.column-selectors[].columns                  texts    -          columns that are written or stored
+sink.column-selectors[].columns                  texts    -          columns to write or store
 sink.csv.delimiter                               text     ","        between fields
-sink.csv.quote                                   text     "\""       around texts; empty: backslashes
+sink.csv.quote                                   text     "\""       quote character of strings; empty: backslashes
 sink.csv.null                                    text     "\\N"      stands for NULL
-sink.csv.include-commit-ts                       bool     false      rows have their commit ts
+sink.csv.include-commit-ts                       bool     false      rows include the commit ts
 sink.csv.binary-encoding-method                  text     "base64"   bytes as `base64` or `hex`
 sink.csv.output-old-value                        bool     false      an UPDATE is its old and its new row
 sink.csv.output-handle-key                       bool     false      refused if true: rows have all columns
-sink.csv.output-field-header                     bool     false      files begin with the names of columns
+sink.csv.output-field-header                     bool     false      files start with a header of column names
 sink.open.output-old-value                       bool     true       open-protocol: messages carry old values
 sink.kafka-config.sasl-gssapi-auth-type          text     -          another login than PLAIN and SCRAM
 sink.kafka-config.sasl-gssapi-keytab-path        text     -          another login than PLAIN and SCRAM
@@ -176,7 +178,7 @@ sink.kafka-config.codec-config.avro-enable-watermark bool     -          avro me
 sink.kafka-config.codec-config.avro-decimal-handling-mode text     -          avro messages
 sink.kafka-config.codec-config.avro-bigint-unsigned-handling-mode text     -          avro messages
 sink.kafka-config.codec-config.encoding-format   text     -          simple messages
-sink.kafka-config.large-message-handle.large-message-handle-option text     -          what becomes of rows too large
+sink.kafka-config.large-message-handle.large-message-handle-option text     -          handling of too large rows
 scheduler.enable-table-across-nodes              bool     false      TiCDC's placement of tables
 scheduler.region-threshold                       int      100000     TiCDC's placement of tables
 scheduler.region-count-per-span                  int      -          TiCDC's placement of tables
@@ -368,14 +370,15 @@ class Pairing:
             if written not in {None, "UTC"} and not self.sink_entry.renders_times:
                 scheme = self.source_entry.scheme
                 raise ConfigError(
-                    f"time-zone: rows of {scheme}:// carry moments, which need no zone; leave the parameter out"
+                    f"time-zone: rows of {scheme}:// contain UTC timestamps, which need no time zone; remove the "
+                    f"parameter"
                 )
             return written or "UTC"
         read = self.source_entry.zone_of(self.source)
         if self.sink_entry.renders_times:
             return read or "UTC"
         if read and written and read != written:
-            raise ConfigError(f"time-zone is {read} for the source and {written} for the sink; give it once")
+            raise ConfigError(f"time-zone is {read} for the source and {written} for the sink; set it only once")
         return read or written or "UTC"
 
     def check(self, config: FeedConfig, document: Document) -> None:
@@ -386,7 +389,9 @@ class Pairing:
         if config.selectors and _SELECTORS in self.keys:
             ColumnSelectors.of(config.selectors, case_sensitive=config.case_sensitive)
             if self.source_entry.verifies(self.source):
-                raise ConfigError("integrity-check-level compares whole rows, so column-selectors do not go with it")
+                raise ConfigError(
+                    "integrity-check-level compares whole rows and cannot be combined with column-selectors"
+                )
         if not self.source_entry.has_old_values(self.source):
             lacking = self.source_entry.lacks_old_values(self.source)
             check_old_values(document, config.event_rules, lacking)
@@ -394,25 +399,25 @@ class Pairing:
                 lacking = f"{_OLD_VALUES} = false"
             asks = self.sink_entry.needs_old_values(self.sink)
             if asks and lacking:
-                raise ConfigError(f"{asks} needs old values, and {lacking} says that they are not sent")
+                raise ConfigError(f"{asks} needs old values, but {lacking} disables them")
         typed = self.sink_entry.needs_types(self.sink)
         if typed and not self.source_entry.has_types(self.source):
             raise ConfigError(
-                f"{typed} needs the parameters of types, such as the 50 of varchar(50), which the messages that are "
-                "read do not carry"
+                f"{typed} needs the parameters of types, such as the 50 of varchar(50), which the source's messages "
+                f"do not contain"
             )
         if self.source_entry.land is None and is_landed(self.source_entry, self.sink_entry):
             raise UriInvalid(
-                f"source-uri: {self.source_entry.scheme}:// has landed already; into {self.sink_entry.scheme}:// read "
-                "what it came from"
+                f"source-uri: {self.source_entry.scheme}:// is already a changelog; into {self.sink_entry.scheme}:// "
+                f"read its source instead"
             )
         check_stream(config, self.source_entry, self.sink_entry)
         both = sorted(self.source.addresses & self.sink.addresses)
         if both:
-            raise UriInvalid(f"sink-uri: {both[0]} is what is read; a changefeed does not write what it reads")
+            raise UriInvalid(f"sink-uri: {both[0]} is also the source; a changefeed must not write what it reads")
         if not self.sink_entry.keeps_progress and config.state_dir is None:
             raise ConfigError(
-                f"a changefeed into {self.sink_entry.scheme}:// keeps its checkpoint in a directory: give --state-dir"
+                f"a changefeed into {self.sink_entry.scheme}:// stores its checkpoint in a directory: set --state-dir"
             )
 
     def warnings(self, config: FeedConfig, document: Document, words: Iterable[str]) -> tuple[str, ...]:
@@ -442,7 +447,9 @@ def check_dispatchers(rules: Sequence[DispatchRule]) -> None:
         if word not in PARTITION_WORDS:
             words = ", ".join(word for word in PARTITION_WORDS if word)
             close = nearest(word, PARTITION_WORDS)
-            raise ConfigError(f"sink.dispatchers[{number}]: partition = {rule.partition!r} is none of {words}{close}")
+            raise ConfigError(
+                f"sink.dispatchers[{number}]: partition = {rule.partition!r} is not one of {words}{close}"
+            )
         if rule.topic:
             topic_pattern(rule.topic, "")
         TableFilter.parse(rule.matcher or DEFAULT_RULES)
@@ -458,9 +465,8 @@ def check_old_values(document: Document, rules: Sequence[EventRule], lacking: st
         lacking = lacking or f"{_OLD_VALUES}=false"
     if rules_used and lacking:
         raise ConfigError(
-            f"filter.event-filters: with {lacking} an UPDATE comes as an INSERT does, so rules "
-            "cannot tell them apart; let the changefeed that writes send old values, or leave out both kinds "
-            'by ignore-event = ["all dml"]'
+            f"filter.event-filters: with {lacking} UPDATEs look like INSERTs, so rules cannot distinguish them; let "
+            'TiCDC\'s changefeed send old values, or exclude both by ignore-event = ["all dml"]'
         )
 
 
@@ -544,7 +550,7 @@ def addresses(document: Document, source_uri: str | None, sink_uri: str | None) 
     sink = sink_uri or str(document.flat.get("sink-uri") or "")
     for address, what, key in ((source, "source-uri", "uri under [source]"), (sink, "sink-uri", "sink-uri")):
         if not address:
-            raise UriInvalid(f"{what} is missing: give --{what}, or {key} in the configuration file")
+            raise UriInvalid(f"{what} is missing: set --{what}, or {key} in the configuration file")
     return resolve_uri(source, "source-uri"), resolve_uri(sink, "sink-uri")
 
 
@@ -571,7 +577,7 @@ def _refuse_keys(entry: SourceEntry | SinkEntry, uri: str, where: str) -> None:
     for key in sorted(entry.keys):
         name = key.rpartition(".")[2]
         if name in unknown:
-            raise UriInvalid(f"{where}: {name} is no parameter of an address; a changefeed file has it, as {key}")
+            raise UriInvalid(f"{where}: {name} is not a URI parameter; set {key} in the changefeed file")
 
 
 def _entry(entries: Mapping[str, Entry], uri: str, where: str) -> Entry:

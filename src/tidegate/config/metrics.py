@@ -41,12 +41,14 @@ def parse_metrics(uri: str, document: Document) -> MetricsOptions:
     match = _ADDRESS.fullmatch(parts.netloc)
     port = int(match["port"]) if match is not None else 0
     if parts.netloc and (match is None or port >= 1 << 16):
-        raise UriInvalid(f"sink-uri: write metrics://HOST:PORT, or metrics:// for no page of its own: {parts.shown}")
+        raise UriInvalid(
+            f"sink-uri: expected metrics://HOST:PORT, or metrics:// for no endpoint of its own, found {parts.shown}"
+        )
     for name in ("otlp_url", "alert_url"):
         url = str(fields.get(name, ""))
         if url and not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", url):
             key = "otlp-endpoint" if name == "otlp_url" else "alert-url"
-            raise UriInvalid(f"{key}: write http://HOST/PATH or https://HOST/PATH; a token goes into a file")
+            raise UriInvalid(f"{key}: expected http://HOST/PATH or https://HOST/PATH; put tokens into a file")
     return MetricsOptions(
         feed="",
         home="",

@@ -111,7 +111,9 @@ def _read(option: Option, where: str, value: object, error: type[ConfigError]) -
         try:
             return "UTC" if parsed == "UTC" else ZoneInfo(str(parsed)).key
         except (ZoneInfoNotFoundError, ValueError, OSError) as unknown:
-            raise ConfigError(f"{where}: no time zone {parsed!r}; use a name such as UTC or Asia/Shanghai") from unknown
+            raise ConfigError(
+                f"{where}: unknown time zone {parsed!r}; use a name such as UTC or Asia/Shanghai"
+            ) from unknown
     if isinstance(parsed, int) and not option.low <= parsed <= option.high:
         unit = " ms" if option.kind in TIMES else ""
         raise error(f"{where}: {parsed}{unit} is not between {option.low} and {option.high}")
@@ -176,7 +178,7 @@ def _read_choice(option: Option, where: str, text: str, error: type[ConfigError]
     choices = ", ".join(option.choices)
     if text.lower() in (word.lower() for word in option.known):
         raise UnsupportedError(f"{where}: this release does not support {text!r}; choose one of {choices}")
-    raise error(f"{where}: {text!r} is none of {choices}{nearest(text, option.choices)}")
+    raise error(f"{where}: {text!r} is not one of {choices}{nearest(text, option.choices)}")
 
 
 _Read = tuple[Callable[[object], Any], str]

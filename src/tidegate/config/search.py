@@ -76,7 +76,9 @@ def parse_servers(uri: str, _document: Document | None = None) -> ServerOptions:
     parts = split(uri, "sink-uri", _SERVERS)
     read, ignored = read_all(SERVER_SINK, parameters(parts, SERVER_SINK), SinkConfigInvalid)
     if parts.path.strip("/"):
-        raise UriInvalid(f"sink-uri: servers have no path; index-prefix begins the names of indexes: {parts.shown}")
+        raise UriInvalid(
+            f"sink-uri: an address of servers has no path; set a prefix of index names by index-prefix: {parts.shown}"
+        )
     tls = tls_of(parts, read, SinkConfigInvalid, "+ssl")
     account, hosts = account_of(parts)
     fields: dict[str, Any] = {**read, **account, "tls": tls, "ignored": ignored}

@@ -34,7 +34,7 @@ SQL_SINK: Final[Mapping[str, Option]] = {
     **options_of(SqlOptions),
     **by_name(
         (
-            idle("time-zone", "zone", "moments are written in UTC, whatever the server's zone", key=SECTION),
+            idle("time-zone", "zone", "TIMESTAMPs are written in UTC, independent of the server's zone", key=SECTION),
             idle(
                 "max-multi-update-row",
                 "int",
@@ -45,13 +45,13 @@ SQL_SINK: Final[Mapping[str, Option]] = {
             idle(
                 "cache-prep-stmts",
                 "bool",
-                "nothing is prepared: a transaction is one packet",
+                "statements are not prepared: a transaction is one packet",
                 key=f"{SECTION}enable-cache-prepared-statement",
             ),
-            idle("where-clause", "text", "the form of conditions follows from the key"),
-            idle("enable-ddl-ts", "bool", "DDLs are always noted in the target"),
-            idle("async-ddl-timeout", "duration", "a DDL is waited for, however long it takes"),
-            idle("has-vector-type", "bool", "the server tells whether it has vectors"),
+            idle("where-clause", "text", "conditions are derived from the key"),
+            idle("enable-ddl-ts", "bool", "DDLs are always recorded in the target"),
+            idle("async-ddl-timeout", "duration", "the changefeed waits for a DDL without limit"),
+            idle("has-vector-type", "bool", "detected from the server"),
         )
     ),
 }
@@ -84,15 +84,15 @@ def _server(parts: Parts) -> dict[str, Any]:
     account, server = account_of(parts)
     if not server:
         raise UriInvalid(
-            f"{parts.where}: the server is missing; write {parts.scheme}://USER:PASSWORD@HOST:PORT/ (a log of a TiDB, "
-            f"tidb:///DIRECTORY, is a source)"
+            f"{parts.where}: the server is missing; write {parts.scheme}://USER:PASSWORD@HOST:PORT/ "
+            f"(tidb:///DIRECTORY, a change log, is only a source)"
         )
     host = HOST.fullmatch(server)
     if host is None or not 0 < int(host["port"] or PORT) < 1 << 16:
         raise UriInvalid(f"{parts.where}: {server!r} is not HOST or HOST:PORT, one server, in {parts.shown}")
     if parts.path.strip("/"):
         raise UriInvalid(
-            f"{parts.where}: tables keep the names of their databases; leave {parts.path} out of {parts.shown}"
+            f"{parts.where}: tables keep the names of their databases; remove {parts.path} from {parts.shown}"
         )
     login = account if account["user"] else {}
     return {"host": host["name"].strip("[]"), "port": int(host["port"] or PORT), **login}

@@ -60,29 +60,29 @@ def _of_store(name: str, about: str, kind: str = "text", default: str = "", loca
     return Option(name, about, kind, default, local=local, field=field)
 
 
-_ENDPOINT: Final = _of_store("endpoint", "another server, with `http://` or `https://`; of `gs://` without a path")
-_CLASS: Final = idle("storage-class", "text", "objects get the class that the bucket gives")
+_ENDPOINT: Final = _of_store("endpoint", "URL of another server; for `gs://` without a path")
+_CLASS: Final = idle("storage-class", "text", "the bucket's default class applies")
 _GRANTS: Final = "files are written without grants: set them at the bucket"
-_ROLES: Final = "roles are assumed outside: give their keys, or those of the environment"
-_SCOPES: Final = "files would be written without it: set a default scope at the container"
-_KEYS: Final = "a key of one's own is not sent: set a default scope at the container"
+_ROLES: Final = "assume roles outside, and set their keys here or in the environment"
+_SCOPES: Final = "it would not apply to written files: set a default scope at the container"
+_KEYS: Final = "customer keys are not sent: set a default scope at the container"
 _KIND: Final = {"gcs": "gs", "azblob": "azure", "az": "azure", "abfss": "azure"}
 _STORE: Final[Mapping[str, tuple[Option, ...]]] = {
     "s3": (
-        _of_store("access-key", "S3: the account; else the environment's", "secret"),
-        _of_store("secret-access-key", "S3: its key", "secret"),
-        _of_store("session-token", "S3: its token", "secret"),
+        _of_store("access-key", "S3: access key id; default: the environment's", "secret"),
+        _of_store("secret-access-key", "S3: secret access key", "secret"),
+        _of_store("session-token", "S3: session token", "secret"),
         _of_store("region", "S3: the bucket's region"),
         _ENDPOINT,
-        _of_store("force-path-style", "S3: the bucket stands in the path", "bool", "true"),
-        _of_store("sse", "S3: `AES256` or `aws:kms`: the server encrypts what is written"),
-        _of_store("sse-kms-key-id", "S3: with `sse=aws:kms`, by which key"),
+        _of_store("force-path-style", "S3: the bucket is part of the path, not of the host name", "bool", "true"),
+        _of_store("sse", "S3: server-side encryption: `AES256` or `aws:kms`"),
+        _of_store("sse-kms-key-id", "S3: key id of `sse=aws:kms`"),
         _of_store("acl", f"S3: refused, {_GRANTS}"),
         _of_store("role-arn", f"S3: refused, {_ROLES}"),
         _of_store("external-id", f"S3: refused, {_ROLES}"),
         idle("provider", "text", "requests are the same; `force-path-style=false` for buckets in the host's name"),
         _CLASS,
-        idle("use-accelerate-endpoint", "bool", "the usual endpoint takes the same requests"),
+        idle("use-accelerate-endpoint", "bool", "the standard endpoint serves the same requests"),
     ),
     "gs": (
         _of_store("credentials-file", "Google Cloud Storage: path of the account's keys", local=Local.TOKEN),
@@ -91,13 +91,13 @@ _STORE: Final[Mapping[str, tuple[Option, ...]]] = {
         _CLASS,
     ),
     "azure": (
-        _of_store("account-name", "Azure: the account"),
-        _of_store("account-key", "Azure: its key", "secret"),
+        _of_store("account-name", "Azure: account name"),
+        _of_store("account-key", "Azure: account key", "secret"),
         _of_store("sas-token", "Azure: a shared access signature", "secret"),
         _ENDPOINT,
         _of_store("encryption-scope", f"Azure: refused, {_SCOPES}"),
         _of_store("encryption-key", f"Azure: refused, {_KEYS}", "secret"),
-        idle("access-tier", "text", "objects get the tier that the account gives"),
+        idle("access-tier", "text", "the account's default tier applies"),
     ),
 }
 """Parameters of the object store of a scheme."""
@@ -131,27 +131,27 @@ def split_store(
 
 _CSV_OPTIONS: Final = options_of(
     CsvOptions,
-    include_commit_ts=Option("include-commit-ts", "csv: rows have their commit ts, which is needed", default="true"),
-    output_old_value=Option("output-old-value", "csv: an UPDATE is two rows, and rows say so"),
-    output_field_header=Option("output-field-header", "csv: files begin with the names of columns"),
-    binary_encoding_method=Option("binary-encoding-method", "csv: how bytes are written", choices=("base64", "hex")),
-    delimiter=Option("delimiter", "csv: what stands between fields; 1 to 3 characters"),
-    quote=Option("quote", 'csv: what stands around texts; `quote = ""` in a file for none'),
-    null=Option("null", "csv: what NULL is written as"),
+    include_commit_ts=Option("include-commit-ts", "csv: rows include the commit ts; required", default="true"),
+    output_old_value=Option("output-old-value", "csv: an UPDATE is two rows, and rows have a column for this"),
+    output_field_header=Option("output-field-header", "csv: files start with a header of column names"),
+    binary_encoding_method=Option("binary-encoding-method", "csv: encoding of bytes", choices=("base64", "hex")),
+    delimiter=Option("delimiter", "csv: field delimiter; 1 to 3 characters"),
+    quote=Option("quote", 'csv: quote character of strings; `quote = ""` in a file for none'),
+    null=Option("null", "csv: representation of NULL"),
 )
 
 
 _WRITERS_ALONE: Final = [
-    idle("flush-concurrency", "int", "a file is one request; its library cuts large ones", key=SECTION),
-    idle("spool-disk-quota", "int", "a task holds one file, and what it reads next"),
-    idle("spool-base-dir", "text", "nothing is kept aside on disk"),
+    idle("flush-concurrency", "int", "a file is one request; the client library splits large ones", key=SECTION),
+    idle("spool-disk-quota", "int", "a task buffers one file and its next input"),
+    idle("spool-base-dir", "text", "nothing is spooled to disk"),
 ]
 STORAGE_SINK: Final[Mapping[str, Option]] = {
     **options_of(StorageOptions),
     **store_params(),
     "use-table-id-as-path": Option(
         "use-table-id-as-path",
-        "`false`: directories have the names of tables",
+        "`false`: directories are named after tables",
         "choice",
         "false",
         ("false",),
@@ -165,9 +165,9 @@ STORAGE_SOURCE: Final[Mapping[str, Option]] = {
     **options_of(FilesToRead),
     **_CSV_OPTIONS,
     **store_params(),
-    **by_name(idle(name, "text", "it is for who writes") for name in _FOR_WRITERS),
+    **by_name(idle(name, "text", "only for writers") for name in _FOR_WRITERS),
     **by_name(
-        idle(option.name, "bool" if name == "use-table-id-as-path" else option.kind, "files tell it")
+        idle(option.name, "bool" if name == "use-table-id-as-path" else option.kind, "detected from the files")
         for name, option in STORAGE_SINK.items()
         if name not in {"protocol", "time-zone", *store_params()}
     ),
@@ -187,7 +187,7 @@ def parse_files(uri: str, document: Document | None = None) -> FilesToRead:
     store, rest = split_store(values, parts.scheme, STORAGE_SOURCE)
     read, ignored = read_all(STORAGE_SOURCE, rest, ConfigError)
     if "protocol" not in read:
-        raise ConfigError("source-uri: protocol is missing; write protocol=csv or protocol=canal-json")
+        raise ConfigError("source-uri: protocol is missing; set protocol=csv or protocol=canal-json")
     address = lake_path(parts) if parts.scheme == DIRECTORY else object_store(parts)
     fields: dict[str, Any] = {name: read[name] for name in FilesToRead.__struct_fields__ if name in read}
     terminator = str(read.get("terminator") or "\r\n")
@@ -206,8 +206,8 @@ def _decoder(read: Mapping[str, Any], terminator: str) -> CsvOptions | DecodeOpt
         return DecodeOptions(protocol="canal-json", time_zone=zone)
     if read.get("include_commit_ts") is False:
         raise SinkConfigInvalid(
-            "include-commit-ts is false: rows without their commit ts cannot be ordered. Set include-commit-ts = true "
-            "under [sink.csv] of the changefeed that writes the files, and let it write into an empty directory"
+            "include-commit-ts is false: rows without commit ts cannot be ordered. Set include-commit-ts = true under "
+            "[sink.csv] of the changefeed that writes the files, and let it write into an empty directory"
         )
     keys = {f"{_CSV}{name}": read[str(each.field)] for name, each in _CSV_OPTIONS.items() if each.field in read}
     options = csv_options({**keys, f"{_CSV}include-commit-ts": True, _TERMINATOR: terminator})
@@ -229,7 +229,7 @@ def parse_storage(uri: str, document: Document | None = None) -> StorageOptions:
     store, rest = split_store(options, parts.scheme, STORAGE_SINK)
     read, ignored = read_all(STORAGE_SINK, {**in_file, **rest}, SinkConfigInvalid)
     if "protocol" not in read:
-        raise SinkConfigInvalid("sink-uri: protocol is missing; write protocol=csv or protocol=canal-json")
+        raise SinkConfigInvalid("sink-uri: protocol is missing; set protocol=csv or protocol=canal-json")
     address = lake_path(parts) if parts.scheme == DIRECTORY else object_store(parts)
     CronLine.parse(str(read.get("cleanup", NIGHTLY)))
     clamped = []  # numbers out of their range, and what users should hear of it

@@ -86,11 +86,11 @@ def parse_tidb(uri: str, document: Document) -> TidbSource:
 def _directory(parts: Parts) -> Path:
     path = unquote(parts.path)
     if parts.netloc not in {"", ".", ".."} or not path.strip("/"):
-        raise UriInvalid(f"source-uri: write tidb:///path/of/log or tidb://./path, found {parts.shown}")
+        raise UriInvalid(f"source-uri: expected tidb:///path/of/log or tidb://./path, found {parts.shown}")
     directory = Path(posixpath.normpath(parts.netloc + path) if parts.netloc else path)
     name_file(parts.where, str(directory))
     if not directory.is_dir():
-        raise UriInvalid(f"source-uri: {directory} is no directory; an upstream writes its segments into one")
+        raise UriInvalid(f"source-uri: {directory} is not a directory with the segments of an upstream")
     return directory.resolve()
 
 
@@ -175,7 +175,7 @@ def _check(config: FeedConfig, sink: SinkEntry) -> KnownTables:
     log, mount, _ = log_of(config, sink)
     parts = log.parts(0)
     if not parts:
-        raise SourceBehind("the change log is empty: an upstream that writes it makes a file within seconds")
+        raise SourceBehind("the change log is empty: a running upstream writes a file within seconds")
     force, keeps = mount.force_replicate, mount.keeps
     timeline = Timeline(log, config.table_filter(), force=force, keeps=keeps, events=EventFilter(), bdr=mount.bdr)
     timeline.start(min(config.start_ts or parts[0].low, parts[-1].high))

@@ -105,14 +105,14 @@ def resolve_uri(uri: str, where: str) -> str:
     kind, _, name = uri.partition(":")
     if kind == "env":
         if not (value := os.environ.get(name, "")):
-            raise UriInvalid(f"{where}: there is no variable {name!r} in the environment, which {uri} asks for")
+            raise UriInvalid(f"{where}: environment variable {name!r} of {uri} is not set")
         return value
     if not uri.startswith("@"):
         return uri
     try:
         return Path(uri[1:]).read_text("utf-8").strip()
     except (OSError, ValueError) as error:
-        raise UriInvalid(f"{where}: {uri[1:]} cannot be read: {type(error).__name__}") from error
+        raise UriInvalid(f"{where}: cannot read {uri[1:]}: {type(error).__name__}") from error
 
 
 def scheme_of(uri: str) -> str:
@@ -168,7 +168,7 @@ def hosts_of(parts: Parts, text: str, port: int) -> tuple[tuple[str, int], ...]:
     matches = [HOST.fullmatch(host) for host in text.split(",")]
     hosts = [(host["name"].strip("[]"), int(host["port"] or port)) for host in matches if host is not None]
     if len(hosts) < len(matches) or not all(0 < port < 1 << 16 for _, port in hosts):
-        raise UriInvalid(f"{parts.where}: {text!r} is not HOST:PORT, or several joined by ',', in {parts.shown}")
+        raise UriInvalid(f"{parts.where}: {text!r} is not HOST:PORT, or a list separated by ',', in {parts.shown}")
     return tuple(hosts)
 
 
@@ -184,11 +184,11 @@ def tls_of(parts: Parts, read: Mapping[str, object], error: type[ConfigError], s
 
     Raises `error` for a client certificate without its key or without TLS, and for ways that contradict each other."""
     if bool(read.get("ssl_cert")) != bool(read.get("ssl_key")):
-        raise error(f"{parts.where}: ssl-cert and ssl-key go together")
+        raise error(f"{parts.where}: ssl-cert and ssl-key must be set together")
     implied = parts.scheme.endswith(("+ssl", "rediss")) or bool(read.get("ssl_ca"))
     tls_option = read.get("tls")
     if implied and tls_option is False:
-        raise error(f"{parts.where}: enable-tls is false, but {scheme} or ssl-ca asks for TLS")
+        raise error(f"{parts.where}: enable-tls is false, but {scheme} or ssl-ca enables TLS")
     tls = implied or bool(tls_option)
     if read.get("ssl_cert") and not tls:
         raise error(f"{parts.where}: ssl-cert needs ssl-ca, or {scheme}")
@@ -209,7 +209,7 @@ def object_store(parts: Parts) -> str:
     """Return the address of an object store and a prefix in it. Raises UriInvalid."""
     if ":" in parts.netloc.rpartition("@")[0]:
         raise UriInvalid(
-            f"{parts.where}: keys of a store come from the environment, not from its address: {parts.shown}"
+            f"{parts.where}: object store credentials come from the environment, not from the address: {parts.shown}"
         )
     if not parts.netloc:
         raise UriInvalid(f"{parts.where}: the bucket is missing in {parts.shown}")
@@ -229,10 +229,10 @@ def lake_path(parts: Parts) -> str:
     if parts.netloc:
         raise UriInvalid(
             f"{parts.where}: write {parts.scheme}:///{parts.netloc}{parts.path} for an absolute path or "
-            f"{parts.scheme}://./{parts.netloc}{parts.path} for one from here"
+            f"{parts.scheme}://./{parts.netloc}{parts.path} for a relative one"
         )
     if not path.strip("/"):
-        raise UriInvalid(f"{parts.where}: the path of the lake is missing; write {parts.scheme}:///path/of/lake")
+        raise UriInvalid(f"{parts.where}: the path of the lake is missing; expected {parts.scheme}:///path/of/lake")
     return _named(parts, path)
 
 
@@ -241,7 +241,7 @@ def location_of(text: str, where: str, *others: str) -> str:
 
     Raises UriInvalid, and `wrong_scheme`, which tells of `others`, too."""
     if not text or "\0" in text or re.search("[\ud800-\udfff]", text):
-        raise UriInvalid(f"{where}: {text!a:.200} is no path: expected UTF-8 without a NUL byte")
+        raise UriInvalid(f"{where}: {text!a:.200} is not a path: expected UTF-8 without NUL bytes")
     if "://" not in text:
         return text
     scheme = scheme_of(text)

@@ -28,7 +28,7 @@ def parse_webhook(uri: str, document: Document) -> WebhookOptions:
     """Return the address behind `uri`; its parameters win over those of the file."""
     parts = split(uri, "sink-uri", _SCHEMES)
     if not parts.netloc or "@" in parts.netloc:
-        raise UriInvalid(f"sink-uri: write {parts.scheme}://HOST/PATH; a token goes into token-file: {parts.shown}")
+        raise UriInvalid(f"sink-uri: expected {parts.scheme}://HOST/PATH; put the token into token-file: {parts.shown}")
     query = parse_qsl(parts.query, keep_blank_values=True)
     ours = {name: RawValue(f'sink-uri parameter "{name}"', value) for name, value in query if name in OPTIONS}
     others = urlencode([(name, value) for name, value in query if name not in OPTIONS])

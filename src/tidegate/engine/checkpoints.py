@@ -103,7 +103,7 @@ class StateFiles(ABC):
             return decode_state(StateKind.CHECKPOINT, stored.body, KeptCheckpoint, f"{self.root}/{self._name}")
         except msgspec.DecodeError as error:
             raise ConfigError(
-                f"{self.root}/{self._name} is no checkpoint of a changefeed: {error}; give another --state-dir"
+                f"{self.root}/{self._name} is not a changefeed checkpoint: {error}; set another --state-dir"
             ) from error
 
     def load(self) -> Saved | None:
@@ -116,8 +116,8 @@ class StateFiles(ABC):
         target = kept.sink or kept.topic
         if target != self._target:
             raise ConfigError(
-                f"{self.root}/{self._name} is the checkpoint of a changefeed into {target}, not {self._target}: a "
-                "target of its own needs a changefeed-id of its own"
+                f"{self.root}/{self._name} is the checkpoint of a changefeed into {target}, not {self._target}: set "
+                f"another changefeed-id for another target"
             )
         notes: Mapping[str, Any] = kept.notes or {"topics": list(kept.topics)}
         return Saved(SinkPosition(Checkpoint(kept.checkpoint_ts, kept.done), self._schema(kept.schema)), notes)
@@ -153,7 +153,7 @@ class StateFiles(ABC):
         name = self._schema_name(digest)
         file = self._read(name)
         if file is None:
-            raise ConfigError(f"{self.root}/{self._name} needs {name}, which is gone")
+            raise ConfigError(f"{self.root}/{self._name} needs {name}, which is missing")
         state = SchemaState.from_json(file.body)
         self._written = state, digest
         return state
@@ -309,8 +309,8 @@ class StoreCheckpoints(StateFiles):
 
     def _fenced(self) -> Fenced:
         return Fenced(
-            f"{self.root}/{self._name}: another run of changefeed {self.changefeed} has taken the checkpoint over, or "
-            "somebody removed it; run a changefeed once"
+            f"{self.root}/{self._name}: another run of changefeed {self.changefeed} took over the checkpoint, or it "
+            f"was removed; run a changefeed only once"
         )
 
 

@@ -121,7 +121,7 @@ def dispatch_rules(entries: object) -> tuple[DispatchRule, ...]:
         if entry.partition and entry.dispatcher:
             raise SinkConfigInvalid(
                 f"sink.dispatchers[{number}] has both dispatcher = {entry.dispatcher!r} and partition = "
-                f"{entry.partition!r}: they are one key under two names; keep partition"
+                f"{entry.partition!r}: they are the same key; remove dispatcher"
             )
         partition = entry.partition or entry.dispatcher
         rules.append(DispatchRule(entry.matcher, partition, entry.topic, entry.index, entry.columns))
@@ -137,11 +137,11 @@ def complaints(rules: Sequence[DispatchRule]) -> tuple[str, ...]:
             warnings.append(f"{where}: partition = 'rowid' is an old name of 'index-value'")
         elif word not in PARTITION_WORDS:
             names = ", ".join(by.value for by in PartitionDispatcher)
-            warnings.append(f"{where}: partition = {rule.partition!r} is none of {names}: rows go by their table")
+            warnings.append(f"{where}: partition = {rule.partition!r} is not one of {names}: rows go by their table")
         if rule.by is PartitionDispatcher.COLUMNS and not rule.columns:
             warnings.append(f"{where}: partition = 'columns' without columns: rows go by their table")
         if not rule.matcher:
-            warnings.append(f"{where}: an empty matcher takes no table")
+            warnings.append(f"{where}: an empty matcher matches no table")
     return tuple(warnings)
 
 
@@ -149,7 +149,8 @@ def topic_pattern(text: str, protocol: str) -> str:
     """`text` unchanged when it is a topic expression that the protocol allows."""
     if _EXPRESSION.fullmatch(text) is None:
         raise TopicExpressionInvalid(
-            f"{text!a:.300} is no topic expression: write [prefix]{{schema}}[middle]{{table}}[suffix] with letters, "
+            f"{text!a:.300} is not a topic expression: expected [prefix]{{schema}}[middle]{{table}}[suffix] with "
+            f"letters, "
             "digits, '.', '_' and '-' around the placeholders, or a fixed name"
         )
     if protocol == "avro" and not ("{schema}" in text and "{table}" in text):
@@ -245,8 +246,8 @@ class TablePlan:
         if self.by is PartitionDispatcher.TS:
             if row.commit_ts is None:
                 raise DispatcherFailed(
-                    f"a row of {self._name} has no commit timestamp to be dispatched by (canal-json carries one with "
-                    "enable-tidb-extension); choose another partition rule"
+                    f"a row of {self._name} has no commit timestamp to dispatch by (canal-json includes it with "
+                    f"enable-tidb-extension); choose another partition rule"
                 )
             hashed = row.commit_ts
             return Route(self.topic, hashed % partitions, str(hashed))
@@ -384,7 +385,7 @@ def _hashed_names(
                     continue
                 column = info.column(column_name) if info is not None else None
                 is_virtual = column is not None and column.virtual
-                why = "is virtual, and rows do not carry it" if is_virtual else "does not exist"
+                why = "is virtual, and rows do not contain it" if is_virtual else "does not exist"
                 has = ", ".join(folded.values())
                 raise DispatcherFailed(f"columns not found: {column_name!r} of {name} {why}; it has {has}")
             return tuple(folded[lowered(column_name)] for column_name in rule.columns)
@@ -395,7 +396,7 @@ def _hashed_names(
 def _indexed(rule: DispatchRule, name: TableName, info: TableInfo | None) -> tuple[str, ...]:
     if info is None:
         raise DispatcherFailed(
-            f"index {rule.index!r} of {name} is to dispatch rows, but the definition of the table is not known"
+            f"index {rule.index!r} of {name} should dispatch rows, but the table definition is unknown"
         )
     folded = lowered(rule.index)
     index = next((index for index in info.indexes if lowered(index.name) == folded), None)
@@ -417,7 +418,7 @@ def _parts(fields: tuple[Field, ...], names: tuple[str, ...], time_zone: str) ->
     indexes = {field.name: index for index, field in enumerate(fields)}
     for name in names:
         if name not in indexes:
-            raise DispatcherFailed(f"column {name!r} is to dispatch rows, but they do not carry it")
+            raise DispatcherFailed(f"column {name!r} should dispatch rows, but rows do not contain it")
         index = indexes[name]
         yield _Part(index, name, crc32(_bytes(name)), value_text(fields[index].type, time_zone))
 

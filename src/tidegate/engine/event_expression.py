@@ -83,9 +83,9 @@ class SqlExpressions:
         for slot in slots:
             if lowered(slot.name) in named and slot.type.code in NAMED and slot.type.elems is None:
                 raise ExpressionParseFailed(
-                    f"{text!r} for {table}: column {slot.name} is {slot.type.code.name}, and the messages do not tell "
-                    "its members; leave such rows out where the topic is written, or write it as canal-json with "
-                    "content-compatible=true, which tells them"
+                    f"{text!r} for {table}: column {slot.name} is {slot.type.code.name}, and the messages do not "
+                    f"contain its members; exclude such rows where the topic is written, or write it as canal-json "
+                    f"with content-compatible=true, which includes them"
                 )
         zone = self._zone()
         readers = [(index, value_reader(kind, clocks, zone)) for index, kind in used]

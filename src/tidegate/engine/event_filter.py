@@ -418,7 +418,9 @@ def single_events(word: str) -> frozenset[str]:
     """Return the events that a word of ignore-event covers. Raises EventTypeInvalid for an unknown word."""
     if word not in EVENTS:
         near = difflib.get_close_matches(word.lower(), EVENTS, n=1, cutoff=0.0)
-        raise EventTypeInvalid(f"filter.event-filters: ignore-event {word!r} is no event; did you mean {near[0]!r}?")
+        raise EventTypeInvalid(
+            f"filter.event-filters: ignore-event {word!r} is not an event; did you mean {near[0]!r}?"
+        )
     return _SEVERAL.get(word, frozenset({word}))
 
 
@@ -481,8 +483,8 @@ class EventFilter:
         actions = frozenset[int]().union(*(rule.actions for rule in rules))
         if action is None and actions and not actions >= _EVERY_DDL:
             raise DdlEventUnknown(
-                f"{name} at ts {ddl.commit_ts}: neither message nor text tell which event of ignore-event this DDL is: "
-                f"{ddl.query[:500]!r}. Name it by ignore-sql, or leave its table out of the matcher"
+                f"{name} at ts {ddl.commit_ts}: neither message nor text shows which event of ignore-event this DDL "
+                f"is: {ddl.query[:500]!r}. Use ignore-sql, or exclude its table from the matcher"
             )
         return action is None and bool(actions)
 
@@ -536,7 +538,7 @@ def _parsed(rule: EventRule, *, case_sensitive: bool) -> _Parsed:
         try:
             sql.append(expression(text, "i"))
         except InputError as error:
-            what = f"filter.event-filters: ignore-sql {text!r} is no expression of Go's syntax (RE2): {error}"
+            what = f"filter.event-filters: ignore-sql {text!r} is not a Go regular expression (RE2): {error}"
             raise FilterRuleInvalid(what) from error
     return _Parsed(
         takes=(lambda _schema, _table: False) if tables is None else tables.matches,

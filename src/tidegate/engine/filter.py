@@ -191,8 +191,8 @@ class TableFilter:
             left = [name for name in together if not self.matches(*name)]
             if left and len(left) < len(together):
                 raise RenameRefused(
-                    f"ts {ddl.commit_ts}: {', '.join(map(str, left))} of the tables that are renamed together "
-                    f"({ddl.query!a:.200}) is left out; let filter.rules take all of them, or none"
+                    f"ts {ddl.commit_ts}: {', '.join(map(str, left))} of the tables renamed together "
+                    f"({ddl.query!a:.200}) is excluded; let filter.rules include all of them, or none"
                 )
             if together:
                 return not left
@@ -201,9 +201,9 @@ class TableFilter:
             return matched or previous is not None
         if matched and "RENAME" in ddl.query.upper():
             raise RenameRefused(
-                f"ts {ddl.commit_ts}: {previous}, which the filter leaves out, becomes {ddl.schema}.{ddl.table}, which "
-                f"it takes ({ddl.query!a:.200}); its rows from before are not written: let filter.rules take both "
-                "names and begin where the table began, or leave the new name out"
+                f"ts {ddl.commit_ts}: {previous}, which the filter excludes, becomes {ddl.schema}.{ddl.table}, which "
+                f"it includes ({ddl.query!a:.200}); its earlier rows are not written: let filter.rules include both "
+                f"names and start before the table was created, or exclude the new name"
             )
         return matched
 
@@ -238,7 +238,7 @@ class _Reader:
     def rule(self) -> _Rule:
         positive = not self.take("!")
         if self.peek() == "@":
-            raise self.error("rules cannot be imported from a file here: write them into the list")
+            raise self.error("rules cannot be imported from a file: write them into the list")
         schema = self.pattern("schema")
         if not self.take("."):
             end = self.at == len(self.text)
@@ -246,14 +246,14 @@ class _Reader:
             raise self.error(f"{what}: a rule is SCHEMA.TABLE, such as {self.text}.*" if end else what)
         table = self.pattern("table")
         if self.at != len(self.text):
-            raise self.error("stray text after the table pattern: quote names that hold special characters")
+            raise self.error("unexpected text after the table pattern: quote names with special characters")
         return _Rule(schema, table, positive)
 
     def name_rule(self) -> tuple[bool, _Pattern]:
         positive = not self.take("!")
         pattern = self.pattern("name")
         if self.at != len(self.text):
-            raise self.error("stray text after the pattern: quote names that hold special characters")
+            raise self.error("unexpected text after the pattern: quote names with special characters")
         return positive, pattern
 
     def pattern(self, what: str) -> _Pattern:
@@ -332,7 +332,7 @@ class _Reader:
         try:
             return expression(pattern, "is" if self.any_case else "s")
         except InputError as error:
-            raise self.error(f"not a regular expression of Go's syntax (RE2): {error}") from error
+            raise self.error(f"not a Go regular expression (RE2): {error}") from error
 
     def peek(self) -> str:
         return self.text[self.at : self.at + 1]
@@ -495,26 +495,27 @@ def _check(info: TableInfo, kept: set[str], rule: SelectorRule, dispatched: Iter
     folded, where = {lowered(name) for name in kept}, f"column selector {list(rule.columns)} for {info.name}"
     gone = [name for name in dispatched if lowered(name) not in folded]
     if gone:
-        raise ColumnSelectorFailed(f"{where}: its rows are dispatched by {gone[0]!r}, which the selector leaves out")
+        raise ColumnSelectorFailed(f"{where}: its rows are dispatched by {gone[0]!r}, which the selector excludes")
     keys = [index for index in info.indexes if index.primary or index.unique]
     if keys and not any(all(lowered(name) in folded for name in index.columns) for index in keys):
         shown = "; ".join(f"{index.name}: {', '.join(index.columns)}" for index in keys)
-        raise ColumnSelectorFailed(f"{where}: no primary or unique key stays whole ({shown}); keep one of them")
+        raise ColumnSelectorFailed(f"{where}: no primary or unique key is complete ({shown}); select one of them")
 
 
 def _check_stored(info: TableInfo, left: TableInfo, rule: SelectorRule) -> None:
     where = f"column selector {list(rule.columns)} for {info.name} at ts {info.version}"
     if all(column.virtual for column in left.columns):
-        raise ColumnSelectorFailed(f"{where}: no column stays; leave the table out with a filter rule, or keep one")
+        raise ColumnSelectorFailed(f"{where}: no column is selected; exclude the table by a filter rule, or select one")
     gone = next((name for name in info.handle_key if left.column(name) is None), None)
     if gone is not None:
         raise ColumnSelectorFailed(
-            f"{where}: {gone!r} is left out, and a lake finds rows by their key ({', '.join(info.handle_key)}); keep it"
+            f"{where}: {gone!r} is excluded, but a lake finds rows by their key ({', '.join(info.handle_key)}); keep it"
         )
     if info.partition is not None and _tells_partition(info) and not _tells_partition(left):
         raise ColumnSelectorFailed(
-            f"{where}: the columns that tell a row's partition are left out, and a lake needs them where DDLs drop, "
-            f"truncate or exchange partitions ({info.partition.expr or ', '.join(info.partition.columns)}); keep them"
+            f"{where}: the columns that determine a row's partition are excluded, but a lake needs them for DDLs that "
+            f"drop, truncate or exchange partitions ({info.partition.expr or ', '.join(info.partition.columns)}); "
+            f"keep them"
         )
 
 

@@ -123,8 +123,8 @@ class WatermarkMerge(Generic[Partition]):
             return
         if event.commit_ts is None:
             raise SchemaError(
-                f"{event.schema}.{event.table}: an event carries no commit_ts, so it cannot be ordered (canal-json "
-                "carries one with enable-tidb-extension=true)"
+                f"{event.schema}.{event.table}: an event has no commit_ts, so it cannot be ordered (canal-json "
+                f"includes it with enable-tidb-extension=true)"
             )
         if not self._is_new(event, event.commit_ts):
             self.repeated += 1

@@ -13,9 +13,7 @@ class KafkaClient(msgspec.Struct, frozen=True, kw_only=True):
     """Connection to the brokers, to read and to write."""
 
     bootstrap: tuple[str, ...]
-    client_id: Annotated[str, Option("kafka-client-id", "name of this client in the broker's logs", key=SECTION)] = (
-        "tidegate"
-    )
+    client_id: Annotated[str, Option("kafka-client-id", "client name in the broker's logs", key=SECTION)] = "tidegate"
     dial_timeout_ms: Annotated[
         int, Option("dial-timeout", "time to reach a broker", "duration", low=1, key=SECTION)
     ] = 10_000
@@ -50,9 +48,9 @@ class KafkaClient(msgspec.Struct, frozen=True, kw_only=True):
         """Return warnings about a connection that others may read or answer."""
         host, *_ = self.bootstrap
         if self.sasl_mechanism == "PLAIN" and not self.enable_tls:
-            return (f"{host}: the password of sasl-user goes to the broker in clear; use enable-tls=true, or SCRAM",)
+            return (f"{host}: the password of sasl-user is sent to the broker in clear; use enable-tls=true, or SCRAM",)
         if self.insecure_skip_verify and self.enable_tls:
-            return (f"{host}: insecure-skip-verify takes whoever answers for the broker; name its authority in ca",)
+            return (f"{host}: insecure-skip-verify accepts any server as the broker; set its authority in ca",)
         return ()
 
     def client_config(self) -> dict[str, str]:

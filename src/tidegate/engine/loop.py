@@ -177,7 +177,7 @@ class Meter:
         shown = self._shown(error, tries, next_s)
         self.enter("warning", error=shown)
         if not reported:
-            self.warn(f"{error.code}: {error}; trying again")
+            self.warn(f"{error.code}: {error}; retrying")
 
     def failed(self, error: TidegateError, *, tries: int) -> Progress:
         """Report the error that ended the feed."""
@@ -226,7 +226,7 @@ class Meter:
             if read and now_s - self.moved[key][1] >= self.silent_after_s:
                 silent.append(partition)
         if silent and len(silent) == len(partitions):
-            self.warn(f"no partition has brought a resolved ts for {self.silent_after_s:.0f} s: does TiCDC run?")
+            self.warn(f"no partition has received a resolved ts for {self.silent_after_s:.0f} s. Is TiCDC running?")
             return
         for partition in silent:
             ts = partition.resolved_ts
@@ -284,7 +284,7 @@ class Meter:
         new = [str(table) for table in now if table not in self.now.left_out]
         self.send(left_out=now)
         if new:
-            self.warn(f"left out: {'; '.join(new)}")
+            self.warn(f"not replicated: {'; '.join(new)}")
 
     def park(self, groups: Sequence[Parked]) -> None:
         """Report the parked tables, and warn of new ones and of those with another error."""
@@ -295,7 +295,7 @@ class Meter:
         self.send(parked=parked)
         for table in parked:
             if table not in before:
-                self.warn(f"table {table.table} is parked, the others go on: {table.code}: {table.message}")
+                self.warn(f"table {table.table} is parked, the others continue: {table.code}: {table.message}")
 
     def _count_tables(self, planned: Round, results: Sequence[Result], ts: int) -> None:
         for result in results:
@@ -520,7 +520,7 @@ class Engine:
                     if ended:
                         shown = shown_ts(self.position.checkpoint.ts)
                         self.meter.warn(
-                            f"the writer of the source has ended, at {shown}: everything that it wrote is there"
+                            f"the writer of the source has ended at {shown}: everything that it wrote is in the sink"
                         )
                     return
                 silent = self.outage.retrying(self.source.idle)
@@ -725,7 +725,7 @@ class Engine:
                     self.tasks, self.source.frontier(), lambda: self.halt.is_set() or time.monotonic() >= end_s
                 )
         except (TidegateError, *STORE_ERRORS) as failure:
-            self.meter.warn(f"upkeep: {first_line(failure)}; trying again later")
+            self.meter.warn(f"maintenance: {first_line(failure)}; retrying later")
 
     def restart_source(self, failure: TidegateError) -> None:
         """Restart the source after a retryable failure, or take it back from a run that the sink has fenced or will
@@ -751,8 +751,8 @@ class Engine:
         least = min(parts, key=lambda part: part.resolved_ts or 0) if len(parts) > 1 else None
         who = f", by topic {least.topic} partition {least.partition}" if least else ""
         self.meter.warn(
-            f"the run ends at {shown_ts(until)}, and the source stands at {shown_ts(frontier)}{who}: nothing has come "
-            f"for {WAITS_S:.0f} s. If its writer has ended, nothing will: --stop-when-idle SECONDS ends such a run"
+            f"the run ends at {shown_ts(until)}, but the source is at {shown_ts(frontier)}{who}: no data for "
+            f"{WAITS_S:.0f} s. If its writer has ended, --stop-when-idle SECONDS ends such a run"
         )
 
     def _reached(self, until: int | None) -> bool:

@@ -249,9 +249,9 @@ class SkippedDdls:
             return
         way = "" if mark.for_good else "let the filter pass it, and the next start applies it before these rows; or "
         raise RowsLackDdl(
-            f"table {name}: rows up to ts {highest_ts} do not fit the lake, which lacks the DDL of ts {mark.ts} that "
-            f"an event filter left out: {mark.ddl.query[:500]!r}. Ways out: {way}leave the table out by a filter rule; "
-            "or begin a fresh lake, where schema-change=lenient or ignore keeps columns as they are",
+            f"table {name}: rows up to ts {highest_ts} do not fit the lake, since an event filter excluded the DDL of "
+            f"ts {mark.ts}: {mark.ddl.query[:500]!r}. To continue: {way}exclude the table by a filter rule; or create "
+            f"a new lake, where schema-change=lenient or ignore keeps its columns",
             mark.ts,
         )
 
@@ -325,8 +325,8 @@ def zone_warning(ddl: Ddl, effects: Sequence[Effect]) -> str:
         return ""
     return (
         f"DDL of ts {ddl.commit_ts} on {qualified(ddl.schema, ddl.table)}: the values of {', '.join(names)} depend on "
-        "the time zone of the session that ran it, which no message tells: it is taken to be that of `time-zone`. "
-        f"Where it was another one, they differ from the upstream: {ddl.query[:500]}"
+        f"the time zone of the session that ran it, which messages do not contain: `time-zone` is assumed. If it was "
+        f"another one, they differ from the upstream: {ddl.query[:500]}"
     )
 
 
@@ -362,9 +362,9 @@ def null_warnings(ddl: Ddl, position: EventPosition | None, effects: Iterable[Ef
             continue
         for column in rewritten(effect.old, effect.new):
             yield (
-                f"table {effect.old.name} column {column.name}: the DDL of ts {ddl.commit_ts} rewrites its values, and "
-                "TiCDC sends NULL for it in rows that are committed in the last steps of such a DDL: compare rows of "
-                f"({effect.old.version}, {ddl.commit_ts}] that have NULL there with the upstream "
+                f"table {effect.old.name} column {column.name}: the DDL of ts {ddl.commit_ts} rewrites its values, "
+                f"and TiCDC sends NULL for it in rows committed during the last steps of such a DDL: compare rows of "
+                f"({effect.old.version}, {ddl.commit_ts}] with NULL in it with the upstream "
                 f"(docs/online-schema-change.md). DDL: {ddl.query[:500]}"
             )
 
@@ -650,7 +650,7 @@ class _Plan:
             self.state = self.state.with_table(table)
             self.seen.add(key)
             self.create(table, low - 1, 0)
-            self.warnings.append(f"table {name}: no DDL seen, its definition is read off its messages")
+            self.warnings.append(f"table {name}: no DDL seen, its definition is inferred from its messages")
 
     def inferred(self, name: TableName, version: int, upto: int) -> list[TableInfo]:
         """Return the definitions that a table's rows up to a ts show; [] without rows, as spans are bounds."""
@@ -686,8 +686,8 @@ class _Plan:
         ddl = source_ddl.ddl
         self.left_out += 1
         sure = self.lacking.pass_over(ddl, foreseen(self.state, ddl, seq), for_good=source_ddl.left_out)
-        doubt = "" if sure else "; what it would have done is not known"
-        self.warnings.append(f"DDL of ts {ddl.commit_ts} left out by an event filter{doubt}: {ddl.query[:500]}")
+        doubt = "" if sure else "; its effect is unknown"
+        self.warnings.append(f"DDL of ts {ddl.commit_ts} excluded by an event filter{doubt}: {ddl.query[:500]}")
 
     def catch_up(self) -> None:
         """Apply DDLs that are no longer left out, at the start of the round."""
@@ -708,7 +708,7 @@ class _Plan:
         names = names_of(ddl, self.state)
         why = f"{', '.join(map(str, names)) or f'database {ddl.schema}'} at ts {ddl.commit_ts}: {error}"
         if not names or not self.state.lost.keys() >= {name.key for name in names}:
-            self.warnings.append(f"not followed, as the filter leaves it out: {why}")
+            self.warnings.append(f"not followed, as the filter excludes it: {why}")
         self.state = self.state.losing(names, why)
         self.left_out += 1
 
@@ -717,8 +717,8 @@ class _Plan:
         lost = self.state.lost.get(name.key)
         if lost is not None:
             raise SchemaError(
-                f"table {name}, which the filter takes, is one that it left out, and that could not be followed "
-                f"meanwhile ({lost.why}); leave it out again by a filter rule, or begin a fresh lake"
+                f"table {name}, which the filter includes now, was excluded, and could not be followed meanwhile "
+                f"({lost.why}); exclude it again by a filter rule, or create a new lake"
             ).at(table=str(name))
 
     def apply(self, ddl: Ddl, seq: int, position: EventPosition | None = None) -> bool:
@@ -736,7 +736,7 @@ class _Plan:
                 return False
             refused: SchemaError | InputError = error
             if self.landed.drops is not None and isinstance(error, SchemaError):
-                hint = "Event filters may have left out what it needs: leave it out as well"
+                hint = "Event filters may have excluded DDLs that it needs: exclude it as well"
                 refused = SchemaError(f"{error}. {hint}").at(**msgspec.structs.asdict(error.where))
             raise refusal(refused, ddl, position) from error
         self.lacking.follow(effects)
@@ -782,9 +782,10 @@ class _Plan:
         self.cut(effect.old, ddl.commit_ts or 0)
         if self.stored(effect.new) and not self.stored(effect.old):
             raise RenameRefused(
-                f"ts {ddl.commit_ts}: {effect.old.name}, which the filter leaves out, becomes {effect.new.name}, which "
-                f"it takes ({ddl.query!a:.200}); its rows from before are not in the lake: leave the new name out by a "
-                "filter rule, and go on without the table, or begin a fresh lake whose filter.rules take both names"
+                f"ts {ddl.commit_ts}: {effect.old.name}, which the filter excludes, becomes {effect.new.name}, which "
+                f"it includes ({ddl.query!a:.200}); its earlier rows are not in the lake: exclude the new name by a "
+                f"filter rule, and continue without the table, or create a new lake whose filter.rules include both "
+                f"names"
             ).at(table=str(effect.new.name), commit_ts=ddl.commit_ts or 0)
 
     def alter(self, effect: TableAltered, ddl: Ddl, seq: int) -> None:
@@ -810,9 +811,9 @@ class _Plan:
         if not all(map(self.stored, both)):
             inside, outside = both if self.stored(effect.partitioned) else both[::-1]
             raise SchemaError(
-                f"ts {ts}: {outside.name}, which the filter leaves out, changes rows with {inside.name}, which it "
-                f"takes ({ddl.query!a:.200}); the rows that come are not in the lake: leave {inside.name} out by a "
-                "filter rule, too, and go on without it, or begin a fresh lake whose filter.rules take both tables"
+                f"ts {ts}: {outside.name}, which the filter excludes, exchanges rows with {inside.name}, which it "
+                f"includes ({ddl.query!a:.200}); the new rows are not in the lake: exclude {inside.name} by a filter "
+                f"rule, too, and continue without it, or create a new lake whose filter.rules include both tables"
             ).at(table=str(inside.name), commit_ts=ts)
         self.add(effect.partitioned, Exchange(effect.partitioned, effect.partition, effect.other, ts, seq, ddl.query))
         self.links.append((effect.other.incarnation, effect.partitioned.incarnation))

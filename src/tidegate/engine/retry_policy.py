@@ -117,7 +117,7 @@ LOOK_S: Final = 0.2
 LOOKS: Final = 8
 """The number of checks whether another broker answers after all."""
 ADDRESS: Final = (
-    ". Is it running? Are host and port right? Check with: tidegate topic inspect kafka://{bootstrap}/TOPIC"
+    ". Is it running? Are host and port correct? Check with: tidegate topic inspect kafka://{bootstrap}/TOPIC"
 )
 
 LOGIN: Final = "; check sasl-user, sasl-password and sasl-mechanism"

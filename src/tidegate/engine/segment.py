@@ -97,8 +97,8 @@ def plan_segment(
             )
         else:
             left_out += 1
-            why = "by an event filter, or as none of the primary by bdr-mode"
-            warnings.append(f"DDL of ts {upto} left out {why}: {ddl.query[:500]}")
+            why = "by an event filter, or by bdr-mode as a DDL of a secondary"
+            warnings.append(f"DDL of ts {upto} excluded {why}: {ddl.query[:500]}")
     return Round(
         (),
         state,

@@ -80,7 +80,9 @@ def family_of(kind: ColumnType) -> Family:
     if family is Family.TEXT and kind.charset == "binary":
         return Family.BINARY
     if family in (Family.GEOMETRY, Family.NULL):
-        raise UnsupportedError(f"values of type {type_name(kind)} cannot be converted; leave the table out by a filter")
+        raise UnsupportedError(
+            f"values of type {type_name(kind)} cannot be converted; exclude the table by a filter rule"
+        )
     return family
 
 
@@ -88,7 +90,7 @@ def elems_of(kind: ColumnType) -> tuple[str, ...]:
     """Return the names of an ENUM or SET; raises UnsupportedError when the definition is not known."""
     if kind.elems is None:
         raise UnsupportedError(
-            f"the names of a {type_name(kind)} column are not known; start from a CREATE TABLE or a schema file"
+            f"the names of a {type_name(kind)} column are unknown; start from a CREATE TABLE or a schema file"
         )
     return kind.elems
 
@@ -195,8 +197,8 @@ def converter(
         return None
     if (family_of(old), family_of(new)) in _REFUSED:
         raise UnsupportedError(
-            f"TiDB changes no column from {type_name(old)} to {type_name(new)}, so its stored values have no rule; "
-            "check the schema that the statement was read against, or leave the table out by a filter"
+            f"TiDB changes no column from {type_name(old)} to {type_name(new)}, so stored values cannot be converted; "
+            f"check the schema before the statement, or exclude the table by a filter rule"
         )
     clocks = zone_of(time_zone)
     zone = session_zone(session, clocks)

@@ -104,11 +104,11 @@ def condition_node(text: str, sql_mode: frozenset[str] = frozenset()) -> Any:
     try:
         statements = parse(f"SELECT 1 FROM t WHERE {text}", sql_mode)  # noqa: S608  # parsed, never executed
     except SqlRefused as refused:
-        raise ExpressionParseFailed(f"{text!r} is no expression{_near(refused.message)}") from refused
+        raise ExpressionParseFailed(f"{text!r} is not an expression{_near(refused.message)}") from refused
     node = statements[0].node if len(statements) == 1 and isinstance(statements[0], Dml) else None
     clauses = {name for name, value in (node.args.items() if isinstance(node, exp.Select) else ()) if value}
     if node is None or not clauses or not clauses <= _CLAUSES or "where" not in clauses:
-        raise ExpressionParseFailed(f"{text!r} is no expression: write a condition such as price > 10")
+        raise ExpressionParseFailed(f"{text!r} is not an expression: expected a condition such as price > 10")
     return node.args["where"].this
 
 

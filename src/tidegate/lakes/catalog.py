@@ -184,8 +184,8 @@ def parse_call(method: str, raw_path: str, query: Mapping[str, str], etag: str =
         if (parts := _match(path, words)) is not None and method in METHODS.get(name, READS):
             return Call(name, parts, query, etag)
     if method in READS:
-        raise CatalogRefused(404, "NoSuchPathException", f"{raw_path} is no path of this catalog")
-    raise CatalogRefused(403, "ForbiddenException", "this catalog is read only: a changefeed alone writes its lake")
+        raise CatalogRefused(404, "NoSuchPathException", f"{raw_path} is not a path of this catalog")
+    raise CatalogRefused(403, "ForbiddenException", "this catalog is read-only: only a changefeed writes its lake")
 
 
 def _match(path: tuple[str, ...], words: tuple[str, ...]) -> dict[str, str] | None:
@@ -376,7 +376,7 @@ class LakeCatalog:
         try:
             number = parse_prefix(call.parts["prefix"])
         except LookupError as error:
-            raise _no_warehouse(f"{error} is no prefix of this catalog: GET /v1/config tells it") from error
+            raise _no_warehouse(f"{error} is not a prefix of this catalog: see GET /v1/config") from error
         return self._states.newest() if number is None else self._numbered(number)
 
     def _database(self, names: CatalogNames, namespace: str) -> str:
@@ -418,8 +418,8 @@ class LakeCatalog:
         except FileNotFoundError as error:
             root = self._states.options.root
             raise _no_table(
-                f"table {table.name} has no Iceberg metadata at {_moment(names)}: {location} is missing. If the lake's "
-                f"retention has removed that snapshot, name a newer one; else `tidegate lake project {root}` writes it"
+                f"table {table.name} has no Iceberg metadata at {_moment(names)}: {location} is missing. If the "
+                f"lake's retention has removed that snapshot, use a newer one; else run `tidegate lake project {root}`"
             ) from error
         etag = f'"{hashlib.sha256(metadata).hexdigest()[:32]}"'
         if etag in call.etag:
@@ -432,16 +432,14 @@ class LakeCatalog:
         return json_answer({"identifiers": [], "next-page-token": None})
 
     def _view(self, call: Call) -> Answer:
-        raise CatalogRefused(
-            404, "NoSuchViewException", f"there is no view {call.parts['view']}: a lake has tables only"
-        )
+        raise CatalogRefused(404, "NoSuchViewException", f"no view {call.parts['view']}: a lake has only tables")
 
 
 NO_TOKENS: Final = json_answer(
     {
         "error": "unsupported_grant_type",
-        "error_description": "this catalog gives no tokens: set your property `token`, and no `credential`, to "
-        "the text of the file that `tidegate catalog serve --token-file` names",
+        "error_description": "this catalog issues no tokens: set the property `token`, not `credential`, to the "
+        "content of the file that `tidegate catalog serve --token-file` names",
     },
     400,
 )
@@ -450,7 +448,7 @@ NO_TOKENS: Final = json_answer(
 def _paged(names: list[str], call: Call) -> tuple[list[str], str | None]:
     size = call.query.get("pageSize", str(PAGE))
     if not PAGE_SIZE.fullmatch(size):
-        raise CatalogRefused(400, "BadRequestException", f"pageSize {size[:20]} is no number from 1 on")
+        raise CatalogRefused(400, "BadRequestException", f"pageSize {size[:20]} is not a positive number")
     names_of_page, following = page(names, call.query.get("pageToken"), int(size))
     return list(names_of_page), following
 
@@ -499,10 +497,10 @@ def _admitted(request: "Request", token: str | None) -> Call:
     path = request.scope["raw_path"].decode("ascii", "replace")
     host = request.url.hostname or ""
     if token is None and reaches_others(host):
-        why = f"this catalog has no token and answers to names of its own machine only, not to {host}"
+        why = f"this catalog has no token and accepts only host names of its own machine, not {host}"
         raise CatalogRefused(403, "ForbiddenException", why)
     kind, _, credential = request.headers.get("authorization", "").partition(" ")
     allowed = token is None or (kind.lower() == "bearer" and hmac.compare_digest(credential.encode(), token.encode()))
     if not allowed and path not in OPEN:
-        raise CatalogRefused(401, "NotAuthorizedException", "this catalog wants its bearer token: set `token`")
+        raise CatalogRefused(401, "NotAuthorizedException", "this catalog needs its bearer token: set `token`")
     return parse_call(request.method, path, request.query_params, request.headers.get("if-none-match", ""))

@@ -284,8 +284,8 @@ class TableView:
                 if view.is_clone(stored):  # it ends with the view
                     if not is_local(stored):
                         raise ConfigError(
-                            f"table {table.name}: a DDL came since the last snapshot, so its live rows would have to "
-                            "be written: read it without live, or again when the feed has merged them"
+                            f"table {table.name}: a DDL arrived since the last snapshot, so its live rows would have "
+                            f"to be written: read it without live, or retry when the changefeed has merged it"
                         )
                     files, tail = (), Tail((stored_rows(stored),))
         else:
@@ -382,7 +382,7 @@ def check_options(options: Mapping[str, str], names: Iterable[str], *, required:
     """Raise ConfigError for unknown and for missing options."""
     unknown = sorted(options.keys() - set(names))
     if unknown:
-        raise ConfigError(f"no option {unknown[0]!r}; there are: {', '.join(sorted(names))}")
+        raise ConfigError(f"unknown option {unknown[0]!r}; known options: {', '.join(sorted(names))}")
     for name in required:
         if not options.get(name):
             raise ConfigError(f"option {name!r} is missing")
@@ -470,8 +470,8 @@ class SourceChanges:
         position = self._positions.get(after) or self._saved()
         if position.checkpoint.ts > after:
             raise HistoryLost(
-                f"{self._config.state_dir} keeps the changes above ts {position.checkpoint.ts}, and those above "
-                f"{after} are requested: another query has released them. Give each query a `state` of its own"
+                f"{self._config.state_dir} keeps changes above ts {position.checkpoint.ts}, but those above {after} "
+                f"are requested: another query has released them. Use a separate `state` for each query"
             )
         tasks: list[ChangeTask] = []
         for round_, changes in self._rounds(position, upto):
@@ -539,7 +539,7 @@ class SourceChanges:
 
     def _failed(self, error: TidegateError) -> None:
         pause_s = self._outage.pause_s(error)
-        LOGGER.warning("%s: %s; trying again in %.0f s", self._config.name, error, pause_s)
+        LOGGER.warning("%s: %s; retrying in %.0f s", self._config.name, error, pause_s)
         self._again_s = time.monotonic() + pause_s
 
 
@@ -615,8 +615,8 @@ class TableChanges:
         base = published_at(self.options, after)
         if not reaches_back(self._changelog, base):
             raise HistoryLost(
-                f"{self.root}: the changes of table {self.name} behind ts {after} were removed "
-                f"(changelog-retention); they are there from ts {self.oldest()} on"
+                f"{self.root}: the changes of table {self.name} behind ts {after} were removed (changelog-retention); "
+                f"changes are kept above ts {self.oldest()}"
             )
         changes, round_ = planned(base, self._changelog, upto, self.options)
         steps = round_.row_steps

@@ -90,7 +90,7 @@ def moment_ts(moment: Moment) -> int | None:
             return compose(ms)
         case _:
             if not 0 <= moment <= MAX_TS:
-                raise ConfigError(f"{moment} is no TSO: it must lie between 0 and {MAX_TS}")
+                raise ConfigError(f"{moment} is not a TSO: expected a number between 0 and {MAX_TS}")
             return moment
 
 

@@ -297,7 +297,7 @@ def reaches_back(changelog: Changelog, base: Snapshot) -> bool:
 def _reach(root: str, base: Snapshot, frontier: int | None, upto: int | None) -> int:
     reached = max(frontier or 0, base.checkpoint.ts)
     if not reached:
-        raise ConfigError(f"{root} holds no snapshot and nothing has landed completely: there is no moment to look at")
+        raise ConfigError(f"{root} has no snapshot, and nothing has landed completely: there is no moment to read")
     if upto is not None and upto > reached:
         raise ConfigError(f"{root} has landed up to {reached} only, before {upto}")
     return reached if upto is None else upto
@@ -322,4 +322,4 @@ def _read(read: Callable[..., T], *args: Any) -> T:
     try:
         return read(*args)
     except FileNotFoundError as missing:
-        raise HistoryLost(f"what this view reads was removed meanwhile, make a new one: {missing}") from missing
+        raise HistoryLost(f"a file of this view was removed meanwhile, create a new view: {missing}") from missing

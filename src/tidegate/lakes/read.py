@@ -96,7 +96,9 @@ def _values(column: LakeColumn, value: Any) -> pa.Array:
         scalars = (value_ if isinstance(value_, pa.Scalar) else pa.scalar(value_) for value_ in several)
         return pa.array([value_.cast(kind) for value_ in scalars], kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-        raise ConfigError(f"column {column.name} is {column.delta}: {value!r} is no value of it ({error})") from error
+        raise ConfigError(
+            f"column {column.name} is {column.delta}: {value!r} is not a value of it ({error})"
+        ) from error
 
 
 def _within(file: DataFile, column: LakeColumn, values: pa.Array) -> bool:
@@ -132,7 +134,7 @@ def stored_table(uri: str, version: int, name: str) -> TableSnapshot:
     except DeltaError as error:
         raise SinkError(f"table {name}: version {version} of {uri} cannot be read any more: {error}") from error
     if table is None:
-        raise SinkError(f"table {name}: its stored rows at {uri} are gone")
+        raise SinkError(f"table {name}: its stored rows at {uri} are missing")
     return table
 
 

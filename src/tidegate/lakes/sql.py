@@ -90,9 +90,9 @@ def references(query: str, tables: Sequence[str]) -> list[Reference]:
     try:
         statements = [statement for statement in sqlglot.parse(query, dialect="spark") if statement is not None]
     except SqlglotError as broken:
-        raise SqlError(f"the query cannot be read: {_reason(broken)}") from broken
+        raise SqlError(f"cannot parse the query: {_reason(broken)}") from broken
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        raise SqlError("a lake is read by one query: SELECT, or WITH … SELECT")
+        raise SqlError("expected a single query: SELECT, or WITH … SELECT")
     catalog = {lowered(name): name for name in tables}
     references_by_start: dict[int, Reference] = {}
     for scope in traverse_scope(statements[0]):
@@ -115,7 +115,7 @@ def _in_scope(scope: Scope, catalog: Mapping[str, str]) -> Iterator[Reference]:
         if not isinstance(table.this, exp.Identifier) or (not table.db and table.name.lower() in ctes):
             continue
         if table.args.get("version") is not None:
-            raise SqlError("a query reads all tables at one moment: name it with at(...) or --at, not in the query")
+            raise SqlError("a query reads all tables at one moment: set it by at(...) or --at, not in the query")
         name = _table_named(table, catalog)
         parts = [part.name for part in table.parts]
         qualified.add(tuple(part.lower() for part in parts))
@@ -139,6 +139,6 @@ def _table_named(table: exp.Table, catalog: Mapping[str, str]) -> str:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise ConfigError(f"{name} could be any of {', '.join(sorted(matches))}; write its database too")
+        raise ConfigError(f"{name} is ambiguous: add the database; it could be {', '.join(sorted(matches))}")
     names = ", ".join(sorted(catalog.values())) or "none"
     raise ConfigError(f"no table {name} in the lake at this moment; it has: {names}")

@@ -193,7 +193,7 @@ class MessageTooLarge(EncodeError):
 
     def __str__(self) -> str:
         return (
-            f"the row {self.key} of {self.table} takes {self.size} bytes, and {self.limit} are allowed "
+            f"the row {self.key} of {self.table} takes {self.size} bytes, but only {self.limit} are allowed "
             f"({self.options}); raise max-message-bytes and the topic's max.message.bytes, or set "
             "large-message-handle-option to handle-key-only or claim-check, or large-message-handle-compression to lz4"
         )

@@ -1,7 +1,7 @@
 """One option of a source or a sink, declared once: an annotation of the field that it fills.
 
     class WebhookOptions:
-        timeout_s: Annotated[float, Option("timeout", "time for an answer", low=1)] = 30.0
+        timeout_s: Annotated[float, Option("timeout", "timeout of a response", low=1)] = 30.0
 
 Type and default stand in the field, everything else in the `Option`: the parameter of an address, the key of a
 changefeed file, the line of the documentation, the range.  config/option.py reads values by it.
@@ -70,19 +70,19 @@ def idle(name: str, kind: str, about: str, *, key: str = "") -> Option:
     return Option(name, about, kind, default="", key=key)
 
 
-SslCa = Annotated[str, Option("ssl-ca", "path of the CA certificate; asks for TLS", local=Local.FILE)]
+SslCa = Annotated[str, Option("ssl-ca", "path of the CA certificate; enables TLS", local=Local.FILE)]
 SslCert = Annotated[str, Option("ssl-cert", "path of the client certificate", local=Local.FILE)]
 SslKey = Annotated[str, Option("ssl-key", "path of the client key", local=Local.FILE)]
 
 
 MAX_RETRY: Final = Option(
-    "max-retry", "quick tries of a failing step; then `changefeed-error-stuck-duration` decides", high=1000
+    "max-retry", "quick retries of a failing step; then `changefeed-error-stuck-duration` applies", high=1000
 )
 SOURCE_ZONE: Final = Option(
     "time-zone", "zone in which TiCDC wrote TIMESTAMP values (its `--tz`)", "zone", default="UTC"
 )
 DEAD_LETTER: Final = Option(
-    "dead-letter", "a message that cannot be read stops the feed (`halt`) or is put aside (`skip`)"
+    "dead-letter", "a message that cannot be read stops the changefeed (`halt`) or becomes a dead letter (`skip`)"
 )
 STORAGE_PROTOCOL: Final = Option(
     "protocol",

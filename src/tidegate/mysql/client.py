@@ -66,7 +66,7 @@ def driver() -> Any:
     try:
         import pymysql
     except ImportError as missing:
-        raise EnvironmentFault("databases are reached with PyMySQL: pip install 'tidegate[mysql]'") from missing
+        raise EnvironmentFault("databases need PyMySQL: pip install 'tidegate[mysql]'") from missing
     return pymysql
 
 
@@ -101,7 +101,7 @@ def connect(options: ConnectionOptions, *, many: bool = False, flags: int = 0, *
             **form,
         )
     except OSError as error:
-        raise ConfigError(f"{options.address}: a file of its TLS cannot be used: {error}") from error
+        raise ConfigError(f"{options.address}: cannot use a TLS file: {error}") from error
     connection._read_timeout = options.read_s  # noqa: SLF001  until here no server takes longer than to be reached
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):
@@ -174,9 +174,8 @@ class _Refused:
         """Refuse the authentication method."""
         del packet
         raise ConfigError(
-            f"{self._connection.host}:{self._connection.port} asks for the password in clear, or by a key of its own, "
-            "and without TLS whoever answers there would have it; use TLS, or an account whose password is proved "
-            "without being sent (mysql_native_password)"
+            f"{self._connection.host}:{self._connection.port} requests the password in clear, or encrypted with its "
+            f"own key, which is unsafe without TLS; use TLS, or an account with mysql_native_password"
         )
 
 

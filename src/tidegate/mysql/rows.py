@@ -59,7 +59,7 @@ class ResultBroken(ProtocolError):
             text = said[9:] if said[3:4] == b"#" else said[3:]
             return cls(int.from_bytes(said[1:3], "little"), text.decode("utf-8", "replace"))
         what = "packets that are not in order" if how == _DISORDER else "a row that is none of its columns"
-        return cls(_MALFORMED, f"{what}; something between here and the server changes what is sent")
+        return cls(_MALFORMED, f"{what}; a proxy may alter the data")
 
 
 class ResultRows:

@@ -44,7 +44,7 @@ def locked(path: Path, *, timeout_s: float, on_wait: Callable[[], None] = lambda
                     on_wait()
                 waiting = True
             if time.monotonic() > until:
-                raise FileLocked(f"another process has held {path} for {timeout_s:.0f} s; end it or wait for it")
+                raise FileLocked(f"another process has held {path} for {timeout_s:.0f} s; stop it or wait for it")
             time.sleep(POLL_SECONDS)
         try:
             yield

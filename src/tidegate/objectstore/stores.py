@@ -142,7 +142,7 @@ def writable(uri: str) -> Any:
             if isinstance(wrong, OSError) and wrong.errno not in _LASTING:
                 raise
             reason = getattr(wrong, "strerror", wrong)
-            raise EnvironmentFault(f"{uri} cannot be made: {reason}; name another directory") from wrong
+            raise EnvironmentFault(f"{uri} cannot be created: {reason}; use another directory") from wrong
     return store(uri)
 
 
@@ -271,12 +271,12 @@ STORE_ERRORS: Final = (OSError, BaseError)
 COLOR: Final = re.compile(r"\x1b\[[\d;]*m")
 ARROW: Final = "↳"
 HINTS: Final = {
-    "404 Not Found": "is there such a bucket?",
-    "401 Unauthorized": "are the keys right?",
-    "403 Forbidden": "do the keys allow it, and is the region right?",
-    "error sending request": "is the endpoint right, and does it run?",
-    "Permission denied": "may the user that runs this open it?",
-    "HTTP error: builder error": "an endpoint with http:// is used where AWS_ALLOW_HTTP=true says so",
+    "404 Not Found": "does the bucket exist?",
+    "401 Unauthorized": "are the credentials correct?",
+    "403 Forbidden": "do the credentials permit it, and is the region correct?",
+    "error sending request": "is the endpoint correct, and is it running?",
+    "Permission denied": "does the user have permission?",
+    "HTTP error: builder error": "an endpoint with http:// needs AWS_ALLOW_HTTP=true",
 }
 
 
@@ -417,7 +417,7 @@ def check_store(uri: str, *, overwrites: bool = False) -> None:
     except NotSupportedError as lacking:
         raise SinkRefused(f"{uri}: this store has no conditional writes: {lacking}") from lacking
     except FileNotFoundError as missing:
-        raise SinkRefused(f"{uri}: there is no such bucket: {first_line(missing)}") from missing
+        raise SinkRefused(f"{uri}: no such bucket: {first_line(missing)}") from missing
     finally:
         with suppress(*STORE_ERRORS):  # what a store that is away keeps of the probes is a few bytes
             delete(uri, paths)
@@ -427,8 +427,8 @@ def _race(uri: str, pool: Executor, wins: Callable[[bytes], bool], deed: str, he
     winners = sum(pool.map(wins, (uuid.uuid4().bytes for _ in range(WRITERS))))
     if winners != 1:
         raise SinkRefused(
-            f"{uri}: {winners} of {WRITERS} writers could {deed}. Tidegate needs a store that keeps {header} for "
-            "writers that race (Amazon S3, MinIO, Google Cloud Storage, Azure do)"
+            f"{uri}: {winners} of {WRITERS} writers could {deed}. Tidegate needs a store that enforces {header} for "
+            f"racing writers (Amazon S3, MinIO, Google Cloud Storage, Azure do)"
         )
 
 

@@ -287,7 +287,7 @@ def alter_table(table: TableInfo, specs: Sequence[sql.Spec], context: DdlContext
         if isinstance(spec, sql.NotSupported):
             raise UnsupportedError(
                 f"table {table.name}: {spec.what} by DDL {context.query[:500]!r} at commit_ts {context.commit_ts} "
-                "is not followed; exclude the table by a filter rule or write the partitions out"
+                "is not supported; exclude the table by a filter rule or write out the partitions"
             )
         changed = _options(changed, spec, database)
     changed = alter_columns(changed, specs, context)

@@ -39,14 +39,15 @@ class DdlContext:
         """Return the error of a DDL that does not fit the tables; names table, timestamp and DDL."""
         return SchemaError(
             f"table {table}: {what} at commit_ts {self.commit_ts} by DDL {self.query[:500]!r}; "
-            "the schema history and the topic disagree: start the feed again from a point before the table's creation"
+            "the schema history and the topic disagree: start the changefeed again from a point before the table's "
+            "creation"
         )
 
     def too_many(self, table: TableName, most: str) -> UnsupportedError:
         """Return the error of a DDL that gives a table more columns or keys than any TiDB has."""
         return UnsupportedError(
             f"table {table}: more than {most} by DDL {self.query[:500]!r} at commit_ts {self.commit_ts} are not "
-            "followed; exclude the table by a filter rule"
+            f"supported; exclude the table by a filter rule"
         )
 
 

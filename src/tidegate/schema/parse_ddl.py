@@ -338,12 +338,12 @@ def _renamed(cursor: Cursor) -> sql.RenamePair:
 
 def _recover(cursor: Cursor, *, flashback: bool = False) -> sql.Statement:
     if cursor.accept("CLUSTER"):
-        raise cursor.error("FLASHBACK CLUSTER rewrites all tables, which no change feed tells of")
+        raise cursor.error("FLASHBACK CLUSTER rewrites all tables without row changes")
     cursor.expect("TABLE")
     by_job = cursor.accept("BY JOB") != ""
     table = TableName(cursor.schema, "") if by_job else cursor.table_name()
     if cursor.looking_at("TO TIMESTAMP") or cursor.looking_at("TO TSO"):
-        raise cursor.error("FLASHBACK TABLE to a point in time rewrites rows, which no change feed tells of")
+        raise cursor.error("FLASHBACK TABLE to a point in time rewrites rows without row changes")
     to = cursor.name("a table name") if flashback and cursor.accept("TO") else None
     if by_job or not (flashback or cursor.done()):
         cursor.integer("the number of a job")
@@ -396,5 +396,5 @@ def _read_statement(cursor: Cursor) -> sql.Statement:
         return read_view(cursor)
     seconds = _IGNORED.get(cursor.peek().word)
     if seconds is None or (seconds and cursor.peek(1).word not in seconds):
-        raise cursor.error("not a DDL statement that we know")
+        raise cursor.error("not a known DDL statement")
     return ignore(cursor)

@@ -205,8 +205,8 @@ def _text_key(column: ColumnInfo) -> Callable[[str], bytes]:
             return sort_key(collation, text.encode("utf-8", "surrogateescape"))
         except EncodeError as unknown:
             raise UnsupportedError(
-                f"{column.name} of collation {collation} decides in which partition a row lies: {unknown}; leave the "
-                "table out by a filter rule"
+                f"{column.name} of collation {collation} determines the partition of a row: {unknown}; exclude the "
+                f"table by a filter rule"
             ) from unknown
 
     key("")
@@ -315,13 +315,13 @@ def _key_part(table: _Table, name: str) -> Callable[[Row], bytes]:
     column = table.column(name)
     if (column.collation or implied_collation(column.type.charset)).endswith("_ci"):
         raise UnsupportedError(
-            f"PARTITION BY KEY({column.name}) hashes sort keys of a case-insensitive collation, unknown here; "
-            "use a _bin collation, or leave the table out by a filter rule"
+            f"PARTITION BY KEY({column.name}) hashes sort keys of a case-insensitive collation, which is not "
+            f"supported; use a _bin collation, or exclude the table by a filter rule"
         )
     if column.type.code is MysqlType.TIMESTAMP:
         raise UnsupportedError(
-            f"PARTITION BY KEY({column.name}) hashes a TIMESTAMP on the clocks of the session that wrote the row, "
-            "unknown here; use a DATETIME, or leave the table out by a filter rule"
+            f"PARTITION BY KEY({column.name}) hashes a TIMESTAMP in the time zone of the session that wrote the row, "
+            f"which is unknown; use a DATETIME, or exclude the table by a filter rule"
         )
     read, text = column_reader(column.name), _hash_text(column)
 

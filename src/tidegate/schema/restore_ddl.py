@@ -60,7 +60,7 @@ def alter_table(r: SqlReader) -> str:
             return _with_tail(named, parts, "REMOVE PARTITIONING")
         clause = _clause(r)
         if clause is None:
-            raise r.error("not a clause of ALTER TABLE that we know")
+            raise r.error("not a known clause of ALTER TABLE")
         if clause != NOTHING:
             parts.append(clause)
         empty = False
@@ -245,7 +245,7 @@ def restore_ddl(sql: str, modes: Iterable[str] = (), charset: str = "", *, exact
         pass
     text = reader.first_of(_STATEMENTS)
     if text is None:
-        raise reader.error("not a DDL statement that we know")
+        raise reader.error("not a known DDL statement")
     while reader.sign(";"):
         pass
     if not reader.done():

@@ -126,8 +126,8 @@ class SchemaState:
             other = names.setdefault(table.incarnation, table.name)
             if other is not table.name:
                 raise SchemaError(
-                    f"tables {other} and {table.name} both claim the rows of {table.incarnation}, which were taken for "
-                    "those of one table; begin a fresh lake, where each table has its own"
+                    f"tables {other} and {table.name} both refer to the rows of {table.incarnation}, which were "
+                    f"stored as one table; create a new lake, where they are separate"
                 )
         return self
 

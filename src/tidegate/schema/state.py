@@ -111,8 +111,8 @@ def _apply_to_database(
             return _drop_database(state, statement)
         case sql.RecoverDatabase(name):
             raise UnsupportedError(
-                f"FLASHBACK DATABASE {name} at commit_ts {context.commit_ts} is not followed; "
-                "start the feed again after it"
+                f"FLASHBACK DATABASE {name} at commit_ts {context.commit_ts} is not supported; start the changefeed "
+                f"again after it"
             )
 
 
@@ -120,7 +120,7 @@ _VIEWS: Final = NoEffect("views carry no rows")
 
 
 def _unknown(name: TableName) -> Effect:
-    return NoEffect(f"unknown table {name}: its creation lies before the feed's start")
+    return NoEffect(f"unknown table {name}: it was created before the changefeed's start")
 
 
 def _needed(state: SchemaState, source: TableName, name: TableName, context: DdlContext) -> None:
@@ -128,9 +128,9 @@ def _needed(state: SchemaState, source: TableName, name: TableName, context: Ddl
     lost = state.lost.get(source.key)
     if lost is not None:
         raise SchemaError(
-            f"table {name}: DDL {context.query[:500]!r} at commit_ts {context.commit_ts} needs what {source} is like, "
-            f"which the filter leaves out and which could not be followed ({lost.why}); leave {name} out by a filter "
-            "rule as well"
+            f"table {name}: DDL {context.query[:500]!r} at commit_ts {context.commit_ts} needs the definition of "
+            f"{source}, which the filter excludes and which could not be followed ({lost.why}); exclude {name} by a "
+            f"filter rule as well"
         )
 
 
@@ -179,7 +179,7 @@ def _create_table(state: SchemaState, statement: sql.CreateTable, context: DdlCo
     if statement.not_supported:
         raise UnsupportedError(
             f"table {statement.table}: {statement.not_supported} by DDL {context.query[:500]!r} at commit_ts "
-            f"{context.commit_ts} is not followed; exclude the table by a filter rule"
+            f"{context.commit_ts} is not supported; exclude the table by a filter rule"
         )
     table = build_table(statement, state.database(statement.table.schema), context, number)
     return state.with_table(table), [effects.TableCreated(table)]

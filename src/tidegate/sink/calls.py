@@ -77,7 +77,7 @@ class KeyedSink(SegmentSink[Written], WithOmissions):
             for effect in planned.effects
             if isinstance(effect, TableAltered) and effect.new.handle_key and not effect.old.handle_key
         )
-        texts = (f"table {name} has a key now: the rows that it had come when they change" for name in keyed)
+        texts = (f"table {name} has a key now: its earlier rows are replicated when they change" for name in keyed)
         for text in (zone_warning(planned.ddl, planned.effects), *texts):
             if text and text not in self._warned:
                 self._warned.add(text)
@@ -87,8 +87,8 @@ class KeyedSink(SegmentSink[Written], WithOmissions):
 def rows_gone(table: TableInfo, target: str) -> SinkRefused:
     """Return the error of a recovered table, whose rows the target no longer has."""
     return SinkRefused(
-        f"table {table.name} came back with rows that {target} does not have any more; begin a new changefeed with "
-        "them, or leave the DDL out by an event filter"
+        f"table {table.name} was recovered with rows that {target} no longer has; create a new changefeed that "
+        f"includes them, or exclude the DDL by an event filter"
     )
 
 

@@ -94,7 +94,7 @@ def check_names(table: TableInfo, field: Field, values: Any) -> None:
         if isinstance(number, int) and number_of(elems, name or "") != number:
             raise SinkRefused(
                 f"table {table.name}: number {number} of the {kind.name} {column.name} in the key, whose name {name!r} "
-                "is that of another number, too: rows could not be told apart; leave the table out by a filter"
+                "is also that of another number, so rows would not be distinct; exclude the table by a filter rule"
             )
 
 

@@ -88,12 +88,12 @@ def exchange(
                 raise http.client.IncompleteRead(content, answer.length)
         except (OSError, http.client.HTTPException) as error:
             if timed_out.is_set():
-                raise TimeoutError(f"no whole answer within {within_s:g} s") from error
+                raise TimeoutError(f"no complete response within {within_s:g} s") from error
             raise
     if timed_out.is_set():
-        raise TimeoutError(f"no whole answer within {within_s:g} s")
+        raise TimeoutError(f"no complete response within {within_s:g} s")
     if len(content) > most_bytes and not cut:
-        raise OSError(errno.EMSGSIZE, f"the answer is longer than {most_bytes} bytes")
+        raise OSError(errno.EMSGSIZE, f"the response is longer than {most_bytes} bytes")
     return Reply(answer.status, content[:most_bytes], answer.headers, answer.will_close or not answer.isclosed())
 
 

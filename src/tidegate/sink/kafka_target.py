@@ -34,19 +34,17 @@ class TopicTarget(KafkaClient, frozen=True, kw_only=True):
     options: EncodeOptions
     partition_num: Annotated[
         int | None,
-        Option(
-            "partition-num", "partitions of a new topic, and how many are used", default="3, all", low=1, key=SECTION
-        ),
+        Option("partition-num", "partitions of a new topic, and the number used", default="3, all", low=1, key=SECTION),
     ] = None
     replication_factor: Annotated[
         int, Option("replication-factor", "copies of a new topic", low=1, high=1 << 15, key=SECTION)
     ] = 1
-    auto_create_topic: Annotated[bool, Option("auto-create-topic", "make topics that are missing", key=SECTION)] = True
+    auto_create_topic: Annotated[bool, Option("auto-create-topic", "create missing topics", key=SECTION)] = True
     batch_compression: Annotated[
         Literal["none", "gzip", "snappy", "lz4", "zstd"],
         Option(
             "compression",
-            "compression of what the producer sends at once: `none`, `gzip`, `snappy`, `lz4` or `zstd`",
+            "compression of the producer's batches: `none`, `gzip`, `snappy`, `lz4` or `zstd`",
             key=SECTION,
         ),
     ] = "none"

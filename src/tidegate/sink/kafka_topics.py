@@ -164,7 +164,8 @@ def partition_count(existing: int, partition_num: int | None, topic: str) -> int
     PartitionNumInvalid when it has fewer."""
     if partition_num is not None and partition_num > existing:
         raise PartitionNumInvalid(
-            f"partition-num is {partition_num}, and topic {topic} has {existing} partitions; add some or ask for less"
+            f"partition-num is {partition_num}, but topic {topic} has {existing} partitions; add partitions or lower "
+            f"partition-num"
         )
     return existing if partition_num is None else partition_num
 
@@ -230,7 +231,10 @@ class KnownTopics:
         missing = [topic for topic in retired if topic not in counts]
         self._missing_since_s = {topic: self._missing_since_s.get(topic, now_s) for topic in missing}
         for topic in [topic for topic, since_s in self._missing_since_s.items() if now_s - since_s >= FORGET_S]:
-            LOG.warning("topic %s has no table any more and is gone from the broker: it is forgotten", topic)
+            LOG.warning(
+                "topic %s has no tables any more and was deleted at the broker: it no longer gets resolved timestamps",
+                topic,
+            )
             del self._names[topic], self._missing_since_s[topic]
         for topic, count in counts.items():
             for partition in range(count if self._partition_num is None else min(count, self._partition_num)):

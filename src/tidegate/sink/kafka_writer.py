@@ -154,7 +154,7 @@ class TopicWriter:
                 break
             except BufferError:
                 if time.monotonic() > deadline:
-                    raise self._stuck(f"takes no messages for {WAIT_S:.0f} s") from None
+                    raise self._stuck(f"accepted no messages for {WAIT_S:.0f} s") from None
                 self._producer.poll(FULL_S)
             except KafkaException as failed:
                 raise self._wrapped(topic, partition, failed.args[0]) from failed
@@ -233,7 +233,7 @@ class TopicWriter:
             future,
             lambda: self._admin.poll(0),
             self._admin_words,
-            lambda text: LoginRefused(f"broker {self._bootstrap} does not let the client in: {text}"),
+            lambda text: LoginRefused(f"broker {self._bootstrap} rejects the client: {text}"),
             lambda: SinkError(self._admin_words.unreachable(self._bootstrap)),
         )
         self._admin_words.forget()
@@ -251,14 +251,14 @@ class TopicWriter:
     def _create_topic(self, topic: str) -> None:
         if self._create is None:
             raise ConfigError(
-                f"topic {topic} does not exist at broker {self._bootstrap}: make it, or set auto-create-topic=true"
+                f"topic {topic} does not exist at broker {self._bootstrap}: create it, or set auto-create-topic=true"
             )
         try:
             new = NewTopic(topic, self._create.partitions, self._create.replicas)
             self._answer(self._admin.create_topics([new], operation_timeout=WAIT_S)[topic])
         except KafkaException as failed:
             if failed.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._unanswered(f"topic {topic} cannot be made", failed) from failed
+                raise self._unanswered(f"topic {topic} cannot be created", failed) from failed
         deadline = time.monotonic() + WAIT_S
         while not self.existing([topic]) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -218,8 +218,8 @@ def _renamed(tally: Tally, old: TableInfo, new: TableInfo, ts: int) -> None:
     before, after = rule.takes(old.name), rule.takes(new.name)
     if after and not before:
         raise _refused(
-            rule, new, ts, f"takes {new.name} and not {old.name}, so the rows that it has were never counted; let the "
-            "matcher take both names or neither"
+            rule, new, ts, f"matches {new.name} but not {old.name}, so its existing rows were never counted; let the "
+                           f"matcher match both names or neither"
         )  # fmt: skip
     if before and not after:
         for key in _mine(tally, old.incarnation):
@@ -239,8 +239,8 @@ def _altered(tally: Tally, old: TableInfo, new: TableInfo, ts: int) -> None:
             and not old.inferred
         ):
             raise _refused(
-                rule, new, ts, f"counts rows by {name}, whose type changes: the rows that stand there are converted, "
-                "and nobody says to what. Give the rule another name, or leave the table out of its matcher"
+                rule, new, ts, f"counts rows by {name}, whose type changes: existing rows are converted without "
+                               f"messages. Give the rule another name, or exclude the table from its matcher"
             )  # fmt: skip
     if old.partition == new.partition:
         return
@@ -281,8 +281,8 @@ def _exchanged(tally: Tally, effect: PartitionExchanged, ts: int) -> None:
         return
     if not all(takes):
         raise _refused(
-            rule, partitioned, ts, f"takes one of {partitioned.name} and {other.name}, which exchange rows; let the "
-            "matcher take both or neither"
+            rule, partitioned, ts, f"matches only one of {partitioned.name} and {other.name}, which exchange rows; "
+                                   f"let the matcher match both or neither"
         )  # fmt: skip
     of_table, of_other = _mine(tally, partitioned.incarnation), _mine(tally, other.incarnation)
     if any(key.partition == MIXED and any(tally.series[key]) for key in (*of_table, *of_other)):
@@ -301,8 +301,8 @@ def _mixed(rule: MetricRule, table: TableInfo, names: Sequence[str], ts: int) ->
         rule,
         table,
         ts,
-        f"cannot tell what it counted of partition {', '.join(names)}: partitions were made anew before. Give the rule "
-        "another name, which begins anew, or leave the table out of its matcher",
+        f"does not know its count of partition {', '.join(names)}: partitions were recreated before. Give the rule "
+        f"another name, which restarts it, or exclude the table from its matcher",
     )
 
 
@@ -447,7 +447,7 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
         """Raise SinkRefused unless all rules can follow a DDL."""
         if planned.error is not None and any(rule.kind == "gauge" for rule in self.options.rules):
             query = planned.ddl.query[:500]
-            refused = SinkRefused(f"what the DDL {query!r} does to gauges is not known: {planned.error}")
+            refused = SinkRefused(f"the effect of the DDL {query!r} on gauges is unknown: {planned.error}")
             raise refused.at(table=planned.table, commit_ts=planned.commit_ts) from planned.error
         for tally in self._tallies:
             follow(tally.copy(), planned)
@@ -458,7 +458,7 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
         for tally in self._tallies:
             metric = tally.rule.metric
             if metric in kept and kept[metric]["form"] != tally.rule.form:
-                self._say(f"the rule of {metric} has another type, other labels or other buckets now: it begins anew")
+                self._say(f"the rule of {metric} has another type, other labels or other buckets now: it restarts")
         self._exempt = frozenset(notes.get(EXEMPT, ()))
         self._waiting = [
             CloudEvent(each["id"], each["body"].encode(), each["ts"], each["alert"]) for each in notes.get(ALERTS, ())
@@ -471,13 +471,13 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
             follow(counted, done)
         if counted.is_full:
             self._say(
-                f"the rule of {tally.rule.metric} has more than {tally.rule.max_series} series: what is beyond is in "
-                "_other. Give it labels with fewer values, or a larger max-series"
+                f"the rule of {tally.rule.metric} has more than {tally.rule.max_series} series: further ones are "
+                f"counted as _other. Use labels with fewer values, or a larger max-series"
             )
         if counted.skipped > tally.skipped:
             self._say(
-                f"the rule of {tally.rule.metric} leaves out rows whose value is no number, or below zero where it "
-                "counts: see tidegate_metrics_skipped_rows_total"
+                f"the rule of {tally.rule.metric} skips rows whose value is not a number, or negative in a counter: "
+                f"see tidegate_metrics_skipped_rows_total"
             )
         return counted
 

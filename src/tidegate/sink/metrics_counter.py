@@ -155,8 +155,8 @@ def columns_of(
         if kind.code in NAMED and kind.elems is None:
             raise SinkRefused(
                 f"the rule of {rule.metric} names {name} of {table.name}, which is {kind.code.name}, and the messages "
-                "do not tell its members; read the topic from a CREATE TABLE on, or have it written as canal-json "
-                "with content-compatible=true"
+                f"do not contain its members; read the topic from a CREATE TABLE on, or have it written as canal-json "
+                f"with content-compatible=true"
             ).at(table=str(table.name), commit_ts=ts)
         indexes[name] = index
         types[image, name] = kind
@@ -168,7 +168,7 @@ def missing(rule: MetricRule, table: TableInfo, name: str, ts: int) -> SinkRefus
     names = [column.name for column in table.columns if not column.virtual]
     return SinkRefused(
         f"the rule of {rule.metric} names column {name}, which {table.name} does not have at commit_ts "
-        f"{ts}{nearest_column(name, names)}. Change the rule, or leave the table out of its matcher"
+        f"{ts}{nearest_column(name, names)}. Change the rule, or exclude the table from its matcher"
     ).at(table=str(table.name), commit_ts=ts)
 
 

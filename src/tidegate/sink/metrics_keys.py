@@ -19,20 +19,20 @@ class RuleText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         tuple[str, ...],
         Option("events", "`insert`, `update`, `delete`: changes that count (not for gauges)", "texts", "[]"),
     ] = ()
-    when: Annotated[str, Option("when", "SQL: what counts, by old and new values", default="none")] = ""
-    value: Annotated[str, Option("value", "SQL: what is added or observed; none: 1", default="none")] = ""
+    when: Annotated[str, Option("when", "SQL condition on old and new values: changes that count", default="none")] = ""
+    value: Annotated[str, Option("value", "SQL: value to add or observe; none: 1", default="none")] = ""
     labels: Annotated[tuple[str, ...], Option("labels", "columns, or `NAME=SQL`", "texts", "[]")] = ()
     buckets: Annotated[tuple[int | float, ...], Option("buckets", "upper bounds of a histogram", "numbers", "[]")] = ()
-    help: Annotated[str, Option("help", "what the metric is, for people", default="none")] = ""
-    max_series: Annotated[int, Option("max-series", "most series; what is beyond has the labels `_other`")] = 1000
+    help: Annotated[str, Option("help", "description of the metric", default="none")] = ""
+    max_series: Annotated[int, Option("max-series", "maximum series; beyond it, labels are `_other`")] = 1000
     alert_above: Annotated[
         int | float | None,
         Option(
             "alert-above",
-            "alert above it: the rise within alert-window, or the value of a gauge",
+            "alert above this rise within alert-window, or this value of a gauge",
             "number",
             "none",
         ),
     ] = None
     alert_below: Annotated[int | float | None, Option("alert-below", "alert below it", "number", "none")] = None
-    alert_window: Annotated[str, Option("alert-window", "how far an alert looks back, in commit time")] = "5m"
+    alert_window: Annotated[str, Option("alert-window", "time window of an alert, in commit time")] = "5m"

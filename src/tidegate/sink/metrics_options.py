@@ -25,23 +25,24 @@ class MetricsOptions:
     name: str = ""
     clocks: str = "UTC"
     time_zone: str = "UTC"
-    otlp_url: Annotated[str, Option("otlp-endpoint", "a collector that gets OTLP: http://HOST:4318/v1/metrics")] = ""
-    otlp_interval_s: Annotated[float, Option("otlp-interval", "how often it does", low=10, high=TIME_MAX_MS)] = 10.0
+    otlp_url: Annotated[str, Option("otlp-endpoint", "OTLP collector: http://HOST:4318/v1/metrics")] = ""
+    otlp_interval_s: Annotated[
+        float, Option("otlp-interval", "export interval to that collector", low=10, high=TIME_MAX_MS)
+    ] = 10.0
     otlp_token_file: Annotated[
         str, Option("otlp-token-file", "file with the bearer token of these calls", local=Local.TOKEN)
     ] = ""
-    alert_url: Annotated[
-        str, Option("alert-url", "where alerts are posted, as CloudEvents one a call", called=True)
-    ] = ""
+    alert_url: Annotated[str, Option("alert-url", "URL for alerts, posted as single CloudEvents", called=True)] = ""
     alert_secret_file: Annotated[
-        str, Option("alert-secret-file", "file with the secret that they are signed with", local=Local.TOKEN)
+        str, Option("alert-secret-file", "file with the secret that signs alerts", local=Local.TOKEN)
     ] = ""
     alert_token_file: Annotated[
         str, Option("alert-token-file", "file with the bearer token of these calls", local=Local.TOKEN)
     ] = ""
-    timeout_s: Annotated[float, Option("timeout", "time for an answer", low=1, high=TIME_MAX_MS)] = 10.0
+    timeout_s: Annotated[float, Option("timeout", "timeout of a response", low=1, high=TIME_MAX_MS)] = 10.0
     ssl_ca: Annotated[
-        str, Option("ssl-ca", "path of the CA certificate of https://, where the system has it not", local=Local.FILE)
+        str,
+        Option("ssl-ca", "path of the CA certificate of https://, if the system does not have it", local=Local.FILE),
     ] = ""
     otlp_token: str = field(default="", repr=False)
     alert_secret: bytes = field(default=b"", repr=False)
@@ -76,9 +77,9 @@ class MetricsOptions:
         """Return warnings about rules that work, but perhaps not as intended."""
         notes = []
         if self.page is not None and self.page[0] not in {"127.0.0.1", "::1", "localhost"}:
-            notes.append("sink-uri: the page of metrics:// has no login: labels hold what rows hold")
+            notes.append("sink-uri: the metrics:// endpoint has no authentication, and labels contain row data")
         if not self.alert_url and any(rule.is_watched for rule in self.rules):
-            notes.append("sink.metrics-config: rules have alerts, and no alert-url is there to post them to")
+            notes.append("sink.metrics-config: rules have alerts, but alert-url is not set")
         if self.alert_url.startswith("http://") and (self.alert_secret_file or self.alert_token_file):
-            notes.append("alert-url: http:// shows alerts and token to whoever is on the way; https:// does not")
+            notes.append("alert-url: http:// sends alerts and token in clear; use https://")
         return tuple(notes)

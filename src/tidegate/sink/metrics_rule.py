@@ -115,7 +115,7 @@ def row_text(text: str, sql_mode: frozenset[str] = frozenset()) -> RowText:
         name = call.name.upper()
         if name in _UNSTEADY or (name == _OF_NOW and not call.expressions):
             raise ExpressionParseFailed(
-                f"{text!r}: {name}() is another value each time, so a restart could not count the same again"
+                f"{text!r}: {name}() is not deterministic, so a restart could not repeat the count"
             )
     named: dict[Named, None] = {}
     for column in node.find_all(exp.Column):
@@ -226,7 +226,7 @@ def metric_rules(
         rules.append(_checked(text, window, where, case_sensitive=case_sensitive, sql_mode=sql_mode))
     for rule in rules:
         if sum(other.metric == rule.metric for other in rules) > 1:
-            raise ConfigError(f"sink.metrics-config.rules: two rules make {rule.metric}; give each a name of its own")
+            raise ConfigError(f"sink.metrics-config.rules: two rules define {rule.metric}; use different names")
     return tuple(rules)
 
 
@@ -248,8 +248,8 @@ def _checked(
         raise ConfigError(f"{where}: {unknown[0]!r} is none of {', '.join(EVENTS)}{_near(unknown[0], EVENTS)}")
     _refuse(
         where,
-        (not _METRIC.fullmatch(text.metric), f"metric = {text.metric!r} is no name of a metric, such as orders_total"),
-        (text.metric.startswith(_OURS), f"{text.metric} begins as names of ours do; choose another one"),
+        (not _METRIC.fullmatch(text.metric), f"metric = {text.metric!r} is not a metric name, such as orders_total"),
+        (text.metric.startswith(_OURS), f"{text.metric} has a reserved prefix; choose another name"),
         (
             text.type == "counter" and not text.metric.endswith("_total"),
             f'the name of a counter ends in _total; did you mean "{text.metric}_total"?',
@@ -297,19 +297,19 @@ def _check_rule(text: RuleText, rule: MetricRule, texts: Sequence[RowText], wher
         is_name = _LABEL.fullmatch(name) and not name.startswith("__")
         _refuse(
             where,
-            (not is_name, f"{name!r} is no name of a label; write NAME=EXPRESSION"),
-            (name in _RESERVED, f"the label {name} is set by us; write another NAME=EXPRESSION"),
-            (names.count(name) > 1, f"the label {name} is there twice"),
+            (not is_name, f"{name!r} is not a label name; expected NAME=EXPRESSION"),
+            (name in _RESERVED, f"the label {name} is reserved; use another NAME=EXPRESSION"),
+            (names.count(name) > 1, f"the label {name} is defined twice"),
         )
     rising = list(rule.bounds) == sorted(set(rule.bounds)) and all(math.isfinite(bound) for bound in rule.bounds)
     _refuse(
         where,
         ((rule.kind == "histogram") != bool(rule.bounds), "buckets are for histograms, and a histogram needs them"),
         (rule.kind == "histogram" and not rule.value, "a histogram needs a value, such as value = 'amount'"),
-        (not rising, "buckets are numbers that rise"),
+        (not rising, "buckets must be ascending numbers"),
         (
             rule.above is not None and rule.below is not None,
-            "give alert-above or alert-below; a second rule may have the other one",
+            "set either alert-above or alert-below; a second rule may have the other one",
         ),
     )
     named = [(each, image, name) for each in texts for image, name in each.columns]
@@ -320,18 +320,18 @@ def _check_rule(text: RuleText, rule: MetricRule, texts: Sequence[RowText], wher
     if rule.kind != "gauge":
         return
     if text.events:
-        raise ConfigError(f"{where}: a gauge follows each change of a row; leave events out, or make it a counter")
+        raise ConfigError(f"{where}: a gauge follows every change of a row; remove events, or use a counter")
     labels = [row_text(expression, rule.sql_mode) for _, expression in rule.labels]
     for each, image, name in named:
         if image == "event" and not (name in _OF_TABLE and each in labels and each.single is not None):
             raise ConfigError(
-                f"{where}: in a gauge a label may be event.table_name or event.table_schema alone, since tables are "
-                f"renamed; {each.text!r} is no such label"
+                f"{where}: a label of a gauge may only be event.table_name or event.table_schema, since tables are "
+                f"renamed, not {each.text!r}"
             )
         if image in {"old", "new"}:
             raise ConfigError(
-                f"{where}: a gauge is about rows that live, so {image}.{name} is nothing that it knows; name columns "
-                "without old. and new., or count changes with a counter"
+                f"{where}: a gauge measures current rows and has no {image}.{name}; name columns without old. and "
+                f"new., or use a counter"
             )
 
 

@@ -332,5 +332,5 @@ class OtlpPush:
             self._client.close()
         if fault and fault != self._fault:
             url = self._options.otlp_url.partition("?")[0]
-            LOGGER.warning("otlp-endpoint %s: %s; trying again every %g s", url, fault, self._options.otlp_interval_s)
+            LOGGER.warning("otlp-endpoint %s: %s; retrying every %g s", url, fault, self._options.otlp_interval_s)
         self._fault = fault

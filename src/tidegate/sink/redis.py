@@ -267,7 +267,7 @@ def _keys(templates: Iterable[_Fitting], table: TableInfo, typed: Batch) -> Iter
         missing = [name for name in chain.from_iterable(columns) if lowered(name) not in index_of]
         if missing:
             raise SinkRefused(
-                f"rows of {table.name} come without {missing[0]}, of which invalidate-keys {template.text!r} makes keys"
+                f"rows of {table.name} lack column {missing[0]}, which invalidate-keys {template.text!r} needs"
             )
         for image in images:
             rows = len(image[0]) if image else 0
@@ -345,7 +345,7 @@ class RedisSink(KeyedSink, WithCheck):
         except ConfigError as error:
             if self._is_new:
                 raise
-            LOGGER.warning("%s; keys of this template are not dropped", error)
+            LOGGER.warning("%s; keys of this template are not deleted", error)
         self._state = position.state
 
     def filled(self, tables: Sequence[TableInfo]) -> Mapping[TableName, str]:

@@ -349,9 +349,7 @@ def lookup_entries(table: TableInfo, typed: Batch, prefix: bytes, mode: Mode) ->
     for lookup in lookups_of(table):
         missing = [name for name in lookup.columns if lowered(name) not in index_of]
         if missing:
-            raise SinkRefused(
-                f"table {table.name}: its rows come without {missing[0]}, of which lookups=true makes keys"
-            )
+            raise SinkRefused(f"table {table.name}: its rows lack column {missing[0]}, which lookups=true needs")
         indexes = [index_of[lowered(name)] for name in lookup.columns]
         key_of = partial(lookup.key, prefix)
         last = last_changes(table, typed, key_of, indexes)

@@ -65,17 +65,17 @@ class RedisOptions:
         Mode,
         Option(
             "mode",
-            "`hash`: a row a key, a field a column; `json`: a row a key, a document; `invalidate`: keys that "
-            "applications cache are dropped; `stream`: an entry a change",
+            "`hash`: a key per row, a field per column; `json`: a key per row, a document; `invalidate`: deletes "
+            "changed keys of a cache; `stream`: an entry per change",
         ),
     ] = "hash"
-    template: Annotated[str, Option("key-template", "what a row's key is made of, in this order")] = TEMPLATE
-    lookups: Annotated[bool, Option("lookups", "`hash`, `json`: keys by which unique indexes find rows, too")] = False
+    template: Annotated[str, Option("key-template", "template of a row's key")] = TEMPLATE
+    lookups: Annotated[bool, Option("lookups", "`hash`, `json`: also maintain lookup keys of unique indexes")] = False
     channel: Annotated[
         str,
         Option(
             "publish",
-            f"`hash`, `json`: announce changed keys, with `true` on channels `{CHANNEL}`, or on those that it names",
+            f"`hash`, `json`: announce changed keys; `true`: on channels `{CHANNEL}`, else on the named ones",
             default="false",
         ),
     ] = ""
@@ -83,22 +83,22 @@ class RedisOptions:
         str,
         Option(
             "invalidate-keys",
-            "`invalidate`: what cached keys are made of, joined by `,`, such as "
+            "`invalidate`: templates of cached keys, separated by `,`, such as "
             "`user:{id},shop.orders=orders:of:{customer_id}`",
         ),
     ] = ""
-    stream: Annotated[str, Option("stream-template", "`stream`: names of streams; without `{table}` one for many")] = (
-        STREAM
-    )
+    stream: Annotated[
+        str, Option("stream-template", "`stream`: template of stream names; without `{table}`, tables share a stream")
+    ] = STREAM
     stream_entries: Annotated[
-        int, Option("stream-max-length", "`stream`: about how many entries a stream keeps; 0: all", high=10**15)
+        int, Option("stream-max-length", "`stream`: approximate maximum entries of a stream; 0: unlimited", high=10**15)
     ] = 0
     tombstone_s: Annotated[
         float,
-        Option("tombstone-ttl", "how long the version of a row that is gone is kept", low=1000, high=TIME_MAX_MS),
+        Option("tombstone-ttl", "retention of versions of deleted rows", low=1000, high=TIME_MAX_MS),
     ] = 86_400.0
-    batch_rows: Annotated[int, Option("batch-rows", "most rows of one call of a script", low=1, high=4096)] = 256
-    timeout_s: Annotated[float, Option("timeout", "time for an answer", low=1)] = 10.0
+    batch_rows: Annotated[int, Option("batch-rows", "maximum rows per script call", low=1, high=4096)] = 256
+    timeout_s: Annotated[float, Option("timeout", "timeout of a response", low=1)] = 10.0
     time_zone: str = "UTC"
     """The zone in which TIMESTAMPs come as texts."""
     ignored: tuple[str, ...] = ()
@@ -155,13 +155,13 @@ def parse_template(text: str) -> KeyTemplate:
     if names != [*NAMES, KEY] or befores[-1]:
         raise UriInvalid(f"{where}: it must name {{schema}}, {{table}} and {{pk}}, in this order, and end")
     if not all(between.lstrip("}")[:1] in {":", "/"} for between in befores[1:3]):
-        raise UriInvalid(f"{where}: what stands between its parts must begin with ':' or '/'")
+        raise UriInvalid(f"{where}: text between its parts must start with ':' or '/'")
     braces = [char for before in befores for char in before if char in "{}"]
     if braces not in ([], ["{", "}"]) or any("{}" in before for before in befores):
-        raise UriInvalid(f"{where}: it may have one pair of braces of its own, with something in it")
+        raise UriInvalid(f"{where}: it may have one additional pair of braces, which must not be empty")
     first = befores[0].encode()
     if first.startswith(OWN):
-        raise UriInvalid(f"{where}: keys that begin with {OWN.decode()} are the changefeed's own")
+        raise UriInvalid(f"{where}: keys starting with {OWN.decode()} are reserved")
     return KeyTemplate(first, *(between.encode() for between in befores[1:3]))
 
 
@@ -257,7 +257,7 @@ class CacheTemplate:
             fault = f"a stored column {missing[0]!r}" + (f"; did you mean {owners[close[0]]}?" if close else "")
         else:
             fault = "all of its columns" + (" or no key" if KEY in self.names else "")
-        raise ConfigError(f"invalidate-keys {self.text!r}: no table that it is for has {fault}")
+        raise ConfigError(f"invalidate-keys {self.text!r}: no matching table has {fault}")
 
     def demand(self, table: TableInfo) -> tuple[tuple[str, ...], ...] | None:
         """Return the result of `columns`. ConfigError if its rule names one table, and a column that the table
@@ -295,14 +295,16 @@ def _template(text: str) -> CacheTemplate:
         TableFilter.parse([rule])
     befores, names, formatted = _parts(rest, where)
     if formatted:
-        raise UriInvalid(f"{where}: a name in braces stands there alone, without ':' or '!'")
+        raise UriInvalid(f"{where}: a name in braces must not contain ':' or '!'")
     if not names or not all(names):
-        raise UriInvalid(f"{where}: it names no column; write one in braces, such as user:{{id}}")
+        raise UriInvalid(f"{where}: it names no column; add one in braces, such as user:{{id}}")
     if not befores[0] and names[0] not in NAMES:
-        raise UriInvalid(f"{where}: it must begin with a text of its own, since a DDL drops all keys that begin so")
+        raise UriInvalid(
+            f"{where}: it must start with a constant prefix, since a DDL deletes all keys with this prefix"
+        )
     first = befores[0].encode()
     if first and (OWN.startswith(first) or first.startswith(OWN)):
-        raise UriInvalid(f"{where}: keys that begin with {OWN.decode()} are the changefeed's own")
+        raise UriInvalid(f"{where}: keys starting with {OWN.decode()} are reserved")
     return CacheTemplate(text, rule, tuple(befores), tuple(names))
 
 
@@ -323,4 +325,4 @@ def check_names(what: str, template: str) -> None:
     if not set(_parts(template, where)[1]) <= set(NAMES):
         raise UriInvalid(f"{where}: it may name {{schema}} and {{table}}, and nothing else")
     if not template or template.encode().startswith(OWN):
-        raise UriInvalid(f"{where}: keys that begin with {OWN.decode()} are the changefeed's own")
+        raise UriInvalid(f"{where}: keys starting with {OWN.decode()} are reserved")

@@ -210,8 +210,8 @@ _LOGIN: Final = (
     "AuthenticationWrongNumberOfArgsError",
 )
 _ADVICE: Final = (
-    ("OOM", "; its memory is full: raise maxmemory, or let the changefeed carry fewer tables"),
-    ("READONLY", "; it is a replica, address the primary"),
+    ("OOM", "; its memory is full: raise maxmemory, or replicate fewer tables"),
+    ("READONLY", "; it is a replica: use the address of the primary"),
     ("MISCONF", "; it cannot save to its disk"),
 )
 
@@ -229,7 +229,7 @@ def driver() -> Any:
     try:
         import redis
     except ImportError as missing:
-        raise EnvironmentFault("a Redis is written with redis-py: pip install 'tidegate[redis]'") from missing
+        raise EnvironmentFault("a Redis sink needs redis-py: pip install 'tidegate[redis]'") from missing
     return redis
 
 
@@ -263,7 +263,7 @@ class RedisServers:
         if options.tls:
             for path in filter(None, (options.ssl_ca, options.ssl_cert, options.ssl_key)):
                 if not Path(path).is_file():
-                    raise ConfigError(f"{options.address}: there is no file {path}, which its TLS asks for")
+                    raise ConfigError(f"{options.address}: TLS file {path} does not exist")
             self._settings |= {
                 "ssl": True,
                 "ssl_ca_certs": options.ssl_ca or None,
@@ -276,7 +276,7 @@ class RedisServers:
             self._one = self._answering(redis)
             if self._one.info("cluster").get("cluster_enabled"):
                 if options.database:
-                    raise ConfigError(f"{options.address}: a cluster has no databases; leave /{options.database} out")
+                    raise ConfigError(f"{options.address}: a cluster has no databases; remove /{options.database}")
                 nodes = [redis.cluster.ClusterNode(host, port) for host, port in options.hosts]
                 self._cluster = redis.cluster.RedisCluster(startup_nodes=nodes, **self._settings)
 
@@ -422,7 +422,7 @@ def _position(key: bytes, checkpoint: bytes, schema: bytes) -> SinkPosition:
     try:
         decoded = decode_state(StateKind.REDIS, checkpoint, Checkpoint, f"key {key.decode()}")
     except msgspec.DecodeError as error:
-        raise SinkRefused(f"{key.decode()} holds another release's progress: {error}") from error
+        raise SinkRefused(f"{key.decode()} has the progress of another release: {error}") from error
     return SinkPosition(decoded, SchemaState.from_json(schema))
 
 
@@ -470,7 +470,7 @@ class RedisProgress:
             raise Fenced("another run of this changefeed has taken over")
         if (epoch, revision) < (self._epoch, self._revision):
             raise SinkRefused(
-                "Redis lost what it had confirmed, after a crash or when a replica took over; start the changefeed "
-                "again: it goes on from the checkpoint that Redis still has"
+                "Redis lost acknowledged writes, after a crash or a failover to a replica; start the changefeed "
+                "again: it continues from the checkpoint that Redis still has"
             )
         self._revision = revision

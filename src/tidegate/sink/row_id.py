@@ -30,7 +30,7 @@ def key_indexes(table: TableInfo, fields: Sequence[Field]) -> list[int]:
     index_of = {lowered(field.name): index for index, field in enumerate(fields)}
     missing = [name for name in table.handle_key if lowered(name) not in index_of]
     if missing:
-        raise SinkRefused(f"table {table.name}: its rows come without {', '.join(missing)}, a column of its key")
+        raise SinkRefused(f"table {table.name}: its rows lack {', '.join(missing)}, a column of its key")
     return [index_of[lowered(name)] for name in table.handle_key]
 
 

@@ -89,7 +89,7 @@ class EmbeddedStore:
         if now > epoch:
             raise Fenced("another run of this changefeed has taken over")
         if now < epoch:
-            raise SinkRefused(f"{self.directory} was emptied; start the changefeed again: it begins anew")
+            raise SinkRefused(f"{self.directory} was emptied; start the changefeed again: it starts over")
 
     def keep(self, published: PublishedIndexes) -> None:
         with self._locked():
@@ -151,11 +151,11 @@ class EmbeddedStore:
             index = tantivy_module().Index.open(str(path))
         names = [name for name, field in mapping.fields.items() if field.get("type") in {"text", "keyword"}]
         if not names:
-            raise InputError(f"{alias} has no field of words; its mapping searches {', '.join(mapping.fields)}")
+            raise InputError(f"{alias} has no full-text field; its mapping has {', '.join(mapping.fields)}")
         try:
             query = index.parse_query(words, names)
         except ValueError as error:
-            raise InputError(f"{words!r} is no query: {error}") from error
+            raise InputError(f"{words!r} is not a query: {error}") from error
         searcher = index.searcher()
         result = searcher.search(query, limit)
         scored = [(score, searcher.doc(address)) for score, address in result.hits]
@@ -186,14 +186,16 @@ class EmbeddedStore:
         except FileNotFoundError:
             return PublishedIndexes()
         except msgspec.DecodeError as error:
-            raise SinkRefused(f"{self._home} holds another release's progress: {error}") from error
+            raise SinkRefused(f"{self._home} has the progress of another release: {error}") from error
 
     def _write(self, published: PublishedIndexes) -> None:
         write_whole(self._home / PUBLISHED, encode_state(StateKind.SEARCH, published).decode())
 
     def _check_link(self, link: Path) -> None:
         if os.path.lexists(link) and not (link.is_symlink() and link.readlink().parent == Path(OWN, self.feed)):
-            raise SinkRefused(f"{link} is there already, and not of changefeed {self.feed}; set another index-prefix")
+            raise SinkRefused(
+                f"{link} already exists and does not belong to changefeed {self.feed}; set another index-prefix"
+            )
 
     def _follow(self, published: PublishedIndexes) -> None:
         """Let links point at what is published, and remove indexes of this writer or earlier ones that are not."""

@@ -77,8 +77,10 @@ _WORDS: Final[FieldMapping] = {"type": "text"}
 _NAME: Final[FieldMapping] = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
 
 
-IndexPrefix = Annotated[str, Option("index-prefix", "what the names that readers search begin with")]
-MappingFile = Annotated[str, Option("mapping", "file of rules: which columns are searched, and how", local=Local.FILE)]
+IndexPrefix = Annotated[str, Option("index-prefix", "prefix of the names that readers search")]
+MappingFile = Annotated[
+    str, Option("mapping", "file of mapping rules: indexed columns and their types", local=Local.FILE)
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +95,20 @@ class ServerOptions:
     prefix: IndexPrefix = ""
     mapping: MappingFile = ""
     refresh: Annotated[
-        str, Option("refresh-interval", "how soon readers find what is written; `-1`: never by itself")
+        str, Option("refresh-interval", "delay until writes become searchable; `-1`: never automatically")
     ] = "1s"
-    bulk_rows: Annotated[int, Option("bulk-rows", "most rows of a bulk", low=1, high=100000)] = 2_000
-    bulk_bytes: Annotated[int, Option("bulk-size", "most bytes of a bulk, but for a single row", low=1)] = 8 << 20
+    bulk_rows: Annotated[int, Option("bulk-rows", "maximum rows of a bulk request", low=1, high=100000)] = 2_000
+    bulk_bytes: Annotated[
+        int, Option("bulk-size", "maximum bytes of a bulk request, except for a single row", low=1)
+    ] = 8 << 20
     tombstone_s: Annotated[
-        float, Option("tombstone-ttl", "how long the version of a row that is gone is kept", high=TIME_MAX_MS)
+        float, Option("tombstone-ttl", "retention of versions of deleted rows", high=TIME_MAX_MS)
     ] = 3_600.0
-    timeout_s: Annotated[float, Option("timeout", "time for an answer", default="60s", low=1, high=TIME_MAX_MS)] = 60.0
+    timeout_s: Annotated[float, Option("timeout", "timeout of a response", default="60s", low=1, high=TIME_MAX_MS)] = (
+        60.0
+    )
     api_key_file: Annotated[
-        str, Option("api-key-file", "file with an API key, in place of user and password", local=Local.TOKEN)
+        str, Option("api-key-file", "file with an API key, instead of user and password", local=Local.TOKEN)
     ] = ""
     ssl_ca: SslCa = ""
     ssl_cert: SslCert = ""
@@ -125,7 +131,7 @@ class ServerOptions:
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about an address that works, but perhaps not as intended."""
         if not self.tls and (self.user or self.api_key_file):
-            return ("sink-uri: without +ssl rows and password are seen by whoever is on the way",)
+            return ("sink-uri: without +ssl, rows and password are sent in clear",)
         return ()
 
 

@@ -201,8 +201,8 @@ class BulkWriter:
             elif status >= 400 and status != 409 and not (op == "delete" and error is None):
                 server, document, why = self._calls.options.address, documents[index], _reason(error)
                 if status == 404:
-                    raise SinkError(f"{server}: {self._alias} is not there: {why}; another run may have taken over")
-                refused = SinkRefused(f"{server}: document {document.id} is refused: {status} {why}")
+                    raise SinkError(f"{server}: {self._alias} does not exist: {why}; another run may have taken over")
+                refused = SinkRefused(f"{server}: document {document.id} was rejected: {status} {why}")
                 raise refused.at(commit_ts=document.commit_ts)
         return again, why
 
@@ -285,7 +285,7 @@ class ServerStore:
                 self._taken = stored.epoch
                 self._follow(stored)
                 return stored
-        raise SinkError(f"{self.address}: other runs of changefeed {self.feed} begin all the time")
+        raise SinkError(f"{self.address}: other runs of changefeed {self.feed} keep starting")
 
     def check(self, epoch: int) -> None:
         answer = self._calls.ask("GET", path_of(PROGRESS, "_doc", self.feed), query={"_source_includes": "epoch"})
@@ -303,7 +303,7 @@ class ServerStore:
             self._compare(stored.epoch, published.epoch)
             if stored not in {published, self._kept}:  # its own: a try whose answer did not come
                 raise self._lost()
-        raise SinkError(f"{self.address}: the progress of {self.feed} changes all the time")
+        raise SinkError(f"{self.address}: the progress of {self.feed} keeps changing")
 
     def create(self, index: TableIndex, epoch: int) -> None:
         mapping = msgspec.json.decode(index.mapping, type=IndexMapping)
@@ -383,7 +383,8 @@ class ServerStore:
         indexes = self._calls.done(answer, "an alias").json()
         if any(self._marker not in index["aliases"] for index in indexes.values()):
             raise SinkRefused(
-                f"{self.address}: {alias} is there already, and not of changefeed {self.feed}; set another index-prefix"
+                f"{self.address}: {alias} already exists and does not belong to changefeed {self.feed}; set another "
+                f"index-prefix"
             )
 
     def _read(self) -> PublishedIndexes:
@@ -396,7 +397,7 @@ class ServerStore:
             where = f"{PROGRESS}/_doc/{self.feed} of {self.address}"
             stored = convert_state(StateKind.SEARCH, document["_source"], PublishedIndexes, where)
         except msgspec.ValidationError as error:
-            raise SinkRefused(f"{PROGRESS}/{self.feed} holds another release's progress: {error}") from error
+            raise SinkRefused(f"{PROGRESS}/{self.feed} has the progress of another release: {error}") from error
         self._version = {"if_seq_no": document["_seq_no"], "if_primary_term": document["_primary_term"]}
         return stored
 
@@ -420,8 +421,8 @@ class ServerStore:
     def _lost(self) -> SinkRefused:
         return SinkRefused(
             f"{self.address} lost the progress of {self.feed}: it was restored from a snapshot, or emptied; start the "
-            "changefeed again: it goes on from what is there, or begins anew, or says what is missing if the source "
-            "does not reach back so far"
+            f"changefeed again: it continues or starts over, or reports what is missing if the source does not reach "
+            f"back that far"
         )
 
     def _follow(self, published: PublishedIndexes) -> None:
@@ -436,8 +437,8 @@ class ServerStore:
         }
         if missing := sorted(names.keys() - have.keys()):
             raise SinkRefused(
-                f"{self.address}: index {missing[0]} is not there any more; to begin anew, delete the document "
-                f"{PROGRESS}/_doc/{self.feed}, and let the changefeed begin with all rows"
+                f"{self.address}: index {missing[0]} is missing; to start over, delete the document "
+                f"{PROGRESS}/_doc/{self.feed}, and start the changefeed with all rows"
             )
         aliases = {alias for index in have.values() for alias in index["aliases"]}
         for published_index in published.indexes:

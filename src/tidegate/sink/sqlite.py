@@ -98,10 +98,10 @@ class SqliteFile(msgspec.Struct, frozen=True):
         owner = connection.execute(f"SELECT feed, epoch FROM {FEED}").fetchone()
         if owner is None:
             if self.epoch:
-                raise SinkRefused(f"{self.path} was emptied; start the changefeed again: it begins anew")
+                raise SinkRefused(f"{self.path} was emptied; start the changefeed again: it starts over")
             connection.execute(f"INSERT INTO {FEED} VALUES (?, 0, 0, 0, '')", (self.feed,))
         elif owner[0] != self.feed:
-            raise SinkRefused(f"{self.path} is written by changefeed {owner[0]}; give {self.feed} a file of its own")
+            raise SinkRefused(f"{self.path} is written by changefeed {owner[0]}; use another file for {self.feed}")
         elif self.epoch and owner[1] != self.epoch:
             raise Fenced(f"{self.path}: another run of changefeed {self.feed} has taken over")
 
@@ -344,7 +344,7 @@ def _columns(table: TableInfo) -> list[ColumnInfo]:
 def _named(table: TableInfo, names: Iterable[str]) -> list[ColumnInfo]:
     columns = [(name, table.column(name)) for name in names]
     if unknown := [name for name, column in columns if column is None]:
-        raise SinkRefused(f"table {table.name}: its rows have a column {unknown[0]}, which its definition lacks")
+        raise SinkRefused(f"table {table.name}: its rows have a column {unknown[0]} that its definition lacks")
     return [column for _, column in columns if column is not None]
 
 

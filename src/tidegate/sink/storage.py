@@ -186,8 +186,8 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
             self._bucket.check()
             if self._bucket.read(METADATA) is not None:
                 raise SinkRefused(
-                    f"{self._bucket.shown} has the files of a changefeed already: `metadata` is there, and nothing in "
-                    "the state directory belongs to it. Give a directory of its own, or the state of the first run"
+                    f"{self._bucket.shown} already has the files of a changefeed: `metadata` exists, but the state "
+                    f"directory has no state for it. Use another directory, or the state directory of the first run"
                 )
             self._checkpoints.save(Saved(position, {}))
             self._is_new = False
@@ -217,7 +217,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         nobody can read, or that does not fit its tables: the columns behind it are not known."""
         if planned.error is not None:
             refused = SinkRefused(
-                f"the DDL {planned.ddl.query[:500]!r} cannot be told in a schema file: {planned.error}"
+                f"a schema file cannot represent the DDL {planned.ddl.query[:500]!r}: {planned.error}"
             )
             raise refused.at(table=planned.table, commit_ts=planned.commit_ts) from planned.error
         try:

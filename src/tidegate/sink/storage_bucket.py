@@ -87,10 +87,10 @@ class Bucket:
                 VersionedFile(self.uri, path).write(*body, version=version)
         except Changed as changed:
             raise NameTaken(
-                f"{self.shown}/{path} is another writer's, or was left by a try that stopped amid it"
+                f"{self.shown}/{path} belongs to another writer, or was left by an interrupted attempt"
             ) from changed
         except FileNotFoundError as missing:
-            raise SinkError(f"{self.shown}: there is no such bucket or directory") from missing
+            raise SinkError(f"{self.shown}: no such bucket or directory") from missing
 
     def write(self, path: str, body: bytes) -> None:
         """Write a file, replacing any other."""
@@ -98,7 +98,7 @@ class Bucket:
             with storing(self.shown):
                 obstore.put(writable(self.uri), path, body, use_multipart=False)
         except FileNotFoundError as missing:
-            raise SinkError(f"{self.shown}: there is no such bucket or directory") from missing
+            raise SinkError(f"{self.shown}: no such bucket or directory") from missing
 
     def raise_(self, path: str, body: bytes, rank: Callable[[bytes], int]) -> None:
         """Replace a file by `body` if that ranks higher than the present content."""
@@ -156,7 +156,7 @@ class CronLine:
         """Return the schedule of a line. Raises SinkConfigInvalid for an invalid one."""
         fields = text.split()
         if len(fields) != len(_BOUNDS):
-            raise SinkConfigInvalid(f"the cron line {text!r} has {len(fields)} fields; write six, seconds first")
+            raise SinkConfigInvalid(f"the cron line {text!r} has {len(fields)} fields; expected six, seconds first")
         second, minute, hour, day, month, weekday = (
             _numbers(field, *bounds, text) for field, bounds in zip(fields, _BOUNDS, strict=True)
         )
@@ -164,7 +164,7 @@ class CronLine:
         weekdays = frozenset(number % 7 for number in weekday)
         line = cls(second, minute, hour, frozenset(day), frozenset(month), weekdays, all(restricted))
         if not any(line._has(_ANY + timedelta(days=number)) for number in range(_DAYS_MAX)):
-            raise SinkConfigInvalid(f"the cron line {text!r} names no day that there is")
+            raise SinkConfigInvalid(f"the cron line {text!r} names no existing day")
         return line
 
     def after(self, moment: datetime) -> datetime:
@@ -189,7 +189,7 @@ def _numbers(field: str, low: int, high: int, text: str) -> tuple[int, ...]:
     for part in field.split(","):
         match = _PART.fullmatch(part)
         if match is None:
-            raise SinkConfigInvalid(f"{part!r} in the cron line {text!r} is no number, range or step")
+            raise SinkConfigInvalid(f"{part!r} in the cron line {text!r} is not a number, range or step")
         first, last, step = match.groups()
         start = low if first is None else int(first)
         stop = high if first is None or (last is None and step) else int(last or start)

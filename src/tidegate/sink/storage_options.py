@@ -28,12 +28,12 @@ class StorageOptions:
     time_zone: Annotated[
         str, Option("time-zone", "zone of TIMESTAMP values, and of the date in directories", "zone")
     ] = "UTC"
-    workers: Annotated[int, Option("worker-count", "most tasks that write side by side; 1 to 512", key=SECTION)] = 16
+    workers: Annotated[int, Option("worker-count", "maximum parallel writer tasks; 1 to 512", key=SECTION)] = 16
     flush_s: Annotated[
         float,
         Option(
             "flush-interval",
-            "shortest time between rounds while little comes; 100ms to 10m",
+            "minimum time between rounds at low rates; 100ms to 10m",
             high=TIME_MAX_MS,
             key=SECTION,
         ),
@@ -42,7 +42,7 @@ class StorageOptions:
         int,
         Option(
             "file-size",
-            "a file ends behind the transaction that fills it; 1 KiB to 512 MiB",
+            "a file ends after the transaction that fills it; 1 KiB to 512 MiB",
             high=1 << 62,
             key=SECTION,
         ),
@@ -53,20 +53,18 @@ class StorageOptions:
     ] = "day"
     partition_separator: Annotated[
         bool,
-        Option("enable-partition-separator", "directories by partition, where the source tells it", key="sink."),
+        Option("enable-partition-separator", "directories by partition, if the source provides it", key="sink."),
     ] = True
-    index_digits: Annotated[int, Option("file-index-width", "digits in names of files; 6 to 20")] = 20
-    column_ids: Annotated[bool, Option("output-column-id", "schema files tell the numbers of columns", key=SECTION)] = (
-        False
-    )
+    index_digits: Annotated[int, Option("file-index-width", "digits in file names; 6 to 20")] = 20
+    column_ids: Annotated[bool, Option("output-column-id", "schema files include column ids", key=SECTION)] = False
     raw_change_event: Annotated[
-        bool, Option("output-raw-change-event", "an UPDATE of a key stays one row, and is not split", key=SECTION)
+        bool, Option("output-raw-change-event", "an UPDATE of a key stays one row instead of being split", key=SECTION)
     ] = False
     expiration_days: Annotated[
         int,
         Option(
             "file-expiration-days",
-            "with date-separator=day: days after which files go; 0: never",
+            "with date-separator=day: days after which files are deleted; 0: never",
             default="0",
             high=36_500,
             key=SECTION,
@@ -76,7 +74,7 @@ class StorageOptions:
         str,
         Option(
             "file-cleanup-cron-spec",
-            "when they are deleted: seconds, minutes, hours, day, month, day of week",
+            "time of that deletion: seconds, minutes, hours, day, month, day of week",
             key=SECTION,
         ),
     ] = NIGHTLY
@@ -118,7 +116,7 @@ class StorageOptions:
             silent, word = not encoder.include_commit_ts, "csv without include-commit-ts"
         else:
             silent, word = not encoder.enable_tidb_extension, "canal-json without enable-tidb-extension"
-        note = f"{word} has no commit_ts, so that a reader cannot tell the order of rows of different directories"
+        note = f"{word} has no commit_ts, so readers cannot order rows of different directories"
         kept = "file-expiration-days needs date-separator=day: no file is deleted"
         is_kept = self.expiration_days > 0 and not self.expires
         return (*([note] if silent else []), *([kept] if is_kept else []), *self.clamped)

@@ -265,8 +265,8 @@ class _TableLines:
             return typed
         if sorted(names) != sorted(self._columns):
             raise SinkRefused(
-                f"rows of {self._name} have the columns {', '.join(names)}, and its schema file tells "
-                f"{', '.join(self._columns)}: a file has the columns of its schema file"
+                f"rows of {self._name} have the columns {', '.join(names)}, but its schema file has "
+                f"{', '.join(self._columns)}"
             )
         indexes = [names.index(name) for name in self._columns]
         before, after = (image.select(indexes) for image in (typed.before, typed.after))

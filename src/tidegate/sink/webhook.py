@@ -168,10 +168,10 @@ PAUSE_S: Final = 0.25
 PAUSE_MAX_S: Final = 30.0
 _AGAIN: Final = frozenset({408, 425, 429})
 _WRONG_URL: Final = {
-    401: "it does not know us: check token-file and secret-file",
-    403: "it does not let us in: check token-file and secret-file",
-    404: "there is no such address",
-    405: "the address takes no POST",
+    401: "authentication failed: check token-file and secret-file",
+    403: "access denied: check token-file and secret-file",
+    404: "no such URL",
+    405: "the URL does not accept POST",
 }
 _ANSWER_BYTES: Final = 1 << 20
 
@@ -220,7 +220,7 @@ class WebhookSender:
                     raise self._error(f"{answer.status}, {_WRONG_URL[answer.status]}: {answer.text}", events)
                 if 300 <= answer.status < 400:
                     location = answer.headers.get("location") or "nowhere"
-                    raise self._error(f"it sends us on to {location}: give that address", events)
+                    raise self._error(f"it redirects to {location}: use that URL", events)
                 if answer.status < 500 and answer.status not in _AGAIN:
                     return answer
             if left:
@@ -240,8 +240,8 @@ class WebhookSender:
     def _dead(self, event: CloudEvent, answer: Reply) -> int:
         if self.options.dead_letter == "halt":
             raise SinkRefused(
-                f"{self.options.address} refuses event {event.id}: {answer.status}: {answer.text}. Mend the receiver "
-                "and resume, or set dead-letter=keep, which keeps such events aside and goes on"
+                f"{self.options.address} rejects event {event.id}: {answer.status}: {answer.text}. Fix the receiver "
+                f"and resume, or set dead-letter=keep, which stores such events and continues"
             ).at(table=event.table, commit_ts=event.ts)
         letter = b'{"status":%d,"answer":%s,"event":%s}\n' % (answer.status, render(answer.text), event.body)
         with storing(self.options.dead_letters):
@@ -288,7 +288,7 @@ class WebhookSink(CheckpointSink[Posted]):
         groups = [steps[number::side_by_side] for number in range(side_by_side)] if steps else []
         done = list(chain(*tasks.run(partial(_post, self._options, changes, lanes), groups)))
         if dead := sum(counts.dead for counts in done):
-            LOGGER.warning("%d events were refused; they are kept in %s", dead, self._options.dead_letters)
+            LOGGER.warning("%d events were rejected; they are stored in %s", dead, self._options.dead_letters)
         return done
 
     def ddl(self, planned: PlannedDdl) -> None:

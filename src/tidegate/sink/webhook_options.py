@@ -13,18 +13,20 @@ class WebhookOptions:
     feed: str
     url: str
     batch_events: Annotated[
-        int, Option("batch-size", "most events of a call; 1: a call an event, not a list", low=1)
+        int, Option("batch-size", "maximum events per call; 1: single events, not lists", low=1)
     ] = 100
-    batch_bytes: Annotated[int, Option("batch-bytes", "most bytes of a call, but for a single event", low=1)] = 1 << 20
-    concurrency: Annotated[int, Option("concurrency", "most calls at the same time", low=1, high=1024)] = 8
-    timeout_s: Annotated[float, Option("timeout", "time for an answer", low=1, high=TIME_MAX_MS)] = 30.0
-    retries: Annotated[int, Option("max-retry", "quick tries of a call again; then the changefeed waits")] = 4
-    resolved: Annotated[bool, Option("resolved", "post resolved timestamps, too")] = False
+    batch_bytes: Annotated[int, Option("batch-bytes", "maximum bytes per call, except for a single event", low=1)] = (
+        1 << 20
+    )
+    concurrency: Annotated[int, Option("concurrency", "maximum parallel calls", low=1, high=1024)] = 8
+    timeout_s: Annotated[float, Option("timeout", "timeout of a response", low=1, high=TIME_MAX_MS)] = 30.0
+    retries: Annotated[int, Option("max-retry", "quick retries of a call; then the changefeed retries later")] = 4
+    resolved: Annotated[bool, Option("resolved", "also post resolved timestamps")] = False
     dead_letter: Annotated[
         Literal["halt", "keep"],
         Option(
             "dead-letter",
-            "an event that is refused (400, 422, ..): `halt`, or `keep` it in the state directory and go on",
+            "an event that is rejected (400, 422, ..): `halt`, or `keep` it in the state directory and continue",
         ),
     ] = "halt"
     dead_letters: str = ""
@@ -34,7 +36,7 @@ class WebhookOptions:
     ] = ""
     token_file: Annotated[str, Option("token-file", "file with the bearer token of calls", local=Local.TOKEN)] = ""
     ssl_ca: Annotated[
-        str, Option("ssl-ca", "path of the CA certificate, where it is not one that the system knows", local=Local.FILE)
+        str, Option("ssl-ca", "path of the CA certificate, if the system does not have it", local=Local.FILE)
     ] = ""
     secret: bytes = field(default=b"", repr=False)
     token: str = field(default="", repr=False)
@@ -56,5 +58,5 @@ class WebhookOptions:
     def warnings(self) -> tuple[str, ...]:
         """Return warnings about an address that works, but perhaps not as intended."""
         if self.url.startswith("http://") and (self.secret_file or self.token_file):
-            return ("sink-uri: http:// shows rows and token to whoever is on the way; https:// does not",)
+            return ("sink-uri: http:// sends rows and token in clear; use https://",)
         return ()

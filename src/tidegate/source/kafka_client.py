@@ -141,7 +141,7 @@ def _answer(source: KafkaTopics, what: str, future: Any) -> Any:
             future,
             lambda: client.poll(0),
             words,
-            lambda text: SourceError(f"broker {source.brokers} does not let the client in: {text}"),
+            lambda text: SourceError(f"broker {source.brokers} rejects the client: {text}"),
             lambda: SourceError(words.unreachable(source.brokers)),
         )
         words.forget()

@@ -116,8 +116,8 @@ def _chunks(client: Any, source: KafkaTopics, start: EventPosition, end: int) ->
             deadline = time.monotonic() + source.timeout_s
         elif time.monotonic() > deadline:
             raise SourceError(
-                f"broker {source.brokers}: {_at(start, offset)}: nothing came for {source.timeout_s:.0f} s "
-                f"though messages up to offset {end - 1} were promised; {last_error}"
+                f"broker {source.brokers}: {_at(start, offset)}: no data for {source.timeout_s:.0f} s, although "
+                f"messages up to offset {end - 1} exist; {last_error}"
             )
         if chunk:
             size = max(1, min(CHUNK, CHUNK_BYTES * len(chunk) // max(1, chunk.size_bytes)))
@@ -139,13 +139,13 @@ def history_lost(source: KafkaTopics, position: EventPosition) -> SourceError:
     else:
         if low <= position.offset <= high:
             return SourceError(
-                f"broker {source.brokers}: {position} was out of range, and within {low} to {high} when asked again"
+                f"broker {source.brokers}: {position} was out of range, but within {low} to {high} on retry"
             ).at(topic=position.topic, partition=position.partition, offset=position.offset)
         kept = f"the broker has offsets {low} to {high}" if low < high else f"the broker has none below {high}"
     return HistoryLost(
-        f"{position} is gone: {kept}. Retention removed messages before they were read, or the topic was made anew. "
-        "Start a fresh feed into a fresh lake from a new snapshot, or restore the topic; raise retention.ms above the "
-        "longest time that the feed may stand still"
+        f"{position} is gone: {kept}. Retention removed messages before they were read, or the topic was "
+        f"recreated. Start a new changefeed into a new lake from a new snapshot, or restore the topic; raise "
+        f"retention.ms above the longest pause of the changefeed"
     ).at(topic=position.topic, partition=position.partition, offset=position.offset)
 
 
@@ -198,7 +198,7 @@ class Gathered:
                 if chunk:
                     last_s = time.monotonic()
                 elif time.monotonic() - last_s > self._source.timeout_s and self._idle_s is None:
-                    raise SourceError(f"broker {self._source.brokers}: nothing came for {self._source.timeout_s} s")
+                    raise SourceError(f"broker {self._source.brokers}: no data for {self._source.timeout_s} s")
                 yield chunk
                 resting = self._rested(client, resting, set(hold()))
         finally:

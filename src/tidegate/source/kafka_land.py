@@ -73,13 +73,12 @@ def recognised(
                 positions.pop(topic, None)
         elif id_before is None and not topic_id:
             warnings.append(
-                f"topic {topic}: the broker gives no id of it, so nobody would notice that it was deleted and made "
-                "again"
+                f"topic {topic}: the broker reports no topic id, so a deleted and recreated topic cannot be detected"
             )
         elif id_before is None and topic in positions:
             warnings.append(
-                f"topic {topic} was read without its id up to now; its id {topic_id} is kept from here on, and was not "
-                "compared with the one that it had before"
+                f"topic {topic} was read without its id until now; its id {topic_id} is recorded from here on, and "
+                f"was not compared with an earlier one"
             )
         identities[topic] = topic_id or id_before or ""
     halted = tuple(halt for halt in state.halted if halt.topic in positions)
@@ -101,12 +100,12 @@ def made_again(topic: str, id_before: str, topic_id: str, state: State) -> MadeA
     resend = f" (`cdc cli changefeed resume --overwrite-checkpoint-ts={state.frontier}`)" if state.frontier else ""
     first = min(reached, default=0)
     return MadeAnew(
-        f"topic {topic} was deleted and made again: its id is {topic_id} now, and {id_before} is the one that was "
-        f"read{read}. What the topic before had behind that is gone. Ways out: let its changefeed send everything "
-        f"since {since} again{resend}, then read the new topic from its first message, with "
+        f"topic {topic} was deleted and recreated: its id is {topic_id} now, and {id_before} was read{read}. Later "
+        f"messages of the old topic are lost. To continue: let its changefeed send everything since {since} "
+        f"again{resend}, then read the new topic from its first message, with "
         f"made-anew={topic}:{topic_id} in the source's address; if it has the same messages at the same offsets "
-        f"(another cluster that took over), go on with made-anew={topic}:{topic_id}:{SAME_OFFSETS}; or start a fresh "
-        "feed into a fresh target"
+        f"(another cluster that took over), continue with made-anew={topic}:{topic_id}:{SAME_OFFSETS}; or start a new "
+        "changefeed with a new target"
     ).at(topic=topic, partition=first, offset=reached[first].offset if reached else 0)
 
 
@@ -285,7 +284,7 @@ def land_range(plan: TopicPlan, clock: int, offsets: OffsetRange) -> TaskReport:
 
 
 LOGGER: Final = logging.getLogger(__name__)
-ANEW: Final = "the feed goes on behind ts {}, and its changelog {} is new: the topic is landed from its first message"
+ANEW: Final = "the changefeed continues above ts {}, its changelog {} is new: the topic lands from its first message"
 
 
 class Landing(BatchLoop):
@@ -339,7 +338,7 @@ class Landing(BatchLoop):
         if strangers:
             raise ConfigError(
                 f"{self.changelog} was landed from topic {strangers[0]!r} too, which is no longer subscribed: "
-                "subscribe to it again, or start a fresh feed"
+                f"subscribe to it again, or start a new changefeed"
             )
         topics = described(self.source)
         state, self._warnings = recognised(before, topics, self.source.made_anew)
@@ -416,12 +415,12 @@ def begins_late(late: Sequence[TaskReport], changelog: str, needed_ts: int) -> M
     first = late[0]
     start = ",".join(f"{report.topic}/{report.partition}:{report.start}" for report in late)
     return MadeAnew(
-        f"the target stands at ts {needed_ts}, and the changelog {changelog} that led there is gone: topic "
-        f"{first.topic} partition {first.partition} was read anew from offset {first.start}, and has all changes above "
-        f"ts {first.since} alone, so those between may be lost. Ways out: put the changelog back; or let the upstream "
-        f"changefeed send everything since ts {needed_ts} again (`cdc cli changefeed resume "
-        f"--overwrite-checkpoint-ts={needed_ts}`), or do without, and go on with start={start} in the source's "
-        "address; or start a fresh changefeed into a fresh target"
+        f"the target is at ts {needed_ts}, but its changelog {changelog} is missing: topic "
+        f"{first.topic} partition {first.partition} was read again from offset {first.start}, and has only the "
+        f"changes above ts {first.since}, so those between may be lost. To continue: restore the changelog; or let "
+        f"the upstream changefeed send everything since ts {needed_ts} again (`cdc cli changefeed resume "
+        f"--overwrite-checkpoint-ts={needed_ts}`), or accept the gap, and continue with start={start} in the source's "
+        "address; or start a new changefeed with a new target"
     ).at(topic=first.topic, partition=first.partition, offset=first.start)
 
 
@@ -432,10 +431,10 @@ def halted(halts: list[Halt], lake: str) -> TidegateError:
     if first.order:
         return ConfigError(f"{first.position}: {first.reason}").at(**where)
     position = f"{first.topic}/{first.partition}/{first.offset}"
-    more = f" ({len(halts) - 1} more partitions stand still, see `tidegate dlq list {lake}`)" if halts[1:] else ""
+    more = f" ({len(halts) - 1} more partitions are halted, see `tidegate dlq list {lake}`)" if halts[1:] else ""
     return PoisonMessage(
-        f"{first.position}: {first.code}: {first.reason}. Everything before it has landed{more}. Ways out: look at it "
-        f"with `tidegate dlq show {lake} --at {position}`; give the right bytes or options with `tidegate dlq replay "
-        f"{lake} --at {position}`; leave it out with `tidegate dlq skip {lake} --at {position}`; or set "
-        "dead-letter=skip. Then start the feed again"
+        f"{first.position}: {first.code}: {first.reason}. Everything before it has landed{more}. To continue: inspect "
+        f"it with `tidegate dlq show {lake} --at {position}`; replace its bytes or options with `tidegate dlq replay "
+        f"{lake} --at {position}`; skip it with `tidegate dlq skip {lake} --at {position}`; or set dead-letter=skip. "
+        f"Then start the changefeed again"
     ).at(**where)

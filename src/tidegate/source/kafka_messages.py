@@ -278,9 +278,9 @@ _RESOLVED: Final = SlowReason(Reason.RESOLUTION, "a message with a resolution")
 _JUDGED: Final = SlowReason(Reason.EVENT_FILTER, "an event filter looks at each row")
 
 NO_COMMIT_TS: Final = (
-    "its rows carry no commit_ts, so they cannot be ordered: the changefeed writes canal-json without the TiDB "
-    "extension. Set enable-tidb-extension=true on the changefeed and start from a fresh topic, or accept order=offset "
-    "(each partition in its own order, no consistency across partitions)"
+    "its rows have no commit_ts, so they cannot be ordered: TiCDC's changefeed writes canal-json without the TiDB "
+    "extension. Set enable-tidb-extension=true on it and start from a new topic, or accept order=offset (order within "
+    "each partition only, no consistency across partitions)"
 )
 
 
@@ -536,7 +536,7 @@ def _resolve(  # noqa: PLR0917 - one step of land_messages
         return _read(message, plan, encoder, cut, clock, outcome)
     if resolution.action == "skip":
         draft = _read(message, plan, encoder, cut, clock)
-        return draft if isinstance(draft, _Bad) else _Bad(SKIPPED, "readable, but a resolution says to skip it")
+        return draft if isinstance(draft, _Bad) else _Bad(SKIPPED, "readable, but a resolution skips it")
     changed = replace(plan, options=with_options(plan.options, resolution.options))
     replaced = TopicMessage(message.offset, *resolution.message(message.key, message.value))
     return _read(replaced, changed, encoder, cut, clock)
@@ -558,9 +558,9 @@ def _read(  # noqa: PLR0917 - one step of land_messages
     if (size_bytes := _too_large(message, plan)) is not None:
         return _Bad(
             TOO_LARGE,
-            f"{size_bytes} bytes, above the {plan.message_bytes} that are read into memory: raise max-message-bytes of "
-            "the source (the worker needs some eight times as much), or let the changefeed send large rows by "
-            "claim-check or as their handle key",
+            f"{size_bytes} bytes, above the limit of {plan.message_bytes}: raise max-message-bytes of the source (the "
+            f"worker needs some eight times as much memory), or let TiCDC's changefeed send large rows by claim-check "
+            f"or as their handle key",
         )
     try:
         if outcome is None:
@@ -588,8 +588,8 @@ def _add(  # noqa: PLR0917 - one step of land_messages
         if event.ts > plan.latest_ts:
             return _Bad(
                 BAD_TS,
-                f"resolved ts {event.ts} lies more than a day ahead of this machine's clock: no changefeed sends it, "
-                "or one of the clocks is wrong",
+                f"resolved ts {event.ts} lies more than a day ahead of this machine's clock: not sent by a "
+                f"changefeed, or one of the clocks is wrong",
             )
         draft.resolved = larger(draft.resolved, event.ts)
         return None
@@ -648,10 +648,10 @@ def _still_cut(row: RowChange, error: TidegateError | None) -> _Bad:
         return _Bad(CLAIM_CHECK, f"{where}: claim-check-storage-uri is not set, so the whole row cannot be fetched")
     return _Bad(
         HANDLE_ONLY,
-        f"{where}: only the handle key was sent, as the row was too large for the topic. Give "
-        "large-message-upstream-uri, and such rows are read from there; or set large-message-handle-option to "
-        "claim-check, or max-message-bytes higher, on the changefeed, then update the row upstream and skip this "
-        "message; or replay it with the whole row (dlq replay --value-file)",
+        f"{where}: only the handle key was sent, as the row was too large for the topic. Set "
+        f"large-message-upstream-uri to read such rows from the upstream; or set "
+        f"large-message-handle-option=claim-check, or a higher max-message-bytes, on TiCDC's changefeed, then update "
+        f"the row upstream and skip this message; or replay it with the whole row (dlq replay --value-file)",
     )
 
 

@@ -46,7 +46,7 @@ class KafkaTopics(KafkaClient, frozen=True, kw_only=True):
         Literal["ts", "offset"],
         Option(
             "order",
-            "`ts`: by commit ts, complete up to the watermark; `offset`: as messages come, transactions may be cut",
+            "`ts`: by commit ts, complete up to the watermark; `offset`: in message order, transactions may be split",
         ),
     ] = "ts"
     time_zone: Annotated[str | None, SOURCE_ZONE] = None
@@ -66,22 +66,21 @@ class KafkaTopics(KafkaClient, frozen=True, kw_only=True):
         tuple[tuple[str, str, bool], ...],
         Option(
             "made-anew",
-            "topics that were deleted and made again, and are read from their first message: a list such as "
-            "`shop:GmQv0TnYQ3mC4uTPQ2VQ0A` (topic:id); with `:same-offsets` behind it, on from the offsets stored",
+            "topics that were deleted and recreated, to be read from their first message: a list such as "
+            "`shop:GmQv0TnYQ3mC4uTPQ2VQ0A` (topic:id); with the suffix `:same-offsets`, from the stored offsets",
             "topic_ids",
             default="",
         ),
     ] = ()
     """(topic, id, whether its offsets are those of the one before)."""
     max_messages_per_batch: Annotated[
-        int, Option("max-messages-per-batch", "most messages that one micro-batch takes", low=1)
+        int, Option("max-messages-per-batch", "maximum messages of a micro-batch", low=1)
     ] = 1_000_000
     max_message_bytes: Annotated[
         int,
         Option(
             "max-message-bytes",
-            "largest message that the changefeed writes; above this and 32 MiB a message counts as one that cannot be "
-            "read",
+            "maximum message size that TiCDC writes; above this and 32 MiB a message counts as one that cannot be read",
             low=1,
             high=1 << 30,
         ),
@@ -94,20 +93,20 @@ class KafkaTopics(KafkaClient, frozen=True, kw_only=True):
         bool,
         Option(
             "legacy",
-            "canal-json: ENUM and SET come by name, as Alibaba's Canal sends them; open-protocol: VARCHAR in base64",
+            "canal-json: ENUM and SET by name, as in Alibaba's Canal; open-protocol: VARCHAR in base64",
         ),
     ] = False
     claim_check_storage_uri: Annotated[
-        Secret, Option("claim-check-storage-uri", "where claim-check files lie", local=Local.PLACE)
+        Secret, Option("claim-check-storage-uri", "location of claim-check files", local=Local.PLACE)
     ] = Secret()  # may carry keys of an object store
     claim_check_raw_value: Annotated[
-        bool, Option("claim-check-raw-value", "claim-check files hold the bare value (canal-json)")
+        bool, Option("claim-check-raw-value", "claim-check files contain only the value (canal-json)")
     ] = False
     claim_check_max_bytes: Annotated[
         int,
         Option(
             "claim-check-max-bytes",
-            "largest claim-check file that is fetched; above it a message counts as one that cannot be read",
+            "maximum size of a claim-check file; beyond it a message counts as one that cannot be read",
             low=1,
             high=1 << 30,
         ),
@@ -123,7 +122,7 @@ class KafkaTopics(KafkaClient, frozen=True, kw_only=True):
     max_retry: Annotated[int, MAX_RETRY] = 5
     partition_num: Annotated[
         int | None,
-        Option("partition-num", "the changefeed writes to this many partitions of each topic (all)", low=1),
+        Option("partition-num", "number of partitions of each topic that the changefeed writes (all)", low=1),
     ] = None
 
     decoder: DecodeOptions | None = None
@@ -135,7 +134,7 @@ class KafkaTopics(KafkaClient, frozen=True, kw_only=True):
             if value not in allowed:
                 raise ConfigError(f"{name.replace('_', '-')}: {value!r} is not one of {', '.join(allowed)}")
         if not self.topics or "" in self.topics:
-            raise ConfigError("a Kafka source needs the name of at least one topic")
+            raise ConfigError("a Kafka source needs at least one topic")
         if self.max_messages_per_batch < 1 or self.max_bytes_per_flush < 1:
             raise ConfigError("max-messages-per-batch and max-bytes-per-flush must be at least 1")
 

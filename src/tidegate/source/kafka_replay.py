@@ -53,8 +53,8 @@ def opened_changelog(lake: str) -> Changelog:
     changelog = Changelog(changelog_uri(lake))
     if not changelog.refresh():
         raise ConfigError(
-            f"{lake} has no changelog: give a lake that a feed has landed into, or STATE-DIR/CHANGEFEED for a sink "
-            "that keeps no progress"
+            f"{lake} has no changelog: expected a lake, or STATE-DIR/CHANGEFEED for a sink that does not store its "
+            f"progress"
         )
     return changelog
 
@@ -75,7 +75,10 @@ def find(changelog: Changelog, position: EventPosition, checkpoint_ts: int) -> t
     for letter, state in listed(changelog, checkpoint_ts):
         if letter.position == position:
             return letter, state
-    raise ConfigError(f"{position} is neither a dead letter nor where the feed stands; see `tidegate dlq list`")
+    raise ConfigError(
+        f"{position} is neither a dead letter nor the message at which the changefeed is halted; see "
+        f"`tidegate dlq list`"
+    )
 
 
 def skip(lake: str, position: EventPosition, *, checkpoint_ts: int = 0) -> str | None:
@@ -84,7 +87,7 @@ def skip(lake: str, position: EventPosition, *, checkpoint_ts: int = 0) -> str |
     changelog = opened_changelog(lake)
     letter, state = find(changelog, position, checkpoint_ts)
     if state == "dead":
-        raise ConfigError(f"{position} was skipped already; the feed does not stand there")
+        raise ConfigError(f"{position} was already skipped; the changefeed is not halted there")
     if state == "refused":
         put_aside(changelog, [letter])
         return None
@@ -96,7 +99,7 @@ def replay(lake: str, position: EventPosition, instead: Bytes, *, checkpoint_ts:
     changelog = opened_changelog(lake)
     letter, state = find(changelog, position, checkpoint_ts)
     if state == "refused" and instead == UNCHANGED:
-        raise ConfigError(f"{position} can be read, and was refused: give other bytes (--value-file), or skip it")
+        raise ConfigError(f"{position} can be decoded, but was refused: replace its bytes (--value-file), or skip it")
     resolution = _resolution(changelog, position, "replace", instead)
     options = changelog.state.decode or DecodeOptions(protocol="open-protocol")
     plan = LandPlan(position.topic, position.partition, options, resolutions={position.offset: resolution})
@@ -150,7 +153,8 @@ def _refuse_late(landed: LandedMessages, position: EventPosition, checkpoint_ts:
     ts, what = min(firsts)
     if ts <= checkpoint_ts:
         raise UnsupportedError(
-            f"{position}: {what} at ts {ts} lies at or below the feed's checkpoint {checkpoint_ts}, which was reached "
-            "without it. Touch the row upstream (an UPDATE sends it again), or start a fresh feed into a fresh sink"
+            f"{position}: {what} at ts {ts} is at or below the changefeed's checkpoint {checkpoint_ts}, which was "
+            f"reached without it. Update the row upstream, which sends it again, or start a new changefeed into a new "
+            f"sink"
         )
     return ts

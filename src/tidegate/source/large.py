@@ -145,8 +145,8 @@ def needed(row: RowChange) -> Needed:
     keys = [None if image is None else tuple(image[index] for index in indexes) for image in (before, after)]
     if row.commit_ts is None or not indexes or any(None in key for key in keys if key is not None):
         raise SchemaError(
-            f"{row.schema}.{row.table} at ts {row.commit_ts}: a row cannot be looked up without the values of its "
-            "handle key and its commit timestamp, and the message carries no such"
+            f"{row.schema}.{row.table} at ts {row.commit_ts}: a row cannot be looked up without its handle key and "
+            f"commit timestamp, which the message lacks"
         )
     return Needed(tuple(row.fields[index].name for index in indexes), *keys)
 
@@ -159,7 +159,7 @@ def table_info(name: TableName, text: str, ts: int) -> TableInfo:
     except (SqlError, ValueError) as error:
         raise SchemaError(f"{name}: the upstream's definition at ts {ts} cannot be read: {error}") from error
     if not isinstance(statement, CreateTable):
-        raise SchemaError(f"{name} is no table in the upstream at ts {ts}")
+        raise SchemaError(f"table {name} does not exist in the upstream at ts {ts}")
     return build_table(statement, Database(name.schema), DdlContext(ts, 0, text), 0)
 
 
@@ -277,8 +277,8 @@ class UpstreamRows:
         assert first.commit_ts is not None
         if not 1 < first.commit_ts <= MAX_TS:
             raise UpstreamRowMissing(
-                f"{name} at ts {first.commit_ts}: no database has a snapshot before that; no changefeed sent this "
-                "message: skip it"
+                f"{name} at ts {first.commit_ts}: there is no snapshot before that, so no changefeed sent this "
+                f"message: skip it"
             )
         assert {(row.schema, row.table, row.commit_ts) for row in rows} == {(*name, first.commit_ts)}
         for again in (self._connection is not None, False):
@@ -339,9 +339,9 @@ class UpstreamRows:
         where = f"{name} at ts {ts}: upstream {self._server}"
         if code in GONE:
             return HistoryLost(
-                f"{where} has collected the snapshot ({code} {text}). Raise tidb_gc_life_time above the time that a "
-                "reader may lag; for this row, update it upstream so that it is sent again, or replay the message "
-                "with the whole row (dlq replay --value-file)"
+                f"{where} has garbage-collected the snapshot ({code} {text}). Raise tidb_gc_life_time above the "
+                f"longest lag of a reader; for this row, update it upstream so that it is sent again, or replay the "
+                f"message with the whole row (dlq replay --value-file)"
             )
         if code in ABSENT:
             return UpstreamRowMissing(
@@ -357,17 +357,16 @@ class UpstreamRows:
             )
         if code in REFUSED:
             return ConfigError(
-                f"upstream {self._server} refuses ({code} {text}); it must be the TiDB that the changefeed reads, and "
-                f"the account needs SELECT on {name.schema}.*"
+                f"upstream {self._server} refuses ({code} {text}); it must be the TiDB that TiCDC's changefeed reads, "
+                f"and the account needs SELECT on {name.schema}.*"
             )
         if code not in LOST | _CLIENT and ts >> LOGICAL_BITS > time.time() * 1000 + _CLOCKS_MS:
             return UpstreamRowMissing(
-                f"{where} cannot show a time that is still to come ({code} {text}): no changefeed sent this message; "
-                "skip it"
+                f"{where} cannot read a time in the future ({code} {text}): no changefeed sent this message; skip it"
             )
         if answer_kind(code, text) is AnswerKind.REFUSED:
-            return SchemaError(f"{where} will not answer ({code} {text}); is it the TiDB that the changefeed reads?")
-        return SourceError(f"{where} gives no answer ({code} {text}); is it up, and are host and port right?")
+            return SchemaError(f"{where} does not answer ({code} {text}); is it the TiDB that the changefeed reads?")
+        return SourceError(f"{where} does not respond ({code} {text}); is it running, and are host and port correct?")
 
 
 def _whole(
@@ -393,14 +392,13 @@ def tls_error(error: Exception, place: str, option: str) -> ConfigError | None:
     """Return the error of a connection that has no TLS, or whose server is not trusted; `option` holds its address."""
     if code_of(error) == _NO_TLS:
         return ConfigError(
-            f"upstream {place} speaks no TLS; let it, or end its address, {option}, with ?enable-tls=false, and rows "
-            "travel in clear"
+            f"upstream {place} does not support TLS; enable it, or append ?enable-tls=false to its address, {option}, "
+            f"to send rows in clear"
         )
     if isinstance(error.__context__, ssl.SSLCertVerificationError):
         return ConfigError(
-            f"upstream {place} is not trusted ({error.__context__}); ssl-ca names the authority that signed its "
-            f"certificate, which must hold the host as it is written in {option}; insecure-skip-verify=true asks for "
-            "no proof"
+            f"upstream {place} is not trusted ({error.__context__}); set ssl-ca to the authority that signed its "
+            f"certificate, which must contain the host name of {option}; insecure-skip-verify=true disables the check"
         )
     return None
 
@@ -446,7 +444,7 @@ class _Directory:
         if stat.S_ISREG(os.fstat(file).st_mode):
             return os.fdopen(file, "rb")
         os.close(file)
-        raise OSError(errno.EINVAL, "no regular file")
+        raise OSError(errno.EINVAL, "not a regular file")
 
 
 class _Remote:
@@ -537,8 +535,8 @@ class ClaimReader:
 
     def _too_large(self, name: str, size_bytes: int) -> ClaimCheckUnavailable:
         return ClaimCheckUnavailable(
-            f"{name} in the claim-check storage has {size_bytes} bytes or more, and {self._max_bytes} are allowed: "
-            "raise claim-check-max-bytes (the reader needs some eight times as much memory)"
+            f"{name} in the claim-check storage has {size_bytes} bytes or more, but only {self._max_bytes} are "
+            f"allowed: raise claim-check-max-bytes (the reader needs some eight times as much memory)"
         )
 
     def _opened(self) -> _Storage:
@@ -567,7 +565,8 @@ def _lasting(name: str, error: Exception) -> TidegateError:
 
 def _away(what: str, error: Exception) -> SourceError:
     return SourceError(
-        f"{what} cannot be fetched: the claim-check storage gives no answer ({type(error.__cause__ or error).__name__})"
+        f"{what} cannot be fetched: the claim-check storage does not respond "
+        f"({type(error.__cause__ or error).__name__})"
     )
 
 
@@ -640,7 +639,7 @@ def _opened(row: RowChange, body: bytes, options: DecodeOptions) -> RowChange | 
         and (event.schema, event.table, event.commit_ts) == (row.schema, row.table, row.commit_ts)
     ):
         return event
-    return ClaimCheckUnavailable(f"{_name(row)}: its claim check holds something else")
+    return ClaimCheckUnavailable(f"{_name(row)}: its claim check contains another row")
 
 
 def _named(row: RowChange, error: TidegateError) -> TidegateError:

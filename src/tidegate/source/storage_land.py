@@ -142,8 +142,8 @@ class StorageLanding(BatchLoop):
         """Raises SourceBehind for a directory without files."""
         if self._checkpoint() < 0:
             raise SourceBehind(
-                f"{self._root.shown} has no `metadata` yet, whose checkpoint says how far it may be read: whoever "
-                "writes it makes one within seconds"
+                f"{self._root.shown} has no `metadata` yet, whose checkpoint limits what may be read: a running "
+                f"writer creates it within seconds"
             )
         dialect = self._options.dialect
         decode = dialect.options if isinstance(dialect, CanalDialect) else None
@@ -154,7 +154,7 @@ class StorageLanding(BatchLoop):
         strangers = sorted(name for name in state.positions if "/" not in name)
         if strangers:
             raise ConfigError(
-                f"{self.changelog} was landed from topic {strangers[0]!r}; start a fresh feed in a lake of its own"
+                f"{self.changelog} was landed from topic {strangers[0]!r}; start a new changefeed in a separate lake"
             )
         return accepted(state, self._options.made_anew_us)
 
@@ -170,7 +170,7 @@ class StorageLanding(BatchLoop):
                 self._check_same()
                 if METADATA not in self._warned:
                     LOGGER.warning(
-                        "%s: its checkpoint went back from ts %d to %d; nothing lands until it comes there again",
+                        "%s: its checkpoint went back from ts %d to %d; nothing lands until it reaches that ts again",
                         *(self._root.shown, frontier, checkpoint),
                     )
                     self._warned.add(METADATA)
@@ -253,8 +253,8 @@ class StorageLanding(BatchLoop):
         """Warn, once per stream, of rows in files that no index names."""
         for stream in sorted({run.stream for run in read if run.is_loose and run.tables} - self._warned):
             LOGGER.warning(
-                "%s/%s has rows up to the checkpoint in files that no index names; they are read. Whoever writes it "
-                "failed to write the index",
+                "%s/%s has rows up to the checkpoint in files that no index lists; they are read. The writer failed "
+                "to write the index",
                 *(self._root.shown, stream),
             )
             self._warned.add(stream)
@@ -312,8 +312,8 @@ class StorageLanding(BatchLoop):
         layout = self._definitions_of(stream)
         if layout is None:
             raise SchemaError(
-                f"{self._root.shown}/{stream} has rows, and no schema file tells its columns: copy the directories "
-                "`meta` as well"
+                f"{self._root.shown}/{stream} has rows, but no schema file with its columns: copy the directories "
+                f"`meta` as well"
             )
         return layout
 
@@ -439,9 +439,9 @@ def halted(halts: Sequence[Halt], lake: str, files: FileRoot, frontier: int) -> 
     if first.order:
         return ConfigError(f"{files.shown}/{first.reason}").at(topic=first.topic, partition=0, offset=first.offset)
     position = f"{first.topic}/0/{first.offset}"
-    more = f" ({len(halts) - 1} more files stand still, see `tidegate dlq list {lake}`)" if halts[1:] else ""
+    more = f" ({len(halts) - 1} more files are halted, see `tidegate dlq list {lake}`)" if halts[1:] else ""
     return PoisonMessage(
-        f"{files.shown}/{first.reason} ({first.code}). All rows up to ts {frontier} have landed{more}. Ways out: look "
-        f"at it with `tidegate dlq show {lake} --at {position}`; put the line right in its file; leave it out with "
-        f"`tidegate dlq skip {lake} --at {position}`; or set dead-letter=skip. Then start the feed again"
+        f"{files.shown}/{first.reason} ({first.code}). All rows up to ts {frontier} have landed{more}. To continue: "
+        f"inspect it with `tidegate dlq show {lake} --at {position}`; correct the line in its file; skip it with "
+        f"`tidegate dlq skip {lake} --at {position}`; or set dead-letter=skip. Then start the changefeed again"
     ).at(topic=first.topic, partition=0, offset=first.offset)

@@ -167,11 +167,11 @@ class FileRoot:
             return
         root, target = Path(self.uri).resolve(), Path(os.path.realpath(Path(self.uri, path)))
         if target.is_symlink():
-            raise ConfigError(f"{self.shown}/{path} is a link in a circle: remove it")
+            raise ConfigError(f"{self.shown}/{path} is a circular link: remove it")
         if not target.is_relative_to(root) or target.is_dir():
             raise ConfigError(
                 f"{self.shown}/{path} is a link to {'a directory' if target.is_dir() else 'a file outside'}, "
-                "which is not followed: put the file itself there, or remove the link"
+                "which is not followed: copy the file there, or remove the link"
             )
 
     @contextmanager
@@ -246,7 +246,7 @@ class FileDefinitions:
                     self._state, _ = apply_ddl(self._state, acting(ddl), 1)
                 except (InputError, SchemaError) as error:  # the sink judges it, and says so
                     LOGGER.debug(
-                        "the columns after the DDL %r are known from schema files alone: %s", ddl.query[:200], error
+                        "the columns after the DDL %r are known only from schema files: %s", ddl.query[:200], error
                     )
             self.ddls += ddls
             self._name(ddls, [file for _, file in some])
@@ -279,11 +279,11 @@ class FileDefinitions:
             elif alike:
                 names = ", ".join(sorted(str(TableName(file.schema, file.table)) for file in renamed or alike.values()))
                 error = SchemaError(
-                    f"{path}: of a RENAME of several tables it tells {ddl.query!r}, and no file tells which table "
-                    f"became {step.old}, since TiCDC writes steps that end under one name over each other. Of those "
-                    f"that are there {names} have such columns. Ways out: copy the file to {step.old.schema}/"
-                    f"{step.old.table}/meta, only its Query changed to the step that is missing (RENAME TABLE "
-                    f".. TO {quote_names(*step.old)};); or leave {step.new} out by a filter rule"
+                    f"{path}: of a RENAME of several tables it has {ddl.query!r}, and no file shows which table became "
+                    f"{step.old}, since TiCDC overwrites steps that end under the same name. {names} have such "
+                    f"columns. To continue: copy the file to {step.old.schema}/{step.old.table}/meta with its Query "
+                    f"changed to the missing step (RENAME TABLE .. TO {quote_names(*step.old)};); or exclude "
+                    f"{step.new} by a filter rule"
                 )
                 self.unclear[file.version] = step.new, error.at(table=str(step.new), commit_ts=file.version)
 
@@ -419,23 +419,23 @@ def check_same(state: State, listing: Listing, shown: str, needed_ts: int) -> No
             return
         since = f"all rows up to ts {state.frontier} have landed" if state.frontier else "nothing had landed whole"
         what = (
-            f"{shown} was emptied and is written anew, or is a copy: all its files are younger than those that were "
-            f"read ({since})"
+            f"{shown} was emptied and rewritten, or is a copy: all its files are newer than those already read "
+            f"({since})"
         )
         behind = state.frontier or needed_ts
     elif state.frontier is None and needed_ts and oldest > (needed_ts >> LOGICAL_BITS) * 1000:
         what = (
-            f"the target stands at ts {needed_ts}, and the changelog that led there is gone: {shown}, read anew, has "
-            "no file of that time, so rows behind it may be lost"
+            f"the target is at ts {needed_ts}, but its changelog is missing: {shown}, read again, has no file of that "
+            f"time, so rows above it may be lost"
         )
         behind = needed_ts
     else:
         return
     raise MadeAnew(
-        f"{what}. Ways out: let the upstream changefeed send everything since ts {behind} again (`cdc cli changefeed "
-        f"resume --overwrite-checkpoint-ts={behind}`), or do without, and read what is there from its first file, with "
-        f"made-anew={oldest} in the source's address; put back what was there; or start a fresh changefeed into a "
-        "fresh target"
+        f"{what}. To continue: let the upstream changefeed send everything since ts {behind} again (`cdc cli "
+        f"changefeed resume --overwrite-checkpoint-ts={behind}`), or accept the gap, and read the directory from its "
+        f"first file, with made-anew={oldest} in the source's address; restore the earlier files; or start a new "
+        f"changefeed with a new target"
     )
 
 

@@ -38,26 +38,26 @@ class FilesToRead(msgspec.Struct, frozen=True, kw_only=True):
     time_zone: Annotated[str | None, SOURCE_ZONE] = None
     dead_letter: Annotated[Literal["halt", "skip"], DEAD_LETTER] = "halt"
     decoder: CsvOptions | DecodeOptions
-    handle_key: Annotated[bool, Option("output-handle-key", "csv: rows have a field of the key (classic)")] = False
-    terminator: Annotated[str, Option("terminator", "what ends a line", default="CR LF")] = "\r\n"
+    handle_key: Annotated[bool, Option("output-handle-key", "csv: rows include a field for the key (classic)")] = False
+    terminator: Annotated[str, Option("terminator", "line terminator", default="CR LF")] = "\r\n"
     index_files: Annotated[
         Literal["auto", "ignore"],
         Option(
             "index-files",
-            "`auto`: index files, where there are any, say which files a restart need not read again; `ignore`: all",
+            "`auto`: a restart skips files by index files, if present; `ignore`: it reads all files",
         ),
     ] = "auto"
     made_anew_us: Annotated[
         int,
         Option(
             "made-anew",
-            "a directory that was emptied and written anew is read from its first file: the number that the error says",
+            "the number from the error: reads a directory that was emptied and rewritten from its first file",
             default="0",
             high=1 << 62,
         ),
     ] = 0
     poll_ms: Annotated[
-        int, Option("poll-interval", "how often `metadata` is looked at", "duration", low=50, high=TIME_MAX_MS)
+        int, Option("poll-interval", "interval of reading `metadata`", "duration", low=50, high=TIME_MAX_MS)
     ] = 1_000
     max_retry: Annotated[int, MAX_RETRY] = 5
     ignored: tuple[str, ...] = ()

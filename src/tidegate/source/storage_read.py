@@ -56,8 +56,8 @@ from tidegate.source.storage_listing import FileJob, ReadPlan, RunJob, file_of, 
 from tidegate.source.storage_options import CanalDialect, CsvDialect
 
 NO_COMMIT_TS: Final = (
-    "its rows carry no commit_ts, so they cannot be ordered. Set {key} on the changefeed that writes the files, "
-    "and let it write into an empty directory"
+    "its rows have no commit_ts, so they cannot be ordered. Set {key} on the changefeed that writes the files, and "
+    "let it write into an empty directory"
 )
 
 
@@ -266,7 +266,7 @@ class CsvFiles:
             record = csv_record._replace(number=text.records + csv_record.number, line=text.lines + csv_record.line)
             result.records += 1
             if offset_of(job.number, record.number) in self._skipped:
-                self._aside(result, job, record, SKIPPED, "a resolution says to skip it")
+                self._aside(result, job, record, SKIPPED, "a resolution skips it")
                 continue
             try:
                 row = self._lines.row(record)
@@ -391,13 +391,13 @@ def read_run(plan: ReadPlan, run: RunJob, seen: "_Seen") -> RunRead:
         path, version = job.stored.path, job.stored.version
         body = plan.root.read(path)
         if body is None:
-            raise SourceError(f"{plan.root.shown}/{path} was there a moment ago, and is gone")
+            raise SourceError(f"{plan.root.shown}/{path} was removed while it was read")
         whole = reader.whole(body)
         if whole < len(body) or not body:
             if job.is_last:
                 done.read.append(FileRead(job.number, version, MAX_TS, is_cut=True))
                 break
-            LOGGER.warning("%s was cut off behind %d bytes: a writer crashed amid it", path, whole)
+            LOGGER.warning("%s was truncated after %d bytes: its writer crashed", path, whole)
             whole = reader.end(body)
         result = FileRows()
         for text in _texts(reader, body[:whole], result):

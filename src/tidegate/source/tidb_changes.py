@@ -249,7 +249,7 @@ def mounted_row(row: KvChange, mounter: Mounter, *, refuse: bool) -> Mounted | N
     if change is not None and change.corrupt and refuse:
         raise CorruptedRow(
             f"{change.row.schema}.{change.row.table} at commit_ts {row.commit_ts}, key {row.key.hex()}: the checksum "
-            "of the row does not fit its values; compare the row upstream, or set corruption-handle-level to warn"
+            f"of the row does not match its values; compare the row upstream, or set corruption-handle-level to warn"
         ).at(table=str(change.table.info.name), commit_ts=row.commit_ts)
     return change
 

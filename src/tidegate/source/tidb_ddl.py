@@ -145,11 +145,13 @@ def restored(event: DdlEvent, job: Job) -> DdlEvent:
     try:
         restored_text = restore_ddl(ddl.query, mode_names(job.sql_mode), job.charset)
     except SqlError as error:
-        LOGGER.warning("DDL at ts %s goes as it was written: %s: %.500s", ddl.commit_ts, error, ddl.query)
+        LOGGER.warning("DDL at ts %s is sent in its original form: %s: %.500s", ddl.commit_ts, error, ddl.query)
         return event
     if restored_text.loses:
         LOGGER.warning(
-            "DDL at ts %s goes as it was written: TiCDC's text would lose backslashes: %.500s", ddl.commit_ts, ddl.query
+            "DDL at ts %s is sent in its original form: TiCDC's text would lose backslashes: %.500s",
+            ddl.commit_ts,
+            ddl.query,
         )
         return event
     return event._replace(ddl=msgspec.structs.replace(ddl, query=restored_text.text, written=ddl.query))
@@ -238,7 +240,7 @@ def _circle(job: Job, commit_ts: int, before: StoredSnapshot, after: StoredSnaps
         left = ", ".join(str(name_of(moved[i][0])) for i, is_taken in replicated.items() if not is_taken)
         raise RenameRefused(
             f"DDL job {job.id} at {commit_ts} renames tables in a circle ({job.query!a:.200}), and {left} of them "
-            "is left out; let the filter take all tables of the circle, or none"
+            "is excluded; let the filter include all tables of the cycle, or none"
         ).at(table=left, commit_ts=commit_ts)
     names, pairs = {number: name_of(old) for number, (old, _) in moved.items()}, list[str]()
     for step in steps:
@@ -269,9 +271,9 @@ def _is_sent(change: _Change, job: Job, commit_ts: int, tables: Tables) -> bool:
     if change.type == ActionType.RENAME_TABLE and before is not None and after is not None:
         if matched == [False, True]:
             raise RenameRefused(
-                f"DDL job {job.id} at {commit_ts}: {name_of(before)}, which the filter leaves out, becomes "
-                f"{name_of(after)}, which it takes ({job.query!a:.200}); its rows from before are not downstream: let "
-                "the filter take both names from a start-ts before the table was made, or leave the new name out"
+                f"DDL job {job.id} at {commit_ts}: {name_of(before)}, which the filter excludes, becomes "
+                f"{name_of(after)}, which it includes ({job.query!a:.200}); its earlier rows are not downstream: let "
+                f"the filter include both names from a start-ts before the table was created, or exclude the new name"
             ).at(table=str(name_of(after)), commit_ts=commit_ts)
         matched = matched[:1]
     if not any(matched):
@@ -280,7 +282,7 @@ def _is_sent(change: _Change, job: Job, commit_ts: int, tables: Tables) -> bool:
     if not eligible and before is not None and after is not None and tables.eligible(before):
         raise SchemaError(
             f"DDL job {job.id} at {commit_ts}: {name_of(after)} has no primary or NOT NULL unique key any more "
-            f"({job.query!a:.200}), so its rows cannot be told apart; set force-replicate=true to go on with it"
+            f"({job.query!a:.200}), so its rows cannot be distinguished; set force-replicate=true to continue with it"
         ).at(table=str(name_of(after)), commit_ts=commit_ts)
     return eligible and (before is None or tables.eligible(before))
 
@@ -493,9 +495,9 @@ class Timeline:
         begin, self.snapshot, _ = self._log.begin()
         if ts < begin:
             raise HistoryLost(
-                f"the change log begins at {begin}, and {ts} is asked for: what lies between is gone. Begin a new "
-                "changefeed without start-ts, with an empty target; a longer --log-keep of the upstream, or a feed "
-                "that does not rest longer than gc-ttl, keeps it"
+                f"the change log begins at {begin}, but {ts} is requested: changes between were removed. Start a new "
+                f"changefeed without start-ts, with an empty target; a longer --log-keep of the upstream, or no pause "
+                f"of the changefeed beyond gc-ttl, avoids this"
             )
         self._read = begin
         self._seen.clear()

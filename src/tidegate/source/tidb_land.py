@@ -142,23 +142,23 @@ class LogLanding(BatchLoop):
         strangers = sorted(set(state.positions) - {_TOPIC})
         if strangers:
             raise ConfigError(
-                f"{self.changelog} was landed from topic {strangers[0]!r}; start a fresh feed in a lake of its own"
+                f"{self.changelog} was landed from topic {strangers[0]!r}; start a new changefeed in a separate lake"
             )
         parts = self._log.parts(0)
         if not parts:
-            raise SourceBehind("the change log is empty: an upstream that writes it makes a file within seconds")
+            raise SourceBehind("the change log is empty: a running upstream writes a file within seconds")
         high = parts[-1].high
         begin_ts = self._beginning() if state.frontier is None else state.frontier
         if state.frontier is None and 0 < self.needed_ts < begin_ts:
             raise MadeAnew(
-                f"the target stands at ts {self.needed_ts}, and the changelog {self.changelog} that led there is gone: "
-                f"read anew it begins at ts {begin_ts}, so what lies between would be missing. Ways out: put the "
-                "changelog back; take away start-ts, if it is what begins so late; or start a fresh changefeed into a "
-                "fresh target"
+                f"the target is at ts {self.needed_ts}, but its changelog {self.changelog} is missing: "
+                f"read again, the source begins at ts {begin_ts}, so changes between would be missing. To continue: "
+                "restore the changelog; remove start-ts, if it is the reason; or start a new changefeed with a new "
+                "target"
             )
         if begin_ts > high:
             raise SourceBehind(
-                f"the change log goes up to {high}, below {begin_ts}: its upstream does not write it yet"
+                f"the change log goes up to {high}, below {begin_ts}: its upstream has not written it yet"
             )
         self._hold.at(begin_ts)
         self._timeline.start(begin_ts, self.carried, self.needed_ts)
@@ -186,9 +186,9 @@ class LogLanding(BatchLoop):
             return self.needed_ts  # the target has what lies before
         if not begin.whole:
             raise HistoryLost(
-                f"the change log was trimmed up to {begin.ts}, so a new lake would lack the rows written before. Begin "
-                "with them by load-from, let the upstream begin another log (--log with an empty directory), or go "
-                "without them by a start-ts"
+                f"the change log was trimmed up to {begin.ts}, so a new lake would lack the rows written before. Load "
+                "them with load-from, let the upstream start another log (--log with an empty directory), or skip them "
+                "by a start-ts"
             )
         return begin.ts
 
@@ -227,7 +227,7 @@ class LogLanding(BatchLoop):
         self._landed(state, {}, (report.path_counts for report in reports))
         corrupt = sum(report.corrupt for report in reports)
         if corrupt:
-            LOGGER.warning("%s: the checksums of %d rows up to %d do not fit", self._feed, corrupt, batch.high)
+            LOGGER.warning("%s: the checksums of %d rows up to %d do not match", self._feed, corrupt, batch.high)
 
 
 SEGMENT_ROWS: Final = 500_000
@@ -446,21 +446,21 @@ class LogSource(Source):
         event filter expressions for an existing table."""
         parts = self._log.parts(0)
         if not parts:
-            raise SourceBehind("the change log is empty: an upstream that writes it makes a file within seconds")
+            raise SourceBehind("the change log is empty: a running upstream writes a file within seconds")
         given_ts = self._start_ts if checkpoint_ts is None else checkpoint_ts
         start_ts = parts[0].low if given_ts is None else given_ts
         if start_ts > parts[-1].high:
             raise SourceBehind(
-                f"the change log goes up to {parts[-1].high}, below {start_ts}: its upstream does not write it yet"
+                f"the change log goes up to {parts[-1].high}, below {start_ts}: its upstream has not written it yet"
             )
         last = self._hold.last() if given_ts is None else None
         if last is not None and last > start_ts and not self._log.begin().whole:
             raise MadeAnew(
                 f"the target has no progress of this changefeed, which was at ts {last} when it last ran, and the "
                 f"change log was trimmed up to ts {start_ts}: the target was emptied, or restored from a time before, "
-                "and would miss the rows written before that. Ways out: restore the target with its progress; begin "
-                f"at ts {start_ts} without them, with start-ts={start_ts}, or with a copy of them in the target; or "
-                "start a fresh changefeed into a fresh target"
+                "and would miss the rows written before that. To continue: restore the target with its progress; "
+                f"start at ts {start_ts} without them, with start-ts={start_ts}, or with a copy of them in the target; "
+                "or start a new changefeed with a new target"
             )
         self._hold.at(start_ts)
         self._timeline.start(start_ts, self._known, start_ts)

@@ -201,7 +201,7 @@ def read_windows(directory: Path, low: int, high: int, spans: Sequence[Span]) ->
     gap = any(item[0] > edge for item, edge in zip(chosen, edges, strict=False)) or edges[-1] < high
     if gap:
         ranges = ", ".join(f"({item[0]}, {item[1]}]" for item in chosen) or "nothing of it"
-        raise HistoryLost(f"changes of ({low}, {high}] are asked for, and {directory} holds {ranges}; start above it")
+        raise HistoryLost(f"changes of ({low}, {high}] are requested, but {directory} has {ranges}; start above it")
     for _, _, path in chosen:
         for window in _windows_of(path, low, high, spans):
             kept = [_within(rows, low, high) for rows in window]
@@ -435,8 +435,8 @@ def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> No
         write_whole(directory / f"{name}.json", encode_state(StateKind.SAFE_POINT, hold).decode())
     except OSError as fault:
         raise EnvironmentFault(
-            f"a changefeed keeps its safe point in {directory}, which cannot be written ({fault.strerror}): without "
-            "one its upstream would let go of the log"
+            f"cannot write the changefeed's safe point into {directory} ({fault.strerror}): without it, the upstream "
+            f"would trim the log too early"
         ) from fault
 
 
@@ -481,8 +481,8 @@ class SegmentLog:
         parts = segments(self.directory)
         if parts and parts[0][0] > 0:
             raise HistoryLost(
-                f"the log {self.directory} goes back to {parts[0][0]} without the definitions of that moment, so "
-                "tables made before it are not known; let its upstream write it from 0 on, or trim it with --log-keep"
+                f"the log {self.directory} goes back to {parts[0][0]} without the definitions of that time, so "
+                f"earlier tables are unknown; let its upstream write it from 0, or trim it with --log-keep"
             )
         return LogBegin(0, StoredSnapshot(), whole=True)
 

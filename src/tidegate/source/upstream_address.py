@@ -43,9 +43,11 @@ class Address(msgspec.Struct, frozen=True):
     ssl_cert: Annotated[str, Option("ssl-cert", "path of the client's certificate", local=Local.FILE)] = ""
     ssl_key: Annotated[str, Option("ssl-key", "path of the client's key", local=Local.FILE)] = ""
     enable_tls: Annotated[bool, Option("enable-tls", "use TLS")] = True
-    insecure_skip_verify: Annotated[bool, Option("insecure-skip-verify", "use TLS with whoever answers")] = False
-    timeout_s: Annotated[float, Option("timeout", "time limit of a connection's begin", "seconds")] = 10.0
-    read_timeout_s: Annotated[float, Option("read-timeout", "time limit of an answer but for rows", "seconds")] = 120.0
+    insecure_skip_verify: Annotated[
+        bool, Option("insecure-skip-verify", "use TLS without checking certificate and name")
+    ] = False
+    timeout_s: Annotated[float, Option("timeout", "timeout of a connection attempt", "seconds")] = 10.0
+    read_timeout_s: Annotated[float, Option("read-timeout", "timeout of a response, except rows", "seconds")] = 120.0
 
     def __repr__(self) -> str:
         return f"Address({self.host}:{self.port})"
@@ -68,10 +70,10 @@ def parse_address(uri: str, option: str = OPTION) -> Address:
         host, port = parts.hostname, parts.port
         parameters = parse_qsl(parts.query, strict_parsing=bool(parts.query), max_num_fields=20)
     except ValueError as error:
-        raise UriInvalid(f"{option}: it is no URI; write mysql://USER:PASSWORD@HOST:PORT/") from error
+        raise UriInvalid(f"{option}: not a URI; expected mysql://USER:PASSWORD@HOST:PORT/") from error
     if parts.scheme not in {"mysql", "tidb"} or not host or parts.fragment or parts.path not in {"", "/"}:
         raise UriInvalid(
-            f"{option}: write mysql://USER:PASSWORD@HOST:PORT/ with user and password percent-encoded ('@' is %40, "
+            f"{option}: expected mysql://USER:PASSWORD@HOST:PORT/ with user and password percent-encoded ('@' is %40, "
             "'/' is %2F, '#' is %23), and no database"
         )
     fields: dict[str, object] = {}
@@ -84,7 +86,7 @@ def parse_address(uri: str, option: str = OPTION) -> Address:
         field, read = PARAMETERS[name]
         fields[field] = read(f"{option}: {name}", value)
     if ("ssl_cert" in fields) != ("ssl_key" in fields):
-        raise UriInvalid(f"{option}: ssl-cert and ssl-key go together")
+        raise UriInvalid(f"{option}: ssl-cert and ssl-key must be set together")
     secured = fields.keys() & {"ssl_ca", "ssl_cert", "ssl_key", "insecure_skip_verify"}
     if secured and fields.get("enable_tls") is False:
         raise UriInvalid(f"{option}: enable-tls is false, so {', '.join(_spelled(secured))} would do nothing")
@@ -98,7 +100,7 @@ def _spelled(fields: Collection[str]) -> list[str]:
 
 def _flag(name: str, value: str) -> object:
     if value not in {"true", "false"}:
-        raise UriInvalid(f"{name} is {value!r}; write true or false")
+        raise UriInvalid(f"{name} is {value!r}; expected true or false")
     return value == "true"
 
 
@@ -109,7 +111,7 @@ def _path(_name: str, value: str) -> object:
 def _seconds(name: str, value: str) -> object:
     match = _DURATION.fullmatch(value)
     if match is None or int(match[1]) == 0:
-        raise UriInvalid(f'{name} is {value!r}; write a time such as "10s" or "2m"')
+        raise UriInvalid(f'{name} is {value!r}; expected a time such as "10s" or "2m"')
     return int(match[1]) * _UNIT_S[match[2]]
 
 
@@ -157,20 +159,23 @@ class SqlLoadOptions(msgspec.Struct, frozen=True):
 
     address: Address
     time_zone: str = "UTC"
-    connections: Annotated[int, Option("connections", "connections that plan a load side by side", low=1, high=64)] = 4
-    chunk_rows: Annotated[int, Option("chunk-rows", "rows of a chunk, about", low=1)] = CHUNK_ROWS
-    rows_per_s: Annotated[int, Option("rows-per-second", "most rows a second of one connection; `0`: no limit")] = 0
+    connections: Annotated[int, Option("connections", "parallel connections that plan a load", low=1, high=64)] = 4
+    chunk_rows: Annotated[int, Option("chunk-rows", "approximate rows of a chunk", low=1)] = CHUNK_ROWS
+    rows_per_s: Annotated[int, Option("rows-per-second", "maximum rows/s of a connection; `0`: no limit")] = 0
     max_connections: Annotated[
-        int, Option("max-connections", "most connections that read rows, over all tasks; `0`: one for each task")
+        int, Option("max-connections", "maximum connections that read rows, over all tasks; `0`: one per task")
     ] = 0
     load_hours: Annotated[
-        str, Option("load-hours", "hours of the day in which rows are read, of UTC (`22-6`) or not (`22-6+08:00`)")
+        str,
+        Option(
+            "load-hours", "hours of the day in which rows are read, in UTC (`22-6`) or with an offset (`22-6+08:00`)"
+        ),
     ] = ""
     gc_life_time_ms: Annotated[
         int,
-        Option("gc-life-time", "`tidb_gc_life_time` during the load; it is set back then", "duration", low=600_000),
+        Option("gc-life-time", "`tidb_gc_life_time` during the load; restored afterwards", "duration", low=600_000),
     ] = 0
-    replica_read: Annotated[str, Option("replica-read", "replicas to read, as `tidb_replica_read` has them")] = ""
+    replica_read: Annotated[str, Option("replica-read", "replicas to read, as in `tidb_replica_read`")] = ""
     resource_group: Annotated[str, Option("resource-group", "resource group of the connections")] = ""
     target: Annotated[
         Literal["refuse", "truncate", "keep"],

@@ -105,7 +105,7 @@ def _distributions(also: Sequence[str]) -> dict[str, metadata.Distribution]:
             distribution = distributions[name] = metadata.distribution(name)
         except metadata.PackageNotFoundError as missing:
             if name in also:
-                raise ConfigError(f"the package {name} is not installed here") from missing
+                raise ConfigError(f"the package {name} is not installed") from missing
             continue
         for line in distribution.requires or ():
             requirement, _, marker = line.partition(";")

@@ -44,7 +44,7 @@ def cache_dir(*parts: str) -> Path:
         if os.access(path, os.W_OK | os.X_OK):
             return path.resolve()
         tried.append(f"{path} (not writable)")
-    raise EnvironmentFault(f"no cache directory can be written: {', '.join(tried)}; set TIDEGATE_CACHE to one that can")
+    raise EnvironmentFault(f"no cache directory is writable: {', '.join(tried)}; set TIDEGATE_CACHE to a writable one")
 
 
 def _roots() -> Iterator[Path]:

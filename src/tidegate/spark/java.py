@@ -108,7 +108,7 @@ def find_java() -> JavaHome:
     ways = ["install a JDK 17 or 21 and set JAVA_HOME"] if choice != "wheel" else []
     ways += [f"pip install {WHEEL}"] if choice != "system" else []
     candidates = "; ".join(refused) or "found none"
-    raise EnvironmentFault(f"no Java 17 or 21 ({candidates}). Do one of: {', or '.join(ways)}")
+    raise EnvironmentFault(f"no Java 17 or 21 ({candidates}). To fix this: {', or '.join(ways)}")
 
 
 def _candidates(choice: str) -> Iterator[tuple[str, Path]]:
@@ -279,16 +279,15 @@ def _fetch(conf: Configuration, target: Path, on_progress: Progress) -> None:
     on_progress(f"{conf} jars: fetching {len(expected_jars(conf))} files into {target}")
     said = _run_ivy(conf, part, log, [], on_progress)
     if UNTRUSTED.search(said) and (store := _trust_store()):
-        on_progress(f"{conf} jars: this Java does not know the repository's authority, trying with the system's")
+        on_progress(f"{conf} jars: this Java does not trust the repository's authority, retrying with the system's")
         said = _run_ivy(conf, part, log, trust_options(store), on_progress)
     present, expected = _digests(part), expected_digests(conf)
     if missing := sorted(expected.keys() - present.keys()):
         raise EnvironmentFault(_unresolved(conf, missing, said, log))
     if wrong := sorted(name for name, digest in present.items() if expected.get(name) != digest):
         raise EnvironmentFault(
-            f"the repository gives {', '.join(wrong)} with other bytes than those that Tidegate was tested with: the "
-            f"SHA-256 is not that of tidegate/spark/jars.sha256. Nothing of it is used; look at it in {part}, and name "
-            "another repository in TIDEGATE_IVY_SETTINGS"
+            f"the repository serves {', '.join(wrong)} with an unexpected SHA-256 (see tidegate/spark/jars.sha256). "
+            f"The files are not used; inspect them in {part}, and set another repository in TIDEGATE_IVY_SETTINGS"
         )
     shutil.rmtree(target, ignore_errors=True)
     part.rename(target)
@@ -342,7 +341,7 @@ def _ivy_jar() -> Path:
     jars = sorted(jar for folder in folders for jar in Path(folder, "jars").glob("ivy-*.jar"))
     if not jars:
         raise EnvironmentFault(
-            "pyspark is not installed, and the jars are fetched with its Ivy: pip install pyspark==4.1.3"
+            "pyspark is not installed, but its Ivy is needed to download the jars: pip install pyspark==4.1.3"
         )
     return jars[-1]
 
@@ -353,7 +352,7 @@ def _ivy_settings() -> Path:
         return Path(str(files("tidegate.spark") / "ivysettings.xml"))
     path = Path(named).expanduser().resolve()
     if not path.is_file():
-        raise ConfigError(f"TIDEGATE_IVY_SETTINGS={named!r}: there is no such file")
+        raise ConfigError(f"TIDEGATE_IVY_SETTINGS={named!r}: no such file")
     return path
 
 
@@ -392,10 +391,10 @@ def _unresolved(conf: Configuration, missing: list[str], said: str, log: Path) -
     why = " ".join((reason.group() if reason else said.strip()[-300:] or "Ivy said nothing").split())
     home = jars_dir(conf)
     return (
-        f"{len(missing)} of {len(expected_jars(conf))} jars for {conf} could not be fetched: {shown}\n"
-        f"because: {why}\n"
-        f"ways out: (1) go online, or name your proxy in HTTPS_PROXY, and run `tidegate doctor --fix`; "
-        f"(2) put an Ivy settings file for your mirror into TIDEGATE_IVY_SETTINGS; "
+        f"{len(missing)} of {len(expected_jars(conf))} jars for {conf} could not be downloaded: {shown}\n"
+        f"reason: {why}\n"
+        f"to fix this: (1) go online, or set your proxy in HTTPS_PROXY, and run `tidegate doctor --fix`; "
+        f"(2) set TIDEGATE_IVY_SETTINGS to an Ivy settings file for your mirror; "
         f"(3) copy {home.parent} from a machine where it is complete\n"
-        f"Ivy's own words: {log}"
+        f"Ivy's output: {log}"
     )

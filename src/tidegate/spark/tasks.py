@@ -97,7 +97,7 @@ class SparkTasks:
             raise _ended(gone) from gone
         except (*SPARK_FAILURES, OSError) as died:
             _slots(spark)  # raises when it is Spark itself that ended
-            raise self._lost(f"a worker of Spark ended without an answer: {reason(died)}") from died
+            raise self._lost(f"a Spark worker terminated without a result: {reason(died)}") from died
 
     def aside(self, name: str) -> "SparkTasks":
         tasks = SparkTasks(open_session=self._session, pool=self._pool)
@@ -152,7 +152,7 @@ def _slots(spark: "SparkSession") -> int:
 
 
 def _ended(gone: Exception) -> SparkEnded:
-    return SparkEnded(f"Spark has ended ({reason(gone)}); start the feed again")
+    return SparkEnded(f"Spark has terminated ({reason(gone)}); start the changefeed again")
 
 
 def feed_session(conf: Mapping[str, str] | None = None, archive: Path | None = None) -> "SparkSession":

@@ -137,7 +137,7 @@ def position_at(servers: RedisServers, feed: str | None, ts: int | None, wait_s:
     name = next(iter(feeds)) if feed is None and len(feeds) == 1 else feed
     if name not in feeds:
         hint = f"it has {', '.join(feeds)}; give --changefeed" if feeds else "none has, in this database"
-        which = f"no changefeed {feed} writes" if feed else "several or no changefeeds write"
+        which = f"no changefeed {feed} writes" if feed else "several changefeeds, or none, write"
         raise ConfigError(f"{which} to {servers.options.address}: {hint}")
     if ts is not None and feeds[name].checkpoint.ts < ts:
         wait_until(lambda: feeds_of(servers)[name].checkpoint.ts >= ts, wait_s)

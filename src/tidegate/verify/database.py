@@ -164,8 +164,8 @@ def replica_at(
         if moment.ts is not None and position.checkpoint_ts > moment.ts:
             past = "no sync point was written there" if has_past else "the server has no past to read"
             raise ConfigError(
-                f"changefeed {feed} stands at {position.checkpoint_ts} in {session.options.address}, past {moment.ts}, "
-                f"and {past}; verify --at latest, or at a later moment"
+                f"changefeed {feed} is at {position.checkpoint_ts} in {session.options.address}, past {moment.ts}, "
+                f"and {past}; verify --at latest, or at a later time"
             )
         try:
             if side := _held_side(session, second, feed, moment, passes):

@@ -57,10 +57,10 @@ def test_names_and_rows_of_a_moment(client: Client, readers: Readers, reader: st
 @pytest.mark.parametrize(
     ("reader", "why"),
     [
-        ("pyiceberg", "wants its bearer token"),
-        ("polars", "wants its bearer token"),
+        ("pyiceberg", "needs its bearer token"),
+        ("polars", "needs its bearer token"),
         ("duckdb", "401"),
-        ("spark", "wants its bearer token"),
+        ("spark", "needs its bearer token"),
     ],
 )
 def test_no_token(client: Client, readers: Readers, reader: str, why: str) -> None:

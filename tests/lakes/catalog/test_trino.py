@@ -77,7 +77,7 @@ def test_names_and_rows_of_a_moment(trino: Trino, tmp_path: Path) -> None:
                 assert sorted_rows(trino, f"{catalog}.s.T") == sorted_rows(trino, f'{catalog}.S."t"') == told
         barred = session(Client(client.uri))
         for asked in (barred, session(client) | {"iceberg.rest-catalog.oauth2.token": "other"}):
-            with trino.catalog("barred", asked) as catalog, pytest.raises(TrinoFault, match="wants its bearer token"):
+            with trino.catalog("barred", asked) as catalog, pytest.raises(TrinoFault, match="needs its bearer token"):
                 names(trino, catalog, "s")
 
 

@@ -177,7 +177,7 @@ def test_what_a_query_has_read_is_gone(tmp_path: Path) -> None:
 
     again = ChangesStream(asked, source._form)
     assert again.initialOffset() == end
-    with pytest.raises(HistoryLost, match="Give each query a `state` of its own"):
+    with pytest.raises(HistoryLost, match="Use a separate `state` for each query"):
         again.partitions(first, end)
     again.stop()
 

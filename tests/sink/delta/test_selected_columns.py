@@ -87,7 +87,7 @@ def test_a_log_leaves_them_out_of_old_images(tmp_path: Path) -> None:
 
 
 def test_a_column_that_nobody_knows_still_stops_the_feed(tmp_path: Path) -> None:
-    """One that is left out is known; one that no definition has is not, whatever the selectors would say of it."""
+    """One that is excluded is known; one that no definition has is not, whatever the selectors would say of it."""
     lake = lake_of(tmp_path)
     rows = filled(lake)
     rows.insert(30, id=3, v="c", secret="x", secret_stranger=3)
@@ -121,7 +121,7 @@ def test_ddls_of_columns_that_are_left_out(tmp_path: Path) -> None:
 
 
 def test_ddls_of_chosen_columns_are_followed(tmp_path: Path) -> None:
-    """A default fills rows of before, beside a column that is left out."""
+    """A default fills rows of before, beside a column that is excluded."""
     lake = lake_of(tmp_path)
     rows = filled(lake)
     more = column(4, "n", INT, nullable=False, origin_default="7")
@@ -164,10 +164,10 @@ RANGES = PartitionInfo(
 @pytest.mark.parametrize(
     ("info", "columns", "told"),
     [
-        (T, ("v",), r"'id' is left out, and a lake finds rows by their key \(id\)"),
-        (T, ("nothing",), "no column stays"),
-        (msgspec.structs.replace(T, indexes=(*T.indexes, UNIQUE)), ("v",), "'id' is left out"),
-        (table(column(1, "id"), column(2, "v"), key=(), partition=RANGES), ("id",), r"partition are left out.*`v`"),
+        (T, ("v",), r"'id' is excluded, but a lake finds rows by their key \(id\)"),
+        (T, ("nothing",), "no column is selected"),
+        (msgspec.structs.replace(T, indexes=(*T.indexes, UNIQUE)), ("v",), "'id' is excluded"),
+        (table(column(1, "id"), column(2, "v"), key=(), partition=RANGES), ("id",), r"partition are excluded.*`v`"),
     ],
 )
 def test_what_a_lake_needs_must_stay(tmp_path: Path, info: TableInfo, columns: tuple[str, ...], told: str) -> None:
@@ -180,11 +180,11 @@ def test_what_a_lake_needs_must_stay(tmp_path: Path, info: TableInfo, columns: t
 
 
 def test_a_key_that_is_left_out_later(tmp_path: Path) -> None:
-    """A DDL after which rows are found by a column that is left out ends the feed before it changes anything."""
+    """A DDL after which rows are found by a column that is excluded ends the feed before it changes anything."""
     lake = lake_of(tmp_path)
     rows = filled(lake)
     other = msgspec.structs.replace(T, version=30, indexes=(IndexInfo(1, "PRIMARY", ("secret",), True, True),))
-    with pytest.raises(ColumnSelectorFailed, match=r"at ts 30.*'secret' is left out"):
+    with pytest.raises(ColumnSelectorFailed, match=r"at ts 30.*'secret' is excluded"):
         run(lake, rows, Alter(T, other, 30, 1))
 
     assert version(lake)[0] == 1
@@ -198,7 +198,7 @@ def test_partitions_are_told_by_columns_that_stay(tmp_path: Path) -> None:
     lake = lake_of(tmp_path, SelectorRule(("s.t",), ("*", "!v")), SelectorRule(("s.stage",), ("*", "!secret")))
     rows = filled(lake, parted)
     run(lake, rows, Create(stage, 25, 1))
-    with pytest.raises(ColumnSelectorFailed, match=r"choose secret of s\.t and not of s\.stage"):
+    with pytest.raises(ColumnSelectorFailed, match=r"select secret of s\.t but not of s\.stage"):
         run(lake, rows, Exchange(parted, "p0", stage, 30, 1))
 
     run(lake, rows, Trim(parted, parted, ("p0",), 31, 1))
@@ -274,7 +274,7 @@ def test_a_table_that_comes_back(tmp_path: Path) -> None:
         ((*RULES, SelectorRule(("s.other",), ("id",))), None),
         ((), "secret is not stored"),
         ((SelectorRule(("s.t",), ("id",)),), "v is stored"),
-        ((SelectorRule(("s.t",), ("v",)),), "'id' is left out"),
+        ((SelectorRule(("s.t",), ("v",)),), "'id' is excluded"),
     ],
 )
 def test_other_selectors_than_before(tmp_path: Path, rules: tuple[SelectorRule, ...], told: str | None) -> None:

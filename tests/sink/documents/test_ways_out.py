@@ -83,7 +83,7 @@ def test_a_table_that_comes_back(live: Live) -> None:
     story.commit(put("s.t", id=3, v=3), put("s.u", id=4, v=4))
     story.resolve()
     told = ended(live, story)
-    assert "begin a new changefeed with them, or leave the DDL out by an event filter" in told
+    assert "create a new changefeed that includes them, or exclude the DDL by an event filter" in told
 
     events = EventFilter.of((EventRule(matcher=("s.t",), ignore_event=("recover table",)),), None)
     assert live(story, drops=events.ddls()) == {"s.t": [3], "s.u": [1, 4]}
@@ -99,6 +99,6 @@ def test_a_key_of_which_two_numbers_have_one_name(live: Live) -> None:
     story.ddl("s.t", "CREATE TABLE s.t (id ENUM('', 'x') PRIMARY KEY)")
     story.commit(put("s.t", id=0), put("s.u", id=2, v=2))
     story.resolve()
-    assert "leave the table out by a filter" in ended(live, story)
+    assert "exclude the table by a filter" in ended(live, story)
 
     assert live(story, rules=("*.*", "!s.t")) == {"s.u": [1, 2]}

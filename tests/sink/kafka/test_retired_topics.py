@@ -140,7 +140,7 @@ def test_a_deleted_topic_is_forgotten(
     assert chain.broker.deleted == {"other"}
     assert {at: len(held) for at, held in chain.broker.messages.items() if at[0] == "other"} == messages
     assert [text for text in caplog.messages if "other" in text] == [
-        "topic other has no table any more and is gone from the broker: it is forgotten"
+        "topic other has no tables any more and was deleted at the broker: it no longer gets resolved timestamps"
     ]
 
     one = chain.carry("CREATE TABLE b (id INT PRIMARY KEY)")

@@ -215,7 +215,7 @@ def refused(guarded: Guarded, case: str) -> str:
     with pytest.raises(SourceError) as source:
         watermarks(kafka_topics(uri))
     told = [str(sink.value), str(source.value)]
-    wanted = re.compile(f"broker .*:{guarded.sasl} does not let the client in: .*{reason}")
+    wanted = re.compile(f"broker .*:{guarded.sasl} rejects the client: .*{reason}")
     strange = [text for text in told if not wanted.match(text)]
     return "".join(strange) or " ".join(told_secrets(guarded.home / "none", *told))
 
@@ -232,9 +232,7 @@ def test_who_is_not_let_in_hears_why(guarded: Guarded) -> None:
 
 def test_without_a_certificate_of_ones_own(guarded: Guarded) -> None:
     """A broker that asks for one closes the door; a file that is not there is named, before any broker is asked."""
-    with pytest.raises(
-        LoginRefused, match=f":{guarded.ssl} does not let the client in: .*alert.*; check ca, cert, key"
-    ):
+    with pytest.raises(LoginRefused, match=f":{guarded.ssl} rejects the client: .*alert.*; check ca, cert, key"):
         parse_target(guarded.uri("first", guarded.ssl, ca="ca.crt")).writer().partitions("first")
     nowhere = guarded.uri("first", guarded.ssl, ca="nowhere.crt")
     with pytest.raises(ConfigError, match=r"; ca is .*nowhere\.crt: is it there"):
@@ -284,7 +282,7 @@ def test_a_feed_that_is_not_let_in_says_so(guarded: Guarded, tmp_path: Path, cap
     error = kept["error"]
     assert isinstance(error, dict)
     assert (kept["state"], error["code"], error["tries"]) == ("failed", "CDC:ErrKafkaNewProducer", 2)
-    assert f"127.0.0.1:{guarded.sasl} does not let the client in" in error["message"]
+    assert f"127.0.0.1:{guarded.sasl} rejects the client" in error["message"]
     assert not told_secrets(tmp_path / "state", done.output, done.stderr, str(kept), caplog.text)
 
 
@@ -317,6 +315,6 @@ def test_readers_that_are_not_let_in_end(guarded: Guarded, spark: Any, tmp_path:
         state = ["--state-dir", str(tmp_path / "state")]
         done = cli("run", str(file), "--source-uri", source, "--sink-uri", sink, *state)
         assert done.exit_code == 1
-        assert f"CDC:ErrSource: broker 127.0.0.1:{guarded.sasl} does not let the client in" in done.stderr, sink
+        assert f"CDC:ErrSource: broker 127.0.0.1:{guarded.sasl} rejects the client" in done.stderr, sink
         assert "Invalid username or password" in done.stderr
         assert not told_secrets(tmp_path, done.output, done.stderr)

@@ -144,7 +144,7 @@ def test_a_row_that_lacks_a_column(server: RedisServer, caplog: pytest.LogCaptur
     with pytest.raises(ConfigError, match=r"'custmer_id'; did you mean customer_id of shop.o"):
         live(server, story, "shop.o=orders:of:{custmer_id}")
     live(server, story, "shop.*=never:{custmer_id},orders:of:{customer_id}")
-    assert "keys of this template are not dropped" in caplog.text
+    assert "keys of this template are not deleted" in caplog.text
 
 
 def test_templates_that_fit_no_table(server: RedisServer) -> None:
@@ -154,7 +154,7 @@ def test_templates_that_fit_no_table(server: RedisServer) -> None:
     state = SchemaState().with_table(story._now.of("shop.o"))
     for keys, why in [
         ("o:{custmer_id}", "'custmer_id'; did you mean customer_id of shop.o"),
-        ("shop.o=o:{id}:{nn}", "no table that it is for has a stored column 'nn'"),
+        ("shop.o=o:{id}:{nn}", "no matching table has a stored column 'nn'"),
         ("o:{n}", "stored column 'n'"),
     ]:
         sink = RedisSink(options(server, keys))

@@ -128,13 +128,13 @@ def test_tables_of_streams(server: RedisServer) -> None:
 
 
 def test_a_server_that_forgets(tmp_path: Path) -> None:
-    """A server that lost what it had confirmed gets nothing more in this run, so that no entry is left out; the next
+    """A server that lost acknowledged writes gets nothing more in this run, so that no entry is left out; the next
     run begins where it stands."""
     story = stories.shop()
     with running_redis(tmp_path / "redis") as server:
         with (
             armed({"redis/before-write": times(restarts(server), 6)}),
-            pytest.raises(SinkRefused, match="lost what it had confirmed"),
+            pytest.raises(SinkRefused, match="lost acknowledged writes"),
         ):
             live(server, story)
         assert told(server) == []

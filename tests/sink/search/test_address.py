@@ -31,10 +31,10 @@ def test_an_address() -> None:
     ("uri", "why"),
     [
         ("opensearch://", "is not HOST:PORT"),
-        ("opensearch://h/shop", "have no path"),
+        ("opensearch://h/shop", "has no path"),
         ("opensearch+tls://h", "use search"),
         ("opensearch://h?bulk-rows=0", "is not between"),
-        ("opensearch://h?ssl-cert=/c.pem", "go together"),
+        ("opensearch://h?ssl-cert=/c.pem", "must be set together"),
         ("opensearch://h?ssl-cert=/c.pem&ssl-key=/k.pem", "needs ssl-ca"),
         ("opensearch://h?pipeline=1", "unknown parameter"),
         ("solr://h", "unknown scheme"),

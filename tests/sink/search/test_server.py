@@ -255,7 +255,7 @@ def test_an_index_that_somebody_removed(store: ServerStore) -> None:
     live(store, story)
     (made,) = store.take().indexes
     store._calls.ask("DELETE", f"/{made.index}")
-    with pytest.raises(SinkRefused, match="is not there any more"):
+    with pytest.raises(SinkRefused, match="is missing"):
         store.take()
     store._calls.ask("DELETE", f"/{PROGRESS}/_doc/{store.feed}")
     live(store, story)

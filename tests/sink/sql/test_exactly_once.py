@@ -360,7 +360,7 @@ def test_a_unique_key_that_is_going_away(server: Server) -> None:
     story.resolve()
     story.ddl("shop.t", "ALTER TABLE shop.t DROP INDEX u")
     story.resolve()
-    with pytest.raises(SinkRefused, match=r"1062.*drop it here, too, then resume"):
+    with pytest.raises(SinkRefused, match=r"1062.*drop the key in the replica, too, then resume"):
         live(server, story)
     server.run("ALTER TABLE shop.t DROP INDEX u")
     live(server, story)

@@ -193,7 +193,7 @@ FAULTS = {
         ROWS,
         sql("RENAME TABLE shop.accounts TO shop.hidden"),
         sql("RENAME TABLE shop.hidden TO shop.accounts"),
-        "bring it with its rows, then resume",
+        "create it with its rows, then resume",
         ACCOUNTS,
         code="CDC:ErrSinkRefused",
         waits=False,
@@ -202,7 +202,7 @@ FAULTS = {
         ROWS,
         sql("ALTER TABLE shop.accounts RENAME COLUMN balance TO b"),
         sql("ALTER TABLE shop.accounts RENAME COLUMN b TO balance"),
-        "give it the columns of the upstream, then resume",
+        "give it the upstream's columns, then resume",
         ACCOUNTS,
         code="CDC:ErrSinkRefused",
         waits=False,
@@ -211,7 +211,7 @@ FAULTS = {
         ROWS,
         sql("ALTER TABLE shop.accounts ADD COLUMN mine INT NOT NULL"),
         sql("ALTER TABLE shop.accounts DROP COLUMN mine"),
-        "give it the columns of the upstream, then resume",
+        "give it the upstream's columns, then resume",
         ACCOUNTS,
         code="CDC:ErrSinkRefused",
         waits=False,
@@ -220,7 +220,7 @@ FAULTS = {
         ROWS,
         sql("ALTER TABLE shop.accounts MODIFY COLUMN owner VARCHAR(3)"),
         sql("ALTER TABLE shop.accounts MODIFY COLUMN owner VARCHAR(20)"),
-        "give it the columns of the upstream, then resume",
+        "give it the upstream's columns, then resume",
         ACCOUNTS,
         code="CDC:ErrSinkRefused",
         waits=False,
@@ -287,7 +287,7 @@ def test_frozen(target: Target, place: str) -> None:
         finally:
             os.kill(pid, signal.SIGCONT)
         assert run.end() == "finished", run.reports[-1].error
-    assert "no answer within read-timeout=1s" in told.message
+    assert "no response within read-timeout=1s" in told.message
     assert not list(validators.unlike(story.tables(story.ts), tables_of(target.server)))
 
 
@@ -336,7 +336,7 @@ def test_wrong_port(tmp_path: Path) -> None:
         run.start()
         told = run.error()
         assert (told.code, run.reports[-1].state) == ("CDC:ErrSink", "warning"), str(told)
-        assert "is the port right" in told.message
+        assert "is the port correct" in told.message
         target.start()
         assert run.end() == "finished", run.reports[-1].error
         assert not list(validators.unlike(story.tables(story.ts), tables_of(target.server)))
@@ -429,7 +429,7 @@ def test_full(tmp_path: Path) -> None:
             assert (told.code, told.table, run.reports[-1].state) == ("CDC:ErrSink", "shop.photos", "warning"), str(
                 told
             )
-            assert "make room" in told.message
+            assert "free disk space" in told.message
             assert ("DDL of ts" in told.message) is is_ddl
             target.daemon.stop()
             since = len(run.reports)

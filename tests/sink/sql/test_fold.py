@@ -148,6 +148,6 @@ def test_other_columns_without_a_ddl() -> None:
     story.commit(script.put("s.t", id=2, v=2, w=3))
     table, rows = story.definition("s.t"), tuple(story.rows(story.ts))
     (chunk,) = ScriptedChanges(0, story.ts, rows).in_order([table.name], 0, story.ts)
-    with pytest.raises(SinkRefused, match=r"s\.t: its rows come with `id`, `v` .*other columns") as refused:
+    with pytest.raises(SinkRefused, match=r"s\.t: its rows have `id`, `v` .*other columns") as refused:
         EntryReader({table.name.key: table}, {}).read(chunk)
     assert (refused.value.where.table, refused.value.where.commit_ts) == ("s.t", rows[0].commit_ts)

@@ -240,5 +240,5 @@ def test_nobody_runs(server: Server) -> None:
     with feeding(server, story):
         until(lambda: started(server, story))
     status, output = command(f"mysql://root@127.0.0.1:{server.port}/", "--wait", "0.5")
-    assert (status, "does it run" in output) == (1, True)
+    assert (status, "Is it running" in output) == (1, True)
     assert not asked(server, "SELECT * FROM tidegate.holds")

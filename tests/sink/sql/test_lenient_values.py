@@ -223,7 +223,7 @@ def test_names_beyond_the_first_plane(running: Server) -> None:
     story.ddl("d.t", "CREATE TABLE d.t (id INT PRIMARY KEY)")
     story.ddl("d.t", "ALTER TABLE d.t ADD COLUMN `c😀` INT")
     story.commit(put("d.t", id=1))
-    with pytest.raises(SinkRefused, match=r"beyond U\+FFFF.*leave the table out") as caught:
+    with pytest.raises(SinkRefused, match=r"beyond U\+FFFF.*exclude the table") as caught:
         run(running, story)
     assert caught.value.where.table == "d.t"
 
@@ -231,8 +231,8 @@ def test_names_beyond_the_first_plane(running: Server) -> None:
 @pytest.mark.parametrize(
     ("definition", "told"),
     [
-        ("v VARCHAR(1000) PRIMARY KEY", r"\(1071\); keys are shorter here.*by hand.*--done"),
-        ("id INT PRIMARY KEY, v VARCHAR(10000), w VARCHAR(10000)", r"\(1118\); rows are shorter here.*by hand.*--done"),
+        ("v VARCHAR(1000) PRIMARY KEY", r"\(1071\); its keys are shorter.*by hand.*--done"),
+        ("id INT PRIMARY KEY, v VARCHAR(10000), w VARCHAR(10000)", r"\(1118\); its rows are shorter.*by hand.*--done"),
     ],
 )
 def test_limits_of_tables(running: Server, definition: str, told: str) -> None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("lost", ["some", "all"])
 def test_a_database_restored_while_its_feed_runs(server: Server, lost: str) -> None:
-    """A database that lost what it had confirmed, by a restore from a backup or all of it, ends the run at its next
+    """A database that lost acknowledged writes, by a restore from a backup or all of it, ends the run at its next
     commit with both timestamps, though its epoch is the run's own; started again, as the error says it, the feed brings
     what is missing."""
     story = stories.shop()
@@ -32,7 +32,7 @@ def test_a_database_restored_while_its_feed_runs(server: Server, lost: str) -> N
             restored(server, backup[0])
 
     reached = {"sql/advanced": times(dump, 3), "sql/before-advance": times(restore, 6)}
-    words = "lost what it had confirmed.* has no progress" if lost == "all" else "brought it to ts .* it stands at ts"
+    words = "lost acknowledged writes.* has no progress" if lost == "all" else "brought it to ts .* it is at ts"
     with armed(reached), pytest.raises(SinkRefused, match=words):
         live(server, story)
 

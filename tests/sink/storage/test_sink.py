@@ -339,7 +339,7 @@ def test_a_new_feed_in_a_used_place(tmp_path: Path) -> None:
     """A feed that has lost its state does not write all rows once more into the same place."""
     live(tmp_path, orders())
     (tmp_path / "state").rename(tmp_path / "lost")
-    with pytest.raises(SinkRefused, match="has the files of a changefeed already"):
+    with pytest.raises(SinkRefused, match="already has the files of a changefeed"):
         live(tmp_path, orders())
 
 

@@ -121,7 +121,7 @@ def test_signed(hook: Receiver, tmp_path: Path) -> None:
     live(hook, tmp_path / "a", stories.shop(), secret=b"a secret", token="a-token")
     assert hook.events
     assert {call.headers["authorization"] for call in hook.calls} == {"Bearer a-token"}
-    with pytest.raises(SinkError, match="401, it does not know us: check token-file and secret-file"):
+    with pytest.raises(SinkError, match="401, authentication failed: check token-file and secret-file"):
         live(hook, tmp_path / "b", stories.shop(), secret=b"another")
 
 
@@ -192,7 +192,7 @@ def test_waiting(hook: Receiver, tmp_path: Path) -> None:
 def test_a_receiver_that_is_away(hook: Receiver, tmp_path: Path) -> None:
     """A receiver that does not answer is told with its address; so is one that sends us on, or knows no such path."""
     story = stories.shop()
-    for status, words in ((404, "there is no such address"), (307, "it sends us on")):
+    for status, words in ((404, "no such URL"), (307, "it redirects")):
         hook.queue.extend([(status, "no")] * 20)
         with pytest.raises(SinkError, match=words):
             live(hook, tmp_path / str(status), story)

@@ -79,7 +79,7 @@ def test_a_topic_made_again_stops_the_feed(broker, lake):
     words = str(stopped.value)
 
     assert stopped.value.retry is Retry.NEVER
-    assert f"topic shop was deleted and made again: its id is {2:022} now, and {1:022} is the one" in words
+    assert f"topic shop was deleted and recreated: its id is {2:022} now, and {1:022} was read" in words
     assert "partition 0 up to offset 33" in words
     assert "--overwrite-checkpoint-ts=42" in words
     assert (stopped.value.where.topic, stopped.value.where.offset) == ("shop", BEFORE)
@@ -171,7 +171,7 @@ def test_state_of_an_earlier_release_adopts_the_id_and_says_so_once(broker, lake
         land_all(source(), lake)
 
     (told,) = [one.getMessage() for one in caplog.records]
-    assert told.startswith(f"topic shop was read without its id up to now; its id {1:022} is kept from here on")
+    assert told.startswith(f"topic shop was read without its id until now; its id {1:022} is recorded from here on")
     broker.make("shop", AFTER)
     with pytest.raises(MadeAnew):
         land_all(source(), lake)
@@ -185,7 +185,7 @@ def test_a_broker_without_ids_is_told_of_once(broker, lake, caplog):
         land_all(source(), lake)
         land_all(source(), lake)
     assert [one.getMessage() for one in caplog.records] == [
-        "topic shop: the broker gives no id of it, so nobody would notice that it was deleted and made again"
+        "topic shop: the broker reports no topic id, so a deleted and recreated topic cannot be detected"
     ]
 
     broker.topics["shop"] = f"{7:022}", broker.topics["shop"][1]
@@ -264,7 +264,7 @@ def test_a_real_broker_tells_topics_apart(topics, lake):
     topics.produce(name, 0, [row(number) for number in range(AFTER)])
     (second,) = described(real).values()
 
-    with pytest.raises(MadeAnew, match=f"its id is {second.topic_id} now, and {first.topic_id} is the one"):
+    with pytest.raises(MadeAnew, match=f"its id is {second.topic_id} now, and {first.topic_id} was read"):
         land_all(real, lake)
     land_all(source((name, second.topic_id, False), topics=[name], bootstrap=topics.bootstrap), lake)
 

@@ -107,7 +107,7 @@ def test_a_broker_behind_itself_is_asked_later(broker, monkeypatch):
     """An end that was too low once and is not when asked again takes nothing away: the batch is tried again."""
     once = {("a", 0): 5, ("a", 1): 30}
     monkeypatch.setattr(kafka_land, "offsets", lambda *_, **__: once)
-    with pytest.raises(SourceError, match="partition 0 offset 7 was out of range, and within 0 to 7") as failed:
+    with pytest.raises(SourceError, match="partition 0 offset 7 was out of range, but within 0 to 7") as failed:
         Planner(SOURCE).batch(positions(p0=7, p1=0))
 
     assert failed.value.retry is Retry.LATER

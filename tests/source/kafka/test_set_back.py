@@ -68,7 +68,7 @@ def forget(broker: Broker, messages: int) -> None:
 
 @pytest.mark.parametrize(
     ("checkpoint_ts", "words"),
-    [(None, "has no progress of this changefeed"), (FLOOR - 1, f"stands at ts {FLOOR - 1}")],
+    [(None, "has no progress of this changefeed"), (FLOOR - 1, f"is at ts {FLOOR - 1}")],
 )
 def test_a_target_that_lost_its_progress_stops_the_feed(broker, home, checkpoint_ts, words):
     """A Redis or a search server that was emptied, a database restored from a backup: its progress is gone, or behind
@@ -97,7 +97,9 @@ def test_the_way_out_by_landing_again(broker, home, checkpoint_ts, caplog):
         run(home, checkpoint_ts)
 
     assert got == list(range((checkpoint_ts or FIRST_TS - 1) + 1, LAST_TS + 1))
-    assert len([one for one in caplog.records if "landed again" in one.getMessage()]) == (checkpoint_ts is not None)
+    assert len([one for one in caplog.records if "lands from its first message" in one.getMessage()]) == (
+        checkpoint_ts is not None
+    )
 
 
 def test_a_target_that_was_emptied_before_anything_was_trimmed(broker, tmp_path):
@@ -114,7 +116,7 @@ def test_a_changelog_that_is_gone_and_a_topic_that_does_not_reach_back(broker, h
     forget(broker, 20)
 
     for _ in range(2):
-        with pytest.raises(MadeAnew, match=f"the target stands at ts {FLOOR - 5}, .* above ts {FLOOR + 1} alone"):
+        with pytest.raises(MadeAnew, match=f"the target is at ts {FLOOR - 5}, .* above ts {FLOOR + 1}"):
             run(home, FLOOR - 5)
 
     shutil.rmtree(changelog_uri(home))
@@ -130,7 +132,7 @@ def test_the_ways_out_of_a_topic_that_does_not_reach_back(broker, home):
     forget(broker, 20)
     with pytest.raises(MadeAnew) as stopped:
         run(home, FLOOR - 5)
-    said = str(stopped.value).split("go on with start=")[1].split(" ")[0]
+    said = str(stopped.value).split("continue with start=")[1].split(" ")[0]
     start = parse_source(f"kafka://b:1/shop?protocol=open-protocol&start={said}").start
 
     assert run(home, FLOOR - 5, start=start) == list(range(FLOOR + 1, LAST_TS + 1))

@@ -89,6 +89,6 @@ def test_a_client_with_a_certificate(guarded: Server, home: Path, check: str | N
 
 def test_a_server_without_tls(server: Server) -> None:
     """Nothing goes in clear unless the address says so."""
-    with pytest.raises(ConfigError, match=r"speaks no TLS.*enable-tls=false"):
+    with pytest.raises(ConfigError, match=r"does not support TLS.*enable-tls=false"):
         completed(server, "")
     assert isinstance(completed(server, "?enable-tls=false"), Insert)

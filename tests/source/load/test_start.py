@@ -48,7 +48,7 @@ def test_a_load_alone_is_finished(tmp_path: Path) -> None:
     again = run_here(loading(tmp_path, NoStream()), sink(tmp_path))
 
     assert (done.state, done.checkpoint_ts) == ("finished", S)
-    assert {text.partition(":")[0] for text in done.warnings} == {"left out"}
+    assert {text.partition(":")[0] for text in done.warnings} == {"not replicated"}
     assert done.load is not None
     assert done.load.is_done
     assert done.rows_loaded == done.rows > 0

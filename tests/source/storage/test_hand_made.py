@@ -68,7 +68,7 @@ def test_files_above_the_index_are_read(made: Made, caplog: pytest.LogCaptureFix
     source = made.landed()
     assert lines_of(source) == [CREATE, "5 I t 1 a", "6 I t 2 b"]
     (warning,) = (record.getMessage() for record in caplog.records)
-    assert warning.startswith(f"in/shop/t/1/{DAY} has rows up to the checkpoint in files that no index names; they are")
+    assert warning.startswith(f"in/shop/t/1/{DAY} has rows up to the checkpoint in files that no index lists; they are")
     made.data(3, 'I,10,4,"d"')
     made.index(3)
     made.checkpoint(10)
@@ -339,7 +339,7 @@ def test_a_step_of_a_rename_that_is_lost(made: Made) -> None:
     assert lines_of(source) == [CREATE, CREATE.replace("1 ", "2 ").replace("`t`", "`b`")]
 
     made.checkpoint(7)
-    with pytest.raises(SchemaError, match=r"which table became shop\.x, .*there shop\.b, shop\.t have such") as told:
+    with pytest.raises(SchemaError, match=r"which table became shop\.x, .* shop\.b, shop\.t have such") as told:
         land(source)
     assert (told.value.where.table, told.value.where.commit_ts) == ("shop.t3", 6)
     assert lines_of(made.landed(accept=lambda _, table: table != "t3"))[-1].endswith("`x` TO `shop`.`t3`;")
@@ -483,7 +483,7 @@ def test_rows_of_a_table_that_nothing_tells(made: Made) -> None:
     """Data without a schema file is an error that says what is missing."""
     made.data(1, 'I,5,1,"a"', version=9)
     made.checkpoint(7)
-    with pytest.raises(SchemaError, match="no schema file tells its columns"):
+    with pytest.raises(SchemaError, match="no schema file with its columns"):
         made.landed()
 
 
@@ -503,7 +503,7 @@ def test_a_link_to_itself_ends_the_landing(made: Made) -> None:
     """It is named, and not waited for."""
     made.checkpoint(7)
     (made.root / "circle").symlink_to("circle")
-    with pytest.raises(ConfigError, match="circle is a link in a circle"):
+    with pytest.raises(ConfigError, match="circle is a circular link"):
         made.landed()
 
 

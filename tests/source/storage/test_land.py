@@ -94,7 +94,7 @@ def test_canal_json_without_commit_ts(lines: Made) -> None:
     """The error names the key that the writer lacks."""
     lines.put(f"{FILE}.json", canal(None, 1, "a"))
     lines.checkpoint(7)
-    with pytest.raises(ConfigError, match=r"line 1: its rows carry no commit_ts.*enable-tidb-extension=true"):
+    with pytest.raises(ConfigError, match=r"line 1: its rows have no commit_ts.*enable-tidb-extension=true"):
         lines.landed()
 
 
@@ -133,7 +133,7 @@ def test_deciding_about_a_line(made: Made) -> None:
     shown = json.loads(asked(made, "show", "--at", at, "--json"))
     assert (shown["state"], shown["code"]) == ("halted", "CDC:ErrDecodeFailed")
 
-    assert "will be left out when the feed starts again" in asked(made, "skip", "--at", at)
+    assert "will be skipped when the changefeed starts again" in asked(made, "skip", "--at", at)
     assert made.read() == [CREATE, "5 I t 1 a", "6 I t 3 c"]
     assert json.loads(asked(made, "list", "--json"))[0]["state"] == "dead"
 
@@ -147,7 +147,7 @@ def test_other_bytes_for_a_line(lines: Made, tmp_path: Path) -> None:
     value = tmp_path / "fixed.json"
     value.write_text(canal(6, 2, "b").strip())
     at = f"shop/t/1/{DAY}/0/{offset_of(1, 2)}"
-    assert "reads well now" in asked(lines, "replay", "--at", at, "--value-file", str(value))
+    assert "can be decoded now" in asked(lines, "replay", "--at", at, "--value-file", str(value))
     assert lines.read() == [CREATE, "5 I t 1 a", "6 I t 2 b", "7 I t 3 c"]
 
 

@@ -1,4 +1,4 @@
-"""A directory that was emptied and is written anew is another one, whatever its files are called."""
+"""A directory that was emptied and rewritten is another one, whatever its files are called."""
 
 import logging
 import shutil
@@ -60,9 +60,7 @@ def test_a_directory_made_anew_stops_the_feed(made: Made, files: int, first_ts: 
     again(made, files, first_ts=first_ts)
 
     for _ in range(2):
-        with pytest.raises(
-            MadeAnew, match=r"in was emptied and is written anew.* up to ts 7 .*checkpoint-ts=7"
-        ) as stopped:
+        with pytest.raises(MadeAnew, match=r"in was emptied and rewritten.* up to ts 7 .*checkpoint-ts=7") as stopped:
             made.landed()
 
     made.options = way_out(stopped)
@@ -146,7 +144,7 @@ def test_a_checkpoint_that_went_back(made: Made, caplog: pytest.LogCaptureFixtur
         source = made.landed()
         source.landing.land()
     assert [one.getMessage() for one in caplog.records] == [
-        "in: its checkpoint went back from ts 7 to 6; nothing lands until it comes there again"
+        "in: its checkpoint went back from ts 7 to 6; nothing lands until it reaches that ts again"
     ]
     made.data(4, 'I,8,3,"old"')
     made.index(4)
@@ -170,7 +168,7 @@ def test_a_changelog_that_is_gone(made: Made) -> None:
         source = made.source()
         source.start(LocalTasks(), 6)
         source.landing.land()
-        with pytest.raises(MadeAnew, match="the target stands at ts 6, and the changelog") as stopped:
+        with pytest.raises(MadeAnew, match="the target is at ts 6, but its changelog") as stopped:
             raise source.failure() or AssertionError
 
     made.options = way_out(stopped)

@@ -139,7 +139,7 @@ def test_a_changelog_that_is_gone(tmp_path: Path) -> None:
     (lake / "_tidegate").rename(kept)
 
     for _ in range(2):
-        with pytest.raises(MadeAnew, match=f"stands at ts {stands}, .* begins at ts {begin}"):
+        with pytest.raises(MadeAnew, match=f"is at ts {stands}, .* begins at ts {begin}"):
             landing(log, lake, stands, start_ts=begin, complete=False)
 
     assert landing(log, tmp_path / "other", stands).batch().frontier == SegmentLog(log).parts(0)[-1].high

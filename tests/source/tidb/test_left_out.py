@@ -243,9 +243,9 @@ def test_check_lists_what_a_run_would_leave_out(tmp_path: Path, upstream: Upstre
 
     found = checked(tmp_path, files(tmp_path), "--filter", "test.*", "--filter", "!test.a")
     assert found.exit_code == 0, found.output
-    assert "takes 3 tables: test.b, test.c, test.k" in found.output
+    assert "replicates 3 tables: test.b, test.c, test.k" in found.output
     for line in (f"test.bare: {NO_KEY}", f"test.late: {LATE_KEY}", "test.a: filter rules"):
-        assert f"leaves out {line}" in found.output
+        assert f"skips {line}" in found.output
     found = checked(tmp_path, f"delta://{tmp_path}/lake", "--filter", "test.*", "--json")
     told = json.loads(found.stdout)
     assert told["taken"] == ["test.a", "test.b", "test.bare", "test.c", "test.k", "test.late"]

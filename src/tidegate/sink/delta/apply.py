@@ -328,8 +328,8 @@ def exchange(step: Exchange, table: TableInfo, snapshot: TableSnapshot, options:
             continue
         if partner_info.column(column.name) is not None and not selectors.keeps(partner_info.name, column.name):
             raise ColumnSelectorFailed(
-                f"column selectors choose {column.name} of {table.name} and not of {partner_info.name}, so the lake "
-                "lacks values of the rows that change places; let them choose the same columns of both tables"
+                f"column selectors select {column.name} of {table.name} but not of {partner_info.name}, so the lake "
+                f"lacks values of the exchanged rows; select the same columns of both tables"
             )
     now = MOVES[form_of(partner_info, options.mode)].now(partner, partner_info, theirs)
     leaves: Leaves | None = None
@@ -487,8 +487,8 @@ def _check_key(rows: pa.Table, step: Alter) -> pa.Table:
     for name in step.new.handle_key if not _is_past(rows) else ():
         if name in rows.column_names and rows.column(name).null_count:
             raise SinkRefused(
-                f"column {name} of the key holds NULL, which stands for zero dates here: rows could not be told apart; "
-                "begin a fresh lake with zero-date=string, or leave the table out by a filter"
+                f"column {name} of the key has NULL for zero dates, so rows would not be distinct; create a new lake "
+                f"with zero-date=string, or exclude the table by a filter rule"
             )
     return rows
 

@@ -205,8 +205,8 @@ def _without_zero_dates(strings: pa.Array, zero_date: str, *, exact: bool) -> pa
         raise SinkRefused(f"zero date {pc.filter(strings, zero)[0].as_py()!r}: set zero-date=null or zero-date=string")
     if exact:
         raise pa.ArrowInvalid(
-            f"zero date {pc.filter(strings, zero)[0].as_py()!r} in the key, where NULL would make one row of several; "
-            "set zero-date=string, which keeps dates as text"
+            f"zero date {pc.filter(strings, zero)[0].as_py()!r} in the key, where NULL would merge rows; set "
+            f"zero-date=string, which keeps dates as text"
         )
     return pc.if_else(zero, pa.scalar(None, pa.string()), strings)
 
@@ -399,7 +399,7 @@ def _asks_for_mapping(
     if option == "never" and unfit is not None:
         raise SinkRefused(
             f"column-mapping=never, and Delta has no column {unfit!r} in tables without column mapping: rename it "
-            "upstream, leave it out by column selectors, or run with column-mapping=auto"
+            f"upstream, exclude it by column selectors, or run with column-mapping=auto"
         )
     needed = unfit is not None or not (rewritten or matches_names(before, columns))
     return option == "always" or (option == "auto" and needed)
@@ -532,9 +532,9 @@ def _check_late_choice(old: TableInfo, new: TableInfo, name: str, upstream: int,
     if options.schema_change in ("try_evolve", "ignore"):
         return True
     raise ColumnSelectorFailed(
-        f"column {before.name} of {new.name} becomes {name} at ts {new.version}: column selectors choose the new name "
-        "and not the old one, so the lake lacks its values of before; let them leave out the new name, too, or choose "
-        "both and begin a fresh lake"
+        f"column {before.name} of {new.name} becomes {name} at ts {new.version}: column selectors select the new name "
+        f"but not the old one, so the lake lacks its earlier values; exclude the new name, too, or select both and "
+        f"create a new lake"
     )
 
 

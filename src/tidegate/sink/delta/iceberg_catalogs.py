@@ -167,7 +167,7 @@ class RestClient:
     def _answer(self, reply: Reply, request: str) -> CatalogAnswer:
         kind, why = "", http.client.responses.get(reply.status, "")
         if 300 <= reply.status < 400:
-            why = f"it redirects to {reply.headers.get('location', 'nowhere')}; give that address as catalog"
+            why = f"it redirects to {reply.headers.get('location', 'nowhere')}; set that address as catalog"
         with suppress(msgspec.DecodeError, AttributeError):
             error: Mapping[str, Any] = reply.json().get("error") or {}
             kind, why = str(error.get("type", "")), str(error.get("message", why))
@@ -417,8 +417,8 @@ class EmbeddedCatalog:
     def _warn(self, name: str, location: str | None) -> None:
         if location is not None and METADATA.search(location) is None:
             LOGGER.warning(
-                "%s: table %s was %s, a commit of somebody else: the catalog shows the lake's own version again. What "
-                "was written there is not upstream; write to a table outside of the lake",
+                "%s: table %s was %s, a foreign commit: the catalog shows the lake's own version again. Write to a "
+                "table outside of the lake instead",
                 self._file,
                 name,
                 location,
@@ -487,7 +487,7 @@ class RestCatalog:
             raise SinkError(f"lake {self._options.root}: {first_line(failed)}") from failed
         except ODD as odd:
             self._pause()
-            raise SinkError(f"catalog {self._rest.uri} answers what no catalog does: {odd!r:.200}") from odd
+            raise SinkError(f"catalog {self._rest.uri} returned an invalid response: {odd!r:.200}") from odd
         self._last, self._pause_s, self._shown = dict(names), 0.0, snapshot
 
     def _pause(self) -> None:
@@ -541,7 +541,7 @@ class RestCatalog:
                 break
         else:
             names = ", ".join(map(".".join, list(left)[:NAMED_MAX]))
-            raise SinkError(f"catalog {self._rest.uri}: somebody else commits to {names} at the same time")
+            raise SinkError(f"catalog {self._rest.uri}: another writer commits to {names} at the same time")
         if refused:
             raise refused[0]
 
@@ -562,8 +562,9 @@ class RestCatalog:
             if name not in self._strangers:
                 self._strangers.add(name)
                 LOGGER.warning(
-                    "catalog %s has a table %s that is not this lake's: it is left alone, and the lake's own table is "
-                    "not shown. Drop or rename it there, or show the lake in a catalog or warehouse of its own",
+                    "catalog %s has a table %s that does not belong to this lake: it is kept, and the lake's own "
+                    "table is not registered. Drop or rename it in the catalog, or use a separate catalog or "
+                    "warehouse for the lake",
                     *(self._rest.uri, ".".join(name)),
                 )
             return None
@@ -575,8 +576,8 @@ class RestCatalog:
             state = self._create(name, ours, number)
         elif (main := strange(state)) is not None:
             LOGGER.warning(
-                "catalog %s: table %s was at snapshot %s, a commit of somebody else: the catalog shows the lake's own "
-                "version again. What was written there is not upstream; write to a table outside of the lake",
+                "catalog %s: table %s was at snapshot %s, a foreign commit: the catalog shows the lake's own version "
+                "again. Write to a table outside of the lake instead",
                 *(self._rest.uri, ".".join(name), main),
             )
         changes = [] if state is None else updates(state, ours.metadata, number)

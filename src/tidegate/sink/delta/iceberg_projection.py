@@ -349,7 +349,7 @@ def _listed(uri: str, metadata: Metadata) -> list[dict[str, Any]]:
 def _whole(uri: str, version: int) -> TableMove:
     table = deltalog.load(uri, version)
     if table is None:
-        raise SinkError(f"{uri}: there is no table to be seen as an Iceberg table")
+        raise SinkError(f"{uri}: no table to project to Iceberg")
     come: dict[str, Mapping[str, Any]] = {
         address_of(uri, file.path): {
             "rows": file.rows,
@@ -461,8 +461,8 @@ def _publish(uri: str, version: int, body: bytes) -> None:
             return
         if not was_ours(msgspec.json.decode(get_file(uri, metadata_path(version))), version + 1):
             LOGGER.warning(
-                "%s is a commit of somebody else, which this lake's upstream does not have: it is taken back. Write to "
-                "tables of your own, and read this one",
+                "%s is a foreign commit, which this lake's upstream does not have: it is reverted. Write to other "
+                "tables, and only read this one",
                 metadata_uri(uri, version),
             )
         put_file(uri, metadata_path(version), body)

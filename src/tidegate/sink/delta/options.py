@@ -52,7 +52,7 @@ Mode: TypeAlias = Annotated[
     Literal["replica", "changelog", "history"],
     Option(
         "mode",
-        "`replica`: each table as upstream has it; `changelog`: every change; `history`: every version of every row",
+        "`replica`: the current rows; `changelog`: every change; `history`: every version of every row",
         known=("append", "upsert"),
     ),
 ]
@@ -112,8 +112,8 @@ def own_columns(table: TableInfo, mode: Mode) -> tuple[OwnColumn, ...]:
     conflict = next((column.name for column in own if (other := table.column(column.name)) and not other.virtual), None)
     if conflict is not None:
         raise SinkRefused(
-            f"table {table.name} has a column {conflict} at ts {table.version}, which mode={mode} needs for itself: "
-            "rename it upstream, leave the table out with [filter] rules, or start a lake with mode=replica"
+            f"table {table.name} has a column {conflict} at ts {table.version}, which mode={mode} reserves: rename it "
+            f"upstream, exclude the table by [filter] rules, or create a lake with mode=replica"
         )
     return own
 
@@ -122,27 +122,27 @@ def check_mode(asked_mode: Mode, mode: str, where: str) -> None:
     """Raise SinkRefused if `where` was written in another mode than the configured one."""
     if mode != asked_mode:
         raise SinkRefused(
-            f"{where} was written with mode={mode} and cannot go on with mode={asked_mode}: run with mode={mode}, or "
-            "start the feed anew with another sink directory"
+            f"{where} was written with mode={mode} and cannot continue with mode={asked_mode}: run with mode={mode}, "
+            f"or start a new changefeed with another sink directory"
         )
 
 
 SchemaChange: TypeAlias = Annotated[
     Literal["exception", "evolve", "try_evolve", "lenient", "ignore"],
-    Option("schema-change", "what a DDL does to the lake, in Flink CDC's words"),
+    Option("schema-change", "effect of a DDL on the lake, in Flink CDC's terms"),
 ]
 ZeroDate: TypeAlias = Annotated[
     Literal["null", "string", "error"],
     Option(
         "zero-date",
-        "dates that no calendar has (0000-00-00): NULL, the columns kept as text, or an error that ends the changefeed",
+        "invalid dates (0000-00-00): NULL, the columns kept as text, or an error that stops the changefeed",
     ),
 ]
 ColumnMapping: TypeAlias = Annotated[
     Literal["auto", "always", "never"],
     Option(
         "column-mapping",
-        "a renamed or dropped column: `auto` and `always` map names to names in files, `never` writes all files anew",
+        "a renamed or dropped column: `auto` and `always` map names to names in files, `never` rewrites all files",
     ),
 ]
 
@@ -169,7 +169,7 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         Option(
             "iceberg",
-            "`on`: every published version can be read as an Iceberg table too, over the same files",
+            "`on`: every published version is also an Iceberg table over the same files",
             "switch",
             default="on",
         ),
@@ -179,18 +179,18 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Option(
             "catalog",
-            "with `iceberg=on`, names for the tables: `embedded` in `catalog.db` of a lake in a directory, `off`, or "
+            "with `iceberg=on`, catalog of the tables: `embedded` in `catalog.db` of a lake in a directory, `off`, or "
             "the address `https://…` of an Iceberg REST catalog",
         ),
     ] = EMBEDDED
     catalog_warehouse: Annotated[
-        str, Option("catalog-warehouse", "the warehouse of that catalog; without, its own default")
+        str, Option("catalog-warehouse", "warehouse of that catalog; default: the catalog's own")
     ] = ""
     catalog_token_file: Annotated[
         str,
         Option(
             "catalog-token-file",
-            "a file with the token for it, read at each request; without, the environment's `TIDEGATE_CATALOG_TOKEN`",
+            "file with its token, reread at each request; default: the environment's `TIDEGATE_CATALOG_TOKEN`",
             local=Local.TOKEN,
         ),
     ] = ""
@@ -202,24 +202,24 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
     time_zone: str = "UTC"
     """The zone in which TIMESTAMPs come as texts: `source_zone`, or that of the source's address."""
     worker_count: Annotated[
-        int | None, Option("worker-count", "tables merged at the same time", default="one a core", low=1, high=1024)
+        int | None, Option("worker-count", "tables merged in parallel", default="one a core", low=1, high=1024)
     ] = None
     table_error: Annotated[
         Literal["halt", "park"],
-        Option("table-error", "a table whose stored form is refused stops the feed (`halt`), or itself alone (`park`)"),
+        Option("table-error", "a permanent error of a table stops the changefeed (`halt`), or only the table (`park`)"),
     ] = "halt"
-    flush_s: Annotated[float, Option("flush-interval", "shortest time between two advances of the lake")] = 1.0
+    flush_s: Annotated[float, Option("flush-interval", "minimum time between two advances of the lake")] = 1.0
     upkeep: Annotated[
-        bool, Option("upkeep", "`on`: delete what the following times allow; `off`: keep all", "switch")
+        bool, Option("upkeep", "`on`: delete data beyond the retention times; `off`: keep all", "switch")
     ] = True
     upkeep_interval_s: Annotated[
-        float, Option("upkeep-interval", "time between two passes of the upkeep", low=1000)
+        float, Option("upkeep-interval", "time between two passes of maintenance", low=1000)
     ] = 60.0
     snapshot_retention_ms: Annotated[
         int,
         Option(
             "snapshot-retention",
-            "how long snapshots stay: all for 10 minutes, then one a minute for a day, then one an hour",
+            "retention of snapshots: all for 10 minutes, then one per minute for a day, then one per hour",
             "duration",
             high=TIME_MAX_MS,
         ),
@@ -228,7 +228,7 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Option(
             "changelog-retention",
-            "how long landed rows stay that the lake has already, measured back from the newest resolved ts",
+            "how long landed rows are kept after the lake has applied them, measured from the newest resolved ts",
             "duration",
             high=TIME_MAX_MS,
         ),
@@ -237,7 +237,7 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Option(
             "recover-retention",
-            "how long the rows of dropped tables stay for RECOVER TABLE and FLASHBACK TABLE",
+            "how long rows of dropped tables are kept for RECOVER TABLE and FLASHBACK TABLE",
             "duration",
             high=TIME_MAX_MS,
         ),
@@ -277,7 +277,7 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Return warnings about a lake that can be written, but perhaps not as intended."""
         catalog = urlsplit(self.catalog)
         if self.catalog_token_file and catalog.scheme == "http" and reaches_others(catalog.hostname or ""):
-            return (f"{self.catalog}: the token of catalog-token-file goes there in clear; use https://",)
+            return (f"{self.catalog}: the token of catalog-token-file is sent in clear; use https://",)
         return ()
 
     def table_uri(self, incarnation: str) -> str:

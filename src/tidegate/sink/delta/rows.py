@@ -127,13 +127,13 @@ class ImageReader:
         unknown = next((field.name for field in self.batch.fields if self.table.column(field.name) is None), None)
         if unknown is not None:
             where = self._where(0)
-            way_out = "a DDL is missing before it: start the feed anew"
+            way_out = "a DDL is missing before it: start a new changefeed"
             if "topic" in where:
-                way_out = "a DDL did not reach the topic: start the feed anew from a topic that has it"
+                way_out = "a DDL did not reach the topic: start a new changefeed from a topic that has it"
             raise refused_rows(
                 self.batch,
                 range(self.batch.rows),
-                f"table {self.table.name}: column {unknown} stands in a row at ts {where['commit_ts']}",
+                f"table {self.table.name}: column {unknown} is in a row at ts {where['commit_ts']}",
                 f" but not in the definition of ts {self.table.version}; {way_out}",
             )
         for name in self.table.handle_key:

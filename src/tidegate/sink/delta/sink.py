@@ -243,10 +243,10 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
         for table in planned.state.tables.values():
             if self.snapshot.retired.get(table.incarnation) == PURGED and accepted(table.name, self.options):
                 raise SinkRefused(
-                    f"table {table.name} comes back at ts {table.version} (RECOVER or FLASHBACK TABLE), but "
-                    "its rows were deleted from the lake: it had been dropped for longer than recover-retention. Leave "
-                    "the table out with [filter] rules, or start the feed anew in an empty lake; a larger "
-                    "recover-retention keeps the rows of dropped tables longer"
+                    f"table {table.name} comes back at ts {table.version} (RECOVER or FLASHBACK TABLE), but its rows "
+                    f"were deleted from the lake: it had been dropped for longer than recover-retention. Exclude the "
+                    f"table by [filter] rules, or start a new changefeed with an empty lake; a larger "
+                    f"recover-retention keeps the rows of dropped tables longer"
                 )
 
     def advance(self, planned: Round, results: Sequence[TableResult]) -> SinkPosition:

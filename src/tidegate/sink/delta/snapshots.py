@@ -163,8 +163,8 @@ class Snapshot:
         if group is not None:
             raise TableParked(
                 f"table {table.name} is parked: its rows are of ts {group.at.ts}, not {self.checkpoint.ts} "
-                f"({group.code}: {group.message}). The lake at({group.at.ts}) shows them; once the cause is mended, "
-                f"`tidegate table resume {root} {table.name}` brings it back"
+                f"({group.code}: {group.message}). The lake at({group.at.ts}) shows them; once the cause is fixed, "
+                f"`tidegate table resume {root} {table.name}` resumes it"
             ).at(table=str(table.name), commit_ts=group.commit_ts)
 
 
@@ -326,8 +326,8 @@ def position(snapshot: TableSnapshot, feed: str) -> Position:
 def no_rows(table: TableInfo, uri: str) -> SinkRefused:
     """Return the error for a table that the lake should have and has not; waiting does not bring it back."""
     return SinkRefused(
-        f"table {table.name}: the lake has no rows of it at {uri}: the filter left it out until now, or somebody "
-        "removed them. Leave it out by a filter rule, or begin a fresh lake"
+        f"table {table.name}: the lake has no rows of it at {uri}: the filter excluded it until now, or they were "
+        f"removed. Exclude it by a filter rule, or create a new lake"
     ).at(table=str(table.name))
 
 
@@ -423,9 +423,8 @@ def check_round(snapshot: Snapshot, planned: Round, options: DeltaOptions) -> No
             differing = [column.name for column in table.columns if column.id in before ^ after]
             if differing:
                 raise ColumnSelectorFailed(
-                    f"table {name} becomes {table.name} at ts {table.version}, and column selectors choose other "
-                    f"columns of it under its new name ({', '.join(differing)}); let them choose the same under both "
-                    "names"
+                    f"table {name} becomes {table.name} at ts {table.version}, and column selectors select other "
+                    f"columns of it under its new name ({', '.join(differing)}); select the same under both names"
                 )
     if options.schema_change in ("lenient", "ignore"):  # these keep other columns than those of the definition
         return
@@ -446,8 +445,8 @@ def _refuse(name: TableName, differing: Iterable[ColumnInfo], chosen: frozenset[
     differences = [f"{column.name} is {'not ' if column.id in chosen else ''}stored" for column in differing]
     if differences:
         raise ColumnSelectorFailed(
-            f"table {name}: column selectors choose other columns than the lake holds ({', '.join(differences)}); go "
-            "on with the selectors that it was written with, or begin a fresh lake"
+            f"table {name}: column selectors select other columns than the lake has ({', '.join(differences)}); use "
+            f"the selectors that it was written with, or create a new lake"
         )
 
 

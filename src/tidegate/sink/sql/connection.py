@@ -78,19 +78,19 @@ class SqlOptions:
     user: str = "root"
     password: str = field(default="", repr=False)
     ssl_ca: Annotated[
-        str, Option("ssl-ca", "path of the CA certificate; asks for TLS", local=Local.FILE, key=SECTION)
+        str, Option("ssl-ca", "path of the CA certificate; enables TLS", local=Local.FILE, key=SECTION)
     ] = ""
     ssl_cert: Annotated[str, Option("ssl-cert", "path of the client certificate", local=Local.FILE, key=SECTION)] = ""
     ssl_key: Annotated[str, Option("ssl-key", "path of the client key", local=Local.FILE, key=SECTION)] = ""
     tls: Annotated[bool, Option("enable-tls", "use TLS; implied by a scheme with `+ssl` and by ssl-ca")] = False
     workers: Annotated[
-        int, Option("worker-count", "most connections that write side by side; at most 1024", low=1, key=SECTION)
+        int, Option("worker-count", "maximum parallel connections; at most 1024", low=1, key=SECTION)
     ] = 16
     txn_rows: Annotated[
         int,
         Option(
             "max-txn-row",
-            "most rows of a statement, and of a transaction of several; at most 2048",
+            "maximum rows of a statement, and of a transaction with several; at most 2048",
             low=1,
             key=SECTION,
         ),
@@ -99,28 +99,24 @@ class SqlOptions:
         Atomicity,
         Option(
             "transaction-atomicity",
-            "what stays whole: `global` upstream transactions, `table` those of each table, `none` rows",
+            "unit of atomicity: `global` upstream transactions, `table` those of each table, `none` rows",
             key="sink.",
         ),
     ] = "global"
     safe_mode: Annotated[
-        bool, Option("safe-mode", "write whatever is there: REPLACE, and no counts of rows", key="sink.")
+        bool, Option("safe-mode", "overwrite existing rows: REPLACE, without checking row counts", key="sink.")
     ] = False
     txn_mode: Annotated[
         Literal["optimistic", "pessimistic"],
         Option("tidb-txn-mode", "transactions of a TiDB: `optimistic` or `pessimistic`", key=SECTION),
     ] = "optimistic"
-    batch: Annotated[bool, Option("batch-dml-enable", "statements of many rows", key=f"{SECTION}enable-batch-dml")] = (
-        True
-    )
+    batch: Annotated[bool, Option("batch-dml-enable", "multi-row statements", key=f"{SECTION}enable-batch-dml")] = True
     multi_statements: Annotated[
         bool,
         Option("multi-stmt-enable", "several statements in one packet", key=f"{SECTION}enable-multi-statement"),
     ] = True
     dial_s: Annotated[float, Option("timeout", "time to reach the server", low=1, key=SECTION)] = 120.0
-    read_s: Annotated[
-        float, Option("read-timeout", "time for the answer to a transaction of rows", low=1, key=SECTION)
-    ] = 120.0
+    read_s: Annotated[float, Option("read-timeout", "timeout of a transaction of rows", low=1, key=SECTION)] = 120.0
     write_s: Annotated[float, Option("write-timeout", "time to send a statement", low=1, key=SECTION)] = 120.0
     time_zone: str = "UTC"
     """The zone in which TIMESTAMPs come as texts."""
@@ -317,32 +313,32 @@ ERRORS: Final[Mapping[AnswerKind, type[SinkError]]] = {
 }
 _LOST: Final = 2013
 _DUPLICATES: Final = re.compile(rb"Duplicates: (\d+)")
-_CHANGED: Final = "the table is another one here than in the upstream; give it the columns of the upstream, then resume"
-_CHECK: Final = "a CHECK that the upstream has not, or does not enforce; ALTER TABLE .. DROP CONSTRAINT, then resume"
+_CHANGED: Final = "the table differs from the upstream's; give it the upstream's columns, then resume"
+_CHECK: Final = "a CHECK that the upstream lacks or does not enforce; ALTER TABLE .. DROP CONSTRAINT, then resume"
 _GRANT: Final = (
     "GRANT the account SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX on the replicated databases and on "
-    "tidegate; views, foreign keys and new databases need their own rights"
+    "tidegate; views, foreign keys and new databases need further privileges"
 )
 _ADVICE: Final = {
     **dict.fromkeys((1044, 1142, 1143, 1227), _GRANT),
     **dict.fromkeys((1054, 1136, 1264, 1265, 1292, 1364, 1366, 1406), _CHANGED),
     1045: "check user and password of the address; '@', ':' and '/' of a password are written %40, %3A and %2F",
-    1062: "a row is there that should not be: somebody else writes the table, the feed began too early, or its topic "
-    "tells UPDATEs without old values (output-old-value=false); safe-mode=true replaces such rows. While the upstream "
-    "drops a unique key, rows may come that share its value: drop it here, too, then resume",
+    1062: "a row exists unexpectedly: another client writes the table, the changefeed started too early, or its topic "
+    "has UPDATEs without old values (output-old-value=false); safe-mode=true replaces such rows. While the "
+    "upstream drops a unique key, rows may share its value: drop the key in the replica, too, then resume",
     **dict.fromkeys((3819, 4025), _CHECK),
-    1071: "keys are shorter here than a TiDB's; CREATE the table by hand with a shorter key column, or leave it out",
-    1118: "rows are shorter here than a TiDB's; CREATE the table by hand with TEXT or BLOB columns, or leave it out",
-    1300: "no name may have a character beyond U+FFFF here; rename it in the upstream, or leave the table out",
-    1146: "the table is not there: somebody dropped or renamed it, or the filter left it out until now; bring it with "
-    "its rows, then resume, or leave it out by a filter rule",
-    1049: "somebody dropped the database, or the upstream had it before the feed began, as TiDBs have `test`; CREATE "
+    1071: "its keys are shorter than TiDB's; CREATE the table by hand with a shorter key column, or exclude it",
+    1118: "its rows are shorter than TiDB's; CREATE the table by hand with TEXT or BLOB columns, or exclude it",
+    1300: "its names have no characters beyond U+FFFF; rename it in the upstream, or exclude the table",
+    1146: "the table does not exist: it was dropped or renamed, or the filter excluded it until now; create it with "
+    "its rows, then resume, or exclude it by a filter rule",
+    1049: "the database was dropped, or the upstream had it before the changefeed started, such as `test`; CREATE "
     "DATABASE, then resume",
     1290: "SET GLOBAL read_only = OFF on the server, or give the account READ_ONLY ADMIN",
     1836: "the server is read-only; SET GLOBAL read_only = OFF",
-    1021: "the server's disk is full: make room there, and the feed goes on",
-    1114: "the server's disk or a limit of its tables is full: make room there, and the feed goes on",
-    2003: "is it running, and is the port right? Without a port an address means 4000, TiDB's",
+    1021: "the server's disk is full: free disk space, and the changefeed continues",
+    1114: "the server's disk or a limit of its tables is full: free space, and the changefeed continues",
+    2003: "is it running, and is the port correct? The default port is TiDB's, 4000",
 }
 
 
@@ -362,14 +358,14 @@ def sink_error(error: Exception, options: SqlOptions) -> SinkError:
     """Return the sink's error for an error of the driver."""
     if isinstance(error.__context__, ssl.SSLError):
         why = getattr(error.__context__, "verify_message", "") or error.__context__.reason
-        return AccountRefused(f"{options.address}: no TLS: {why}; check ssl-ca, ssl-cert, ssl-key and the host's name")
+        return AccountRefused(f"{options.address}: no TLS: {why}; check ssl-ca, ssl-cert, ssl-key and the host name")
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1] if len(error.args) > 1 else error)
     hint = advice(code)
     if code == _LOST and isinstance(error.__context__, TimeoutError):
         hint = (
-            f"; no answer within read-timeout={options.read_s:g}s. Is the server busy, or does another session hold "
-            "locks on the rows? read-timeout of the address waits longer, a smaller max-txn-row asks for less at once"
+            f"; no response within read-timeout={options.read_s:g}s. Is the server busy, or does another session hold "
+            f"locks on the rows? Raise read-timeout in the address, or lower max-txn-row"
         )
     text_and_code = f"{text} ({code}){hint}" if code else text
     return ERRORS[answer_kind(code, text)](f"{options.address}: {text_and_code}")

@@ -154,7 +154,7 @@ def settle(session: TargetSession, feed: str, ddl_id: str, *, was_done: bool) ->
     """Record that a waiting DDL was done manually, or let it run again; return it. ConfigError where none waits."""
     waiting = [row for row in list_ddls(session, feed) if row.id == ddl_id]
     if not waiting:
-        raise ConfigError(f"no DDL {ddl_id} of changefeed {feed} waits in {session.options.address}")
+        raise ConfigError(f"no DDL {ddl_id} of changefeed {feed} is waiting in {session.options.address}")
     record = waiting[-1]
     if was_done:
         values = values_table(feed, record.ddl_ts, record.id)

@@ -128,7 +128,7 @@ def statement_for(target: TargetServer, query: str, context: StatementContext = 
         written = settled_ddl(_spelled(whole, context, moved=False)).named
         named = [*settled_ddl(text).named, *(name for name in written if name.schema is not None)]
     except SqlError as unread:
-        return TargetDdl(DdlVerdict.FORBIDDEN, "", (f"nobody here can read it: {unread}",))
+        return TargetDdl(DdlVerdict.FORBIDDEN, "", (f"it cannot be parsed: {unread}",))
     forbidden = forbidden_in(named, context.schema, context.rules, of_table=context.of_table)
     if forbidden:
         return TargetDdl(DdlVerdict.FORBIDDEN, "", forbidden)
@@ -142,7 +142,7 @@ def statement_for(target: TargetServer, query: str, context: StatementContext = 
     if writing.refusals:
         return TargetDdl(DdlVerdict.REFUSED, "", tuple(writing.refusals))
     if not text:
-        return TargetDdl(DdlVerdict.SKIPPED, "", tuple(writing.left_out) or ("nothing of it is the target's",))
+        return TargetDdl(DdlVerdict.SKIPPED, "", tuple(writing.left_out) or ("nothing of it applies to the target",))
     text = _IF_EXISTS.sub(r"\1 IF EXISTS \2", text)
     verdict = DdlVerdict.PASSES if text == whole.text else DdlVerdict.REWRITTEN
     return TargetDdl(verdict, text, tuple(dict.fromkeys(writing.left_out)))
@@ -152,8 +152,8 @@ _COMMENT: Final = re.compile(rf"{QUOTED}|\ ?/\*.*?\*/", re.DOTALL)
 _IF_EXISTS: Final = re.compile(r"^(DROP (?:TABLE|VIEW|DATABASE))(?! IF EXISTS) (.*)", re.DOTALL)
 _LAST_CHARACTER: Final = "\uffff"
 _NO_NAME: Final = (
-    "a name with a character beyond U+FFFF, which it takes nowhere (rename it in the upstream, or leave the table out "
-    "by a filter rule)"
+    "a name with a character beyond U+FFFF, which it does not support (rename it in the upstream, or exclude the "
+    "table by a filter rule)"
 )
 _GLOBAL_INDEX: Final = "/*T![global_index]"
 
@@ -446,14 +446,14 @@ def _strangers(named: Sequence[PrintedName], schema: str, rules: TableFilter, *,
         shown = printable(qualified(database, name))
         match kind:
             case NameKind.TABLE if not rules.matches(database, name):
-                yield f"it names {shown}, which the feed's filter does not take"
+                yield f"it names {shown}, which the changefeed's filter excludes"
             case NameKind.BESIDE if not rules.matches_schema(database):
-                yield f"it names {shown}, of a database that the feed's filter does not take"
+                yield f"it names {shown}, of a database that the changefeed's filter excludes"
             case NameKind.DATABASE if not rules.matches_schema(name or schema):
-                yield f"it names the database {printable(name or schema)}, which the feed's filter does not take"
+                yield f"it names the database {printable(name or schema)}, which the changefeed's filter excludes"
             case NameKind.DATABASE if of_table:
                 yield f"it is about the database {printable(name or schema)}, and its event about a table"
             case NameKind.QUERY:
                 yield f"no event tells the rows of {name}"
             case NameKind.FUNCTION if name not in FUNCTIONS:
-                yield f"it calls {printable(name)}, which is none of TiDB's functions that only compute"
+                yield f"it calls {printable(name)}, which is not one of TiDB's functions without side effects"

@@ -122,7 +122,7 @@ class DdlRunner:
                     raise self._failure(f"{error}{advice(error.number)}", kind, task.ddl) from error
                 lost = error
                 time.sleep(POLL_S)
-        raise SinkError(f"the connection was lost {LOST_TRIES} times amid DDL {task.ddl.query[:500]!r}: {lost}")
+        raise SinkError(f"the connection was lost {LOST_TRIES} times during DDL {task.ddl.query[:500]!r}: {lost}")
 
     def _settle(self, session: DdlConnection, task: DdlTask) -> None:
         """Run a DDL that may have been started before."""
@@ -203,7 +203,9 @@ class DdlRunner:
                     if is_refused and read_facts(session, task.keys, self._target) == record.facts:
                         self._note(session, ddl, "refused", str(error))
                     raise
-                self._warn(f"DDL of ts {ddl.commit_ts}: {error}; the tables look as after it: {ddl.query[:300]!r}")
+                self._warn(
+                    f"DDL of ts {ddl.commit_ts}: {error}; the tables are in the state after it: {ddl.query[:300]!r}"
+                )
         session.ask(sent.CLOCK.format(seconds="DEFAULT"))
         session.ask(sent.ZONE, (OWN_ZONE,))
 
@@ -222,7 +224,7 @@ class DdlRunner:
                 raise SinkRefused(
                     f"the values of this DDL depend on the time zone {zone} of its session, which {self._target} does "
                     f"not know ({error}): {task.ddl.query[:500]!r}. Load the server's time zone tables "
-                    "(mysql_tzinfo_to_sql), then resume the feed"
+                    "(mysql_tzinfo_to_sql), then resume the changefeed"
                 ) from error
 
     def _is_settled(self, session: DdlConnection, task: DdlTask, change: ShapeChange, error: StatementFailed) -> bool:
@@ -252,9 +254,9 @@ class DdlRunner:
         now = read_facts(session, task.keys, self._target)
         if is_exchange(task.effects) and not (change.gone or change.come):
             raise SinkRefused(
-                f"nobody can tell whether this DDL was done before the feed stopped, since the account may not see "
-                f"the numbers of tables: {ddl.query[:500]!r}. Was it done: {self._resolve_command(ddl)}; if not, "
-                f"--again. GRANT PROCESS ON *.* to the account lets the next one be told apart"
+                f"it is unknown whether this DDL was done before the changefeed stopped, since the account may not "
+                f"read table ids: {ddl.query[:500]!r}. If it was done: {self._resolve_command(ddl)}; if not, --again. "
+                f"GRANT PROCESS ON *.* to the account avoids this for the next one"
             )
         if task.is_blind:
             return not task.is_again and now != record.facts
@@ -263,8 +265,8 @@ class DdlRunner:
             return False
         if executed is Executed.UNCLEAR:
             raise SinkRefused(
-                f"the tables of this DDL look neither as before nor as after it, so somebody has altered them: "
-                f"{ddl.query[:500]!r}. {change.remainder(now)}. Bring them to the shape after the DDL, then "
+                f"the tables of this DDL are neither in the state before nor after it, so somebody has altered them: "
+                f"{ddl.query[:500]!r}. {change.remainder(now)}. Bring them to the state after the DDL, then "
                 f"{self._resolve_command(ddl)}"
             )
         return executed is Executed.YES
@@ -276,8 +278,8 @@ class DdlRunner:
         expected = ShapeChange(change.gone - ids_of(change.gone), change.come - ids_of(change.come))
         if not expected.stands(now):
             raise SinkRefused(
-                f"the statement went through, but the tables do not look as after it: {ddl.query[:500]!r}. "
-                f"{expected.remainder(now)}. The table in the target was another one; bring it to the shape of the "
+                f"the statement succeeded, but the tables are not in the state after it: {ddl.query[:500]!r}. "
+                f"{expected.remainder(now)}. The table in the target was different; bring it to the definition of the "
                 f"upstream, then {self._resolve_command(ddl)}"
             )
 
@@ -289,16 +291,16 @@ class DdlRunner:
     def _forbid(self, session: DdlConnection, ddl: Ddl, why: str) -> NoReturn:
         self._note(session, ddl, "refused", why)
         raise DdlForbidden(
-            f"this DDL is not sent to {self._target}: {why}: {ddl.query[:500]!r}. If the upstream ran it, do by hand "
-            f"what the replica needs, then {self._resolve_command(ddl)}; or leave the DDL out by an event filter "
-            "(ignore-sql); if not, find out who writes to the source"
+            f"this DDL is not sent to {self._target}: {why}: {ddl.query[:500]!r}. If the upstream ran it, change the "
+            f"replica by hand, then {self._resolve_command(ddl)}; or exclude the DDL by an event filter (ignore-sql); "
+            f"if not, find out who writes to the source"
         )
 
     def _refuse(self, session: DdlConnection, ddl: Ddl, why: str) -> NoReturn:
         self._note(session, ddl, "refused", why)
         raise SinkRefused(
-            f"{self._target} cannot do this DDL: {why}: {ddl.query[:500]!r}. Do by hand what the replica needs, then "
-            f"{self._resolve_command(ddl)}; or leave the DDL out by an event filter"
+            f"{self._target} cannot run this DDL: {why}: {ddl.query[:500]!r}. Change the replica by hand, then "
+            f"{self._resolve_command(ddl)}; or exclude the DDL by an event filter"
         )
 
     def _failure(self, why: str, kind: type[SinkError], ddl: Ddl) -> SinkError:
@@ -307,8 +309,8 @@ class DdlRunner:
         if kind is not SinkRefused:
             return kind(text)
         return SinkRefused(
-            f"{text}. Mend what stands in its way and resume the feed; or do by hand what the replica needs, then "
-            f"{self._resolve_command(ddl)}; or leave the DDL out by an event filter"
+            f"{text}. Fix the cause and resume the changefeed; or change the replica by hand, then "
+            f"{self._resolve_command(ddl)}; or exclude the DDL by an event filter"
         )
 
     def _resolve_command(self, ddl: Ddl) -> str:
@@ -342,13 +344,13 @@ class DdlRunner:
             return False
 
         try:
-            self._wait(is_acquired, "another session that runs a DDL of this feed")
+            self._wait(is_acquired, "another session that runs a DDL of this changefeed")
         except StatementFailed as error:
             if error.number not in _NO_LOCKS:
                 raise
             raise SinkRefused(
-                f"{self._target} has no GET_LOCK ({error}), by which a DDL of this feed is run by one writer alone; "
-                "write to a server that has it, as MySQL, MariaDB and newer TiDBs have"
+                f"{self._target} has no GET_LOCK ({error}), which ensures that one writer alone runs a DDL; use a "
+                f"server that has it, such as MySQL, MariaDB and newer TiDBs"
             ) from error
 
     def _wait(self, is_over: Callable[[], bool], what: str) -> None:
@@ -358,7 +360,7 @@ class DdlRunner:
             waited_s = time.monotonic() - since_s
             if waited_s - reported_s > REPORT_S:
                 reported_s = waited_s
-                self._warn(f"waiting since {waited_s:.0f} s for {what}")
+                self._warn(f"waiting for {what} for {waited_s:.0f} s")
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, POLL_MAX_S)
 

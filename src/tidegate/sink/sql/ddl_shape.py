@@ -74,7 +74,7 @@ class ShapeChange:
     def remainder(self, now: Facts) -> str:
         """Describe what `now` lacks of the tables after the DDL, and what is left of those before it."""
         missing, left = _summary(self.come - now), _summary(self.gone & now)
-        return f"Missing: {missing or 'nothing'}; still there: {left or 'nothing'}"
+        return f"Missing: {missing or 'nothing'}; not removed: {left or 'nothing'}"
 
 
 def fact_name(name: TableName) -> str:

@@ -415,7 +415,7 @@ class ValueTable:
                 mismatches = map(_mismatch, self._found.columns, answers[::2], answers[1::2])
                 if why := next(filter(None, mismatches), ""):
                     self._session.ask(sent.DROP_VALUES.format(values=self._values))
-                    return f"{why}, and table {self._found.old} has no key by which rows could be found"
+                    return f"{why}, and table {self._found.old} has no key to find rows by"
         return ""
 
     @property
@@ -464,7 +464,7 @@ def _computed(column: ComputedColumn, answer: Any) -> Value:
         return _stored(column.new.type, column.rule(value))
     except TidegateError as error:
         raise SchemaError(
-            f"column {column.old.name} holds {value!r:.100}, of which no rule makes a "
+            f"column {column.old.name} holds {value!r:.100}, which cannot be converted to a "
             f"{render_type(column.new.type)}: {error}"
         ) from error
 
@@ -474,7 +474,7 @@ def _mismatch(column: ComputedColumn, stored: Any, expected: Any) -> str:
     value = None if stored is None else _stored(column.new.type, read_value(column.new.type, stored))
     if stored is None or value == expected:
         return ""
-    return f"column {column.new.name} of the upstream has {expected!r:.100} where this server makes {value!r:.100}"
+    return f"column {column.new.name} of the upstream has {expected!r:.100}, but this server converts to {value!r:.100}"
 
 
 def _widest(kind: ColumnType) -> str:

@@ -161,11 +161,12 @@ class TargetProgress:
         if max((int(epoch) for (epoch,) in session.ask(sent.EPOCH, values=(self._feed,))), default=0) > self.epoch:
             raise Fenced("another run of this changefeed has taken over")
         positions = [int(position) for (position,) in session.ask(sent.CHECKPOINT, values=(self._feed,))]
-        stands = f"stands at ts {positions[0]}" if positions else "has no progress of it"
+        state = f"is at ts {positions[0]}" if positions else "has no progress of it"
         raise SinkRefused(
-            f"{session.options.address} lost what it had confirmed: this run of changefeed {self._feed.decode()} "
-            f"brought it to ts {self._at}, and it {stands}: it was restored from a backup, or emptied. Start the "
-            "changefeed again: it goes on from there, or says what is missing if the source does not reach back so far"
+            f"{session.options.address} lost acknowledged writes: this run of changefeed {self._feed.decode()} "
+            f"brought it to ts {self._at}, but it {state}: it was restored from a backup, or emptied. Start the "
+            f"changefeed again: it continues from there, or reports what is missing if the source does not reach back "
+            f"that far"
         )
 
 
@@ -182,7 +183,7 @@ def _decoded(session: TargetSession, feed: bytes, state: bytes) -> _State:
         return decode_state(StateKind.DATABASE, state, _State, where)
     except msgspec.DecodeError as error:
         raise SinkRefused(
-            f"tidegate.progress of {session.options.address} holds another release's progress: {error}"
+            f"tidegate.progress of {session.options.address} has the progress of another release: {error}"
         ) from error
 
 
@@ -243,7 +244,7 @@ class SyncPointTable:
             session.ask(sent.SHOW_POINT.format(ts=secondary_ts))
         except SinkError as error:
             if not self._is_warned:
-                LOGGER.warning("tidb_external_ts stays as it is: %s", error)
+                LOGGER.warning("tidb_external_ts is not changed: %s", error)
             self._is_warned = True
 
 

@@ -597,8 +597,8 @@ def _merged(parts: Sequence[Entries]) -> Entries:
     if any(part.table.columns != table.columns for part in putting):
         name = f"{table.schema}.{table.table}"
         raise SinkRefused(
-            f"table {name}: its rows come with {', '.join(table.columns)} and, without a DDL between them, with other "
-            "columns: a filter left a DDL out, or messages have only some columns"
+            f"table {name}: its rows have {', '.join(table.columns)} and, without a DDL between them, other columns: "
+            f"a filter excluded a DDL, or messages have only some columns"
         ).at(table=name, commit_ts=int(min(part.commit_ts[0] for part in putting)))
     columns = [pa.concat_arrays(each) for each in zip(*(part.texts.columns for part in putting), strict=True)]
     begins = np.cumsum([0, *(len(part.texts.columns[0]) if part.put.any() else 0 for part in parts)])

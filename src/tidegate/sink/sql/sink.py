@@ -137,13 +137,13 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         lacking = [text for text, lacks in differences if lacks]
         if is_fresh and lacking:
             raise SinkRefused(
-                f"{self.options.address}: {summary(lacking)}: a replica of tables that have rows begins with a copy "
-                "of them, as of the start ts"
+                f"{self.options.address}: {summary(lacking)}: a replica of tables with rows must start from a copy of "
+                f"them, as of the start ts"
             )
         if texts:
             self._warn_once(
-                f"tables of {self.options.address} are not as the upstream's: {summary(texts)}. Rows that do not "
-                "fit will end the changefeed; ALTER the tables there unless that is meant"
+                f"tables of {self.options.address} differ from the upstream's: {summary(texts)}. Rows that do not fit "
+                f"will fail the changefeed; ALTER the tables unless this is intended"
             )
 
     def filled(self, tables: Sequence[TableInfo]) -> Mapping[TableName, str]:
@@ -155,7 +155,8 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         keyless = sorted(str(table.name) for table in tables if not table.handle_key)
         if keyless:
             self._warn_once(
-                f"{', '.join(keyless)}: {NO_KEY}; kept, but a row is found by all its columns: a key is much faster"
+                f"{', '.join(keyless)}: {NO_KEY}; replicated, but a row is found by all its columns: a key is much "
+                f"faster"
             )
 
     def _warn_once(self, warning: str) -> None:
@@ -214,7 +215,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
             assert target is not None
             points = self._points if self._points is not None and self._points.points.is_one(ts) else None
             if points is not None and reached(session, self.options.feed) > ts:
-                LOGGER.warning("no sync point at %d: an earlier run, with another interval, went further", ts)
+                LOGGER.warning("no sync point at %d: an earlier run with another interval has passed it", ts)
                 points = None
             if points is None:
                 self._progress.advance(session, position)
@@ -331,12 +332,10 @@ def check_rights(session: TargetSession, target: TargetServer, tables: Sequence[
         )
         statement = f"GRANT {', '.join([*rows, *ddls])} ON {quote_name(schema)}.* TO '{user}'@'{host}'"
         if rows:
-            error = (
-                f"{session.options.address}: the account may not {', '.join(rows)} in database {schema}: {statement}"
-            )
+            error = f"{session.options.address}: the account lacks {', '.join(rows)} on database {schema}: {statement}"
             raise AccountRefused(error).at(table=schema)
         if ddls:
-            yield f"DDLs of database {schema} will need rights that the account has not: {statement}"
+            yield f"DDLs of database {schema} need privileges that the account lacks: {statement}"
 
 
 def _has(grants: Iterable[Sequence[str]], right: str, schema: str, table: str) -> bool:
@@ -370,7 +369,7 @@ def _differences(
     for table in tables:
         types_there = types.get(table.name.key)
         if types_there is None:
-            yield f"there is no table {table.name}", True
+            yield f"table {table.name} does not exist", True
             continue
         lacking = [column.name for column in table.columns if lowered(column.name) not in types_there]
         if lacking:
@@ -384,5 +383,5 @@ def _differences(
                 yield f"column {expected.name} of table {table.name} is {shown}, not {meant}", False
         key = {lowered(name) for index in table.indexes if index.primary for name in index.columns}
         if key != keys[table.name.key] and not lacking:
-            lacks = f"has not the primary key ({', '.join(sorted(key))})"
-            yield f"table {table.name} {lacks if key else 'has a primary key that the upstream has not'}", False
+            lacks = f"lacks the primary key ({', '.join(sorted(key))})"
+            yield f"table {table.name} {lacks if key else 'has a primary key that the upstream lacks'}", False

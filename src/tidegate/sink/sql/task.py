@@ -217,7 +217,7 @@ class _Writer:
                 raise unknown from error
             return False
         if position not in (self._position, group.ts):
-            raise SinkError(f"shard {job.shard} is at {position}: another try of this task writes it") from error
+            raise SinkError(f"shard {job.shard} is at {position}: another attempt of this task writes it") from error
         return position == group.ts
 
     def _connected(self) -> TargetSession:
@@ -270,12 +270,11 @@ def _check(statement: Statement, answer: RowCounts, group: Group) -> None:
     if rows == statement.rows:
         return
     if statement.table == "tidegate.progress":
-        raise SinkError("the shard has moved: an earlier try has come through, or another run has taken over")
+        raise SinkError("the shard has moved: an earlier attempt succeeded, or another run has taken over")
     what = statement.text[:300].decode(errors="replace")
     raise SinkRefused(
-        f"{statement.table}: {rows} of {statement.rows} rows are there that ts {group.first_ts} to {group.ts} change: "
-        "somebody else writes the table, or it was not equal at the start; safe-mode=true writes whatever is there: "
-        f"{what}"
+        f"{statement.table}: {rows} of {statement.rows} rows exist that ts {group.first_ts} to {group.ts} change: "
+        f"another client writes the table, or it differed at the start; safe-mode=true overwrites rows: {what}"
     ).at(table=statement.table.replace("`", ""), commit_ts=group.first_ts)
 
 
@@ -287,6 +286,6 @@ def _check_rows(session: TargetSession, group: Group, refusal: SinkRefused, *, d
         if wrong or not rows:
             what = f"column {', '.join(wrong)}" if wrong else "a row"
             raise SinkRefused(
-                f"{refusal}. Not strict, the server keeps another value in {what} of {check.table}: compare its type, "
-                "members and charset there with the upstream's, ALTER it, then resume"
+                f"{refusal}. Without strict mode, the server stores another value in {what} of {check.table}: compare "
+                f"its type, members and charset with the upstream's, ALTER it, then resume"
             ).at(table=check.table.replace("`", ""), commit_ts=group.first_ts) from refusal.__cause__

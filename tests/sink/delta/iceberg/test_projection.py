@@ -135,7 +135,7 @@ def test_a_foreign_commit_is_named_and_replaced(tmp_path: Path, caplog: pytest.L
     Path(uri, "metadata", "v3.metadata.json").write_text(json.dumps(foreign))
     changes.insert(30, id=7, v="y")
     run(lake, changes, Rows(T, 20, 30))
-    assert "v3.metadata.json is a commit of somebody else" in caplog.text
+    assert "v3.metadata.json is a foreign commit" in caplog.text
     assert files(uri, 2) == truth(uri, 2)
 
 

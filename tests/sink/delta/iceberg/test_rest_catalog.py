@@ -182,7 +182,7 @@ def test_foreign_commits(
     shown.rows.insert(30, id=2, v="b")
     shown.show(30)
     assert right(shown, catalog)
-    assert "table s.t was at snapshot 4711, a commit of somebody else" in caplog.text
+    assert "table s.t was at snapshot 4711, a foreign commit" in caplog.text
 
     caplog.clear()
     table = catalog.tables["s", "t"]
@@ -208,7 +208,7 @@ def test_others_are_left_alone(tmp_path: Path, catalog: RestTables, caplog: pyte
     shown.show(45)
     assert catalog.tables["s", "x"] is theirs
     assert heads(catalog).keys() == {"s.t", "s.u", "s.x", "s.y"}
-    assert caplog.text.count("has a table s.x that is not this lake's") == 1
+    assert caplog.text.count("has a table s.x that does not belong to this lake") == 1
 
     shown.ddl(50, "RENAME TABLE x TO z", "x")
     shown.show(55)

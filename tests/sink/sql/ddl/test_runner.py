@@ -345,7 +345,7 @@ def test_an_object_that_is_there_already(world: World) -> None:
     world.ask("CREATE TABLE d.t (id INT PRIMARY KEY, a INT)")
     world.ddl("create database d")
     world.ddl("create table t (id int primary key, a int)")
-    assert sum("look as after it" in text for text in world.warnings) == 2
+    assert sum("are in the state after it" in text for text in world.warnings) == 2
     world.ask("CREATE TABLE d.u (id INT PRIMARY KEY, b INT)")
     with pytest.raises(SinkRefused, match="1050") as error:
         world.ddl("create table u (id int primary key, a int)")
@@ -425,8 +425,8 @@ def test_refused_and_done_by_hand(maria: World) -> None:
     listed = CliRunner().invoke(main, words[:5])
     assert all(text in listed.output for text in ("refused", "recover table t", "keeps no rows of dropped", words[-1]))
     assert CliRunner().invoke(main, words).exit_code == 0
-    assert "no DDL waits" in CliRunner().invoke(main, words[:5]).output
-    assert "waits in" in CliRunner().invoke(main, words).output
+    assert "no DDL is waiting" in CliRunner().invoke(main, words[:5]).output
+    assert "is waiting in" in CliRunner().invoke(main, words).output
     maria.state = follow(maria.runner(), placed, maria.state)
     assert maria.meant() == maria.looks()
 

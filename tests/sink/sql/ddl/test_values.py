@@ -281,7 +281,7 @@ def test_values_that_meet_in_a_unique_key(maria: World) -> None:
     world.ddl("create table t (id int primary key, v varchar(20), unique key u (v))")
     world.ask("INSERT INTO d.t VALUES (1, '12.5'), (2, '12')")
     placed = world.placed("alter table t modify v int")
-    with pytest.raises(SinkRefused, match=r"Duplicate entry '12' .*Mend what stands in its way"):
+    with pytest.raises(SinkRefused, match=r"Duplicate entry '12' .*Fix the cause"):
         follow(world.runner(), placed, world.state)
     world.ask("ALTER TABLE d.t DROP INDEX u")
     follow(world.runner(), placed, world.state)

@@ -68,7 +68,7 @@ def test_what_stands_in_its_way_is_mended(filled: World, way: str) -> None:
     filled.ask("CREATE TABLE d.u (id INT PRIMARY KEY, b INT)")
     placed = filled.placed("create table u (id int primary key, a int)")
     told = refused(filled, placed)
-    assert "Mend what stands in its way and resume the feed" in told
+    assert "Fix the cause and resume the changefeed" in told
 
     if way == "mended":
         filled.ask("DROP TABLE d.u")
@@ -83,7 +83,7 @@ def test_another_table_stood_there(filled: World) -> None:
     filled.ask("CREATE TABLE d.u (id INT PRIMARY KEY, b INT)")
     placed = filled.placed("create table if not exists u (id int primary key, a int)")
     told = refused(filled, placed)
-    assert "bring it to the shape of the upstream" in told
+    assert "bring it to the definition of the upstream" in told
 
     filled.ask("ALTER TABLE d.u CHANGE b a INT")
     command(filled, told)
@@ -91,13 +91,13 @@ def test_another_table_stood_there(filled: World) -> None:
 
 
 def test_altered_amid_a_ddl(filled: World) -> None:
-    """A table is neither as before nor as after: brought to the shape after the DDL, and said to be done."""
+    """A table is neither in the state before nor after: brought to the shape after the DDL, and said to be done."""
     placed = filled.placed("alter table t drop column a, add column b int, add column c int")
     with armed({"ddl/running": die}), suppress(Died):
         follow(filled.runner(), placed, filled.state)
     filled.ask("ALTER TABLE d.t ADD COLUMN b INT")
     told = refused(filled, placed)
-    assert "neither as before nor as after" in told
+    assert "neither in the state before nor after" in told
 
     filled.ask("ALTER TABLE d.t DROP COLUMN a, ADD COLUMN c INT")
     command(filled, told)
@@ -134,7 +134,7 @@ def test_a_default_that_a_tidb_refuses(tidb: Upstream) -> None:
     world.ddl("create table t (id int primary key)")
     placed = world.placed("alter table t add column u varchar(40) default (uuid())")
     told = refused(world, placed)
-    assert "cannot do this DDL: a default that a function computes, in a column that is added" in told
+    assert "cannot run this DDL: a default that a function computes, in a column that is added" in told
     world.ask("ALTER TABLE d.t ADD COLUMN u VARCHAR(40)")
     command(world, told)
     goes_on(world, placed)
