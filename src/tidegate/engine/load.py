@@ -518,6 +518,7 @@ class LoadingSource(Source):
         self._landing = False
         self._at = 0
         self._parts: tuple[Part, ...] = ()
+        self._creates: Sequence[SourceDdl] = ()
         self._plan_of_now: LoadPlan | None = None
         self._silent: SilentTables | None = None
         self._changes: Changes | None = None
@@ -556,6 +557,7 @@ class LoadingSource(Source):
         if not self._landing:
             self._stream.start(tasks, max(start_ts, plan.ts))
         self._landing, self._at, self._parts = False, start_ts, tuple(_parts(plan))
+        self._creates = [SourceDdl(EventPosition(), ddl) for ddl in create_statements(plan)]
         return start_ts
 
     def _carried(self, plan: LoadPlan) -> LoadPlan:
@@ -720,8 +722,8 @@ class LoadingSource(Source):
             return self._ddls
         if after > defined_ts(plan):
             return ()
-        ddls = [SourceDdl(EventPosition(), ddl) for ddl in create_statements(plan)]
-        return [source_ddl for source_ddl in ddls if after <= (source_ddl.ddl.commit_ts or 0) <= upto]
+        first = defined_ts(plan) + 1 - len(self._creates)
+        return self._creates[max(after - first, 0) : max(upto + 1 - first, 0)]
 
     def changes(self, after: int, upto: int) -> Changes:
         plan, self._at = self._plan, max(self._at, after)
