@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 PYTHON ?=
 # A recording to replay instead of the built-in one: make demo-recorded RECORDING=DIR
 RECORDING ?=
-# How many processes run tests side by side, each with brokers and a Spark of its own: make test JOBS=4
+# How many processes run tests side by side, each with a Spark of its own, all with one broker: make test JOBS=4
 # One more than the cores of a small machine, since half of the long tests wait for another process.
 JOBS ?= 3
 # How many processes run the fast tests, which never wait: make check CORES=8

@@ -1,7 +1,7 @@
 """What holds for every test: a time limit, no process that outlives the run, JVMs soon at work, files in memory,
 examples without a deadline, and levels of the log as the test found them.
 
-A broker and a Spark are for the modules of folders that have none in common."""
+One broker is for all; a Spark is for the modules of folders that have none in common."""
 
 import logging
 from collections.abc import Generator, Iterator
@@ -16,9 +16,9 @@ from tests.in_memory import write_there
 from tests.jvms import soon
 from tests.leftovers import Leftovers
 from tests.limits import Limits
+from tests.one_broker import OneBroker, broker_of
 from tests.readers import Readers, shared, stop_shared
 from tidegate.model.errors import EnvironmentFault
-from tidegate_upstream.broker import running_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Collection(), "tidegate-collection")
     config.pluginmanager.register(Limits(), "tidegate-limits")
     config.pluginmanager.register(Leftovers(), "tidegate-leftovers")
+    config.pluginmanager.register(OneBroker(), "tidegate-broker")
     with suppress(EnvironmentFault):
         soon()
 
@@ -52,11 +53,11 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
             logger.setLevel(level)
 
 
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    """The address of a real broker."""
-    with running_broker() as broker:
-        yield broker.bootstrap
+@pytest.fixture(scope="session")
+def bootstrap(pytestconfig: pytest.Config) -> Iterator[str]:
+    """The address of a real broker, which others ask as well: a test makes topics with names of their own."""
+    with broker_of(pytestconfig) as found:
+        yield found
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -36,7 +36,9 @@ def soon() -> None:
     spark, kafka = archives()
     _spark(ONCE, SILENT, f"-XX:SharedArchiveFile={spark}")
     os.environ["SPARK_LAUNCHER_OPTS"] = f"{ONCE} -XX:+UseSerialGC"
-    broker.JVM_OPTIONS = (*broker.JVM_OPTIONS, ONCE, SILENT, f"-XX:SharedArchiveFile={kafka}")  # type: ignore[misc]
+    archive = (SILENT, f"-XX:SharedArchiveFile={kafka}")
+    broker.JVM_OPTIONS = (*broker.JVM_OPTIONS, ONCE, *archive)  # type: ignore[misc]
+    broker.FORMAT_OPTIONS = (*broker.FORMAT_OPTIONS, *archive)  # type: ignore[misc]
 
 
 def archives() -> tuple[Path, Path]:

@@ -1,5 +1,6 @@
-"""One broker and one Spark for all end-to-end tests; a finished lake for those that only look at one."""
+"""One Spark for all end-to-end tests, and two topics; a finished lake for those that only look at one."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,20 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.rig import LAST, Topic, cli, feed, recorded
-from tidegate_upstream.broker import running_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOMENTS = (4, 8, LAST)
 """Where the runs that made the finished lake stopped."""
-
-
-@pytest.fixture(scope="session")
-def bootstrap() -> Iterator[str]:
-    """The address of a real broker."""
-    with running_broker() as broker:
-        yield broker.bootstrap
 
 
 @pytest.fixture(scope="package")
@@ -36,13 +29,13 @@ def spark() -> Iterator["SparkSession"]:
 @pytest.fixture(scope="package")
 def open_topic(bootstrap: str) -> Topic:
     """The whole Open Protocol recording."""
-    return Topic.fed(bootstrap, "shop-open", "open", recorded("open"))
+    return Topic.fed(bootstrap, f"shop-open-{os.getpid()}", "open", recorded("open"))
 
 
 @pytest.fixture(scope="package")
 def canal_topic(bootstrap: str) -> Topic:
     """The whole Canal-JSON recording."""
-    return Topic.fed(bootstrap, "shop-canal", "canal", recorded("canal"))
+    return Topic.fed(bootstrap, f"shop-canal-{os.getpid()}", "canal", recorded("canal"))
 
 
 @pytest.fixture(scope="package")

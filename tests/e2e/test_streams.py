@@ -115,7 +115,7 @@ def test_a_topic_as_a_stream(spark: "SparkSession", bootstrap: str, finished: Pa
 @pytest.mark.parametrize("kind", ["open", "canal"])
 def test_kills_at_random(bootstrap: str, tmp_path: Path, kind: str) -> None:
     """Python, JVM and all killed at any time, again and again, then run to the end: each change of the topic once."""
-    topic, random = Topic.fed(bootstrap, f"killed-{kind}", kind, recorded(kind)), chance("stream", kind)
+    topic, random = Topic.fed(bootstrap, f"streams-killed-{kind}", kind, recorded(kind)), chance("stream", kind)
     words, program = (topic.uri(), str(tmp_path), str(moment_ts(LAST))), (sys.executable, "-m", __name__)
     for number in range(KILLS):
         with running(words, tmp_path / f"life-{number}", program) as life:

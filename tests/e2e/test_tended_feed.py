@@ -1,6 +1,5 @@
 """A real feed that tends its lake every second, from a real broker, with Spark."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from tests.e2e.rig import LAST, Topic, cli, differences, feed, moment_ts, recorded
 from tests.sink.delta.tended import data_files
 from tidegate.lakes.lake import Lake
-from tidegate_upstream.broker import running_broker
 
 pytestmark = pytest.mark.slow
 
@@ -16,9 +14,8 @@ PARAMETERS = "?upkeep-interval=1s&changelog-retention=0&snapshot-retention=0&rec
 
 
 @pytest.fixture(scope="module")
-def topic() -> Iterator[Topic]:
-    with running_broker() as broker:
-        yield Topic.fed(broker.bootstrap, "shop-tended", "open", recorded("open"))
+def topic(bootstrap: str) -> Topic:
+    return Topic.fed(bootstrap, "shop-tended", "open", recorded("open"))
 
 
 @pytest.mark.soak

@@ -1,5 +1,6 @@
-"""A real broker that holds the recording, for all tests of this folder; the seed, at the end of every session."""
+"""Topics that hold the recording, for all tests of this folder; the seed, at the end of every session."""
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,6 @@ import pytest
 
 from tests.e2e.rig import Topic, recorded
 from tests.kill.seeds import SEED, VARIABLE
-from tidegate_upstream.broker import running_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,13 +16,6 @@ MOMENT = 6
 """Enough of the recording for every kind of DDL but the last few."""
 LINES: list[str] = []
 """What tests of this folder want to be told at the end."""
-
-
-@pytest.fixture(scope="package")
-def bootstrap() -> Iterator[str]:
-    """The address of a real broker."""
-    with running_broker() as broker:
-        yield broker.bootstrap
 
 
 @pytest.fixture(scope="package")
@@ -38,7 +31,10 @@ def spark() -> Iterator["SparkSession"]:
 @pytest.fixture(scope="package")
 def topics(bootstrap: str) -> dict[str, Topic]:
     """The topic of each protocol, up to MOMENT."""
-    return {kind: Topic.fed(bootstrap, f"kill-{kind}", kind, recorded(kind, MOMENT)) for kind in ("open", "canal")}
+    return {
+        kind: Topic.fed(bootstrap, f"kill-{kind}-{os.getpid()}", kind, recorded(kind, MOMENT))
+        for kind in ("open", "canal")
+    }
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """A broker and a Spark session, once for all slow tests of this folder."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from uuid import uuid4
 
 import pytest
@@ -10,7 +10,6 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tidegate.source.kafka_messages import TopicMessage
 from tidegate.spark.session import session
-from tidegate_upstream.broker import running_broker
 
 
 class Topics:
@@ -70,10 +69,9 @@ class Topics:
 
 
 @pytest.fixture(scope="session")
-def topics() -> Iterator[Topics]:
+def topics(bootstrap: str) -> Topics:
     """A real broker."""
-    with running_broker() as broker:
-        yield Topics(broker.bootstrap)
+    return Topics(bootstrap)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import pytest
 from tests.e2e.rig import Topic, cli, differences, feed, moment_ts, recorded, truths
 from tidegate.lakes.lake import Lake
 from tidegate.spark.session import session
-from tidegate_upstream.broker import running_broker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,10 +39,9 @@ def spark() -> Iterator["SparkSession"]:
 
 
 @pytest.fixture(scope="module")
-def topic() -> Iterator[Topic]:
+def topic(bootstrap: str) -> Topic:
     """The Canal-JSON recording in a real broker."""
-    with running_broker() as broker:
-        yield Topic.fed(broker.bootstrap, "shop-canal", "canal", recorded("canal"))
+    return Topic.fed(bootstrap, "shop-modes", "canal", recorded("canal"))
 
 
 def with_mode(words: list[str], mode: str) -> list[str]:

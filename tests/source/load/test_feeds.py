@@ -28,7 +28,6 @@ from tidegate.config.registry import sink_of, source_of
 from tidegate.engine.progress import Progress
 from tidegate.testing.script import run_here
 from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
-from tidegate_upstream.broker import running_broker
 
 pytestmark = pytest.mark.slow
 
@@ -167,13 +166,6 @@ class Feed(NamedTuple):
         head, _, name = query.rpartition(" w.")
         with sqlite3.connect(self.home / "w.db") as file:
             return file.execute(f'{head} "w.{name}"').fetchall()
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    """The address of a broker."""
-    with running_broker() as broker:
-        yield broker.bootstrap
 
 
 @pytest.fixture(scope="module")
