@@ -41,7 +41,7 @@ def test_checkpoints_and_status(tmp_path: Path) -> None:
     """A state directory, its lock, checkpoint, schema and status."""
     home = tmp_path / "state"
     kept = DirectoryCheckpoints(home, "feed")
-    with kept.held():
+    with kept.run_lock():
         kept.save(Saved(SinkPosition(Checkpoint(7), SchemaState()), {}))
         StatusFile(str(home), "feed", "feed", source="s", sink="t").save(Progress(phase="running"))
         put_safe_point(home, "feed.x", 7, 1)

@@ -229,7 +229,7 @@ def test_one_feed_at_a_time(tmp_path: Path) -> None:
     """A second feed of the same name and state is refused while the first one runs."""
     log = recorded_log(tmp_path / "log", "rename_swap")
     one, other = (feed(log, target(Broker(), "open-protocol"), tmp_path / "state") for _ in range(2))
-    with one.checkpoints.held(), pytest.raises(EnvironmentFault, match=r"feed\.lock"):
+    with one.checkpoints.run_lock(), pytest.raises(EnvironmentFault, match=r"feed\.lock"):
         other.run(idle_s=0)
 
 

@@ -82,7 +82,7 @@ def test_replay_of_what_was_left_out(bootstrap: str, tmp_path: Path, *, in_time:
     replay = ["dlq", "replay", str(state / "way"), "--at", f"{topic.name}/2/{at}", "--value-file"]
 
     begun = cli(*words(source, sink, state, moment=1))
-    with DirectoryCheckpoints(state, "way").held():
+    with DirectoryCheckpoints(state, "way").run_lock():
         beside = cli(*replay, str(tmp_path / "right"))
     replayed = cli(*replay, str(tmp_path / "right"))
     done = cli(*words(source, sink, state))

@@ -53,7 +53,7 @@ def test_a_refused_unit_stands_where_the_round_began() -> None:
     (old, new) = parked_after([group("a")], [refused("b", "c")], Checkpoint(7), "schema of 7", 99)
 
     assert old == group("a")
-    assert (new.incarnations, new.at.ts, new.schema, new.since_ms) == (("b", "c"), 7, "schema of 7", 99)
+    assert (new.incarnations, new.checkpoint.ts, new.schema, new.since_ms) == (("b", "c"), 7, "schema of 7", 99)
     assert (new.code, new.table, new.commit_ts) == (SinkRefused.code, "s.x", 8)
 
 
@@ -63,7 +63,7 @@ def test_what_a_step_ties_stands_together_where_the_first_stopped() -> None:
 
     (found,) = parked_after([group("a", ts=5), group("b", "c", ts=3)], [tied], Checkpoint(7), "", 99)
 
-    assert (found.incarnations, found.at.ts, found.schema) == (("a", "b", "c", "d"), 3, "schema of 3")
+    assert (found.incarnations, found.checkpoint.ts, found.schema) == (("a", "b", "c", "d"), 3, "schema of 3")
 
 
 def test_units_of_parked_tables_and_what_they_tie() -> None:

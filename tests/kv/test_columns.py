@@ -73,7 +73,7 @@ def test_places(names, data):
     for number, row in enumerate(rows):
         raw = decode_raw_row(row).values
         for i in ids:
-            at, size = found.cells[i].at[number], found.cells[i].size[number]
+            at, size = found.cells[i].offsets[number], found.cells[i].size[number]
             if i not in raw:
                 assert size == MISSING
             elif raw[i] is None:
@@ -96,7 +96,7 @@ def test_damaged_rows_are_left_to_others(data):
     if found.fits[1]:
         raw = decode_raw_row(rows[1]).values
         for i in (1, 2, 3):
-            at, size = found.cells[i].at[1], found.cells[i].size[1]
+            at, size = found.cells[i].offsets[1], found.cells[i].size[1]
             there = raw.get(i, b"none")
             assert size < 0 if i not in raw or there is None else bytes(found.data[at : at + size]) == there
 

@@ -60,7 +60,7 @@ def test_one_of_the_writers_of_a_version_wins() -> None:
 def test_the_run_that_began_last_goes_on() -> None:
     """A state directory: the run before it is fenced at its next checkpoint."""
     one, two = (StoreCheckpoints(f"azure://{azure.CONTAINER}/state", "feed") for _ in range(2))
-    with one.held(), two.held():
+    with one.run_lock(), two.run_lock():
         one.load()
         one.save(at(5))
         two.load()

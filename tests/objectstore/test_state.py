@@ -38,13 +38,13 @@ def test_a_checkpoint_is_kept() -> None:
     """The next run takes up what was saved last, with its notes and schema; a schema that nobody names is removed."""
     uri, later = f"s3://{BUCKET}/kept", SchemaState({"shop": Database("shop")})
     one, two = (StoreCheckpoints(uri, "feed", target="topic") for _ in range(2))
-    with one.held():
+    with one.run_lock():
         assert one.load() is None
         one.save(at(5))
         first = names(uri)
         one.save(at(7, later))
 
-    with two.held():
+    with two.run_lock():
         found = two.load()
         assert found is not None
         assert (found.position.checkpoint.ts, found.position.state, found.notes) == (7, later, {"ts": 7})
@@ -55,7 +55,7 @@ def test_a_checkpoint_is_kept() -> None:
 def test_another_target_is_refused_and_not_taken_over() -> None:
     """A run into another topic ends, and the run that owns the checkpoint goes on."""
     one, other = (StoreCheckpoints(f"s3://{BUCKET}/target", "feed", target=target) for target in ("a", "b"))
-    with one.held(), other.held():
+    with one.run_lock(), other.run_lock():
         assert one.load() is None
         one.save(at(5))
         with pytest.raises(ConfigError, match="a changefeed into a, not b"):
@@ -67,7 +67,7 @@ def test_another_target_is_refused_and_not_taken_over() -> None:
 def test_the_run_that_began_last_goes_on(*, begun: bool) -> None:
     """The one before it is fenced at its next checkpoint, and when it loads again; of two new ones the slower is."""
     one, two = (StoreCheckpoints(f"s3://{BUCKET}/fenced-{begun}", "feed") for _ in range(2))
-    with one.held(), two.held():
+    with one.run_lock(), two.run_lock():
         one.load()
         if begun:
             one.save(at(5))
@@ -129,7 +129,7 @@ def test_a_store_that_overwrites_what_has_changed_is_refused(unsigned: int, monk
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{bad}")
         check_store(f"s3://{BUCKET}/half-good-lake")
         one = StoreCheckpoints(f"s3://{BUCKET}/half-good", "feed")
-        with one.held(), pytest.raises(SinkRefused, match="8 of 8 writers could replace one version"):
+        with one.run_lock(), pytest.raises(SinkRefused, match="8 of 8 writers could replace one version"):
             one.load()
 
 

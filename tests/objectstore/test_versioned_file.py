@@ -20,8 +20,8 @@ def test_the_slower_of_two_writers_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Changed, match=r"a/state\.json was replaced by another writer") as replaced:
         file.write(b"3", version=first)
 
-    assert created.value.found == (b"1", first)
-    assert replaced.value.found == Versioned(b"2", second) == file.read()
+    assert created.value.current == (b"1", first)
+    assert replaced.value.current == Versioned(b"2", second) == file.read()
 
 
 def test_a_repeated_write_is_no_conflict(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_removed_file_is_not_made_anew(tmp_path: Path) -> None:
     (tmp_path / "state.json").unlink()
     with pytest.raises(Changed) as removed:
         file.write(b"2", version=first)
-    assert removed.value.found is None
+    assert removed.value.current is None
 
 
 def test_one_of_many_wins(tmp_path: Path) -> None:

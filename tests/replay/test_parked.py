@@ -92,7 +92,9 @@ def test_a_table_that_is_refused_again_stays(tmp_path: Path) -> None:
     again.resume()
 
     after = again.sink.parked()
-    assert {(group.incarnations, group.at) for group in after} == {(group.incarnations, group.at) for group in before}
+    assert {(group.incarnations, group.checkpoint) for group in after} == {
+        (group.incarnations, group.checkpoint) for group in before
+    }
     assert min(group.since_ms for group in after) > max(group.since_ms for group in before)
     again.sink._requests._looked_s = float("-inf")
     assert again.sink.resuming() == []

@@ -37,7 +37,7 @@ def test_everything_is_equal(played: Played) -> None:
     assert run.upstream.refused_ddls == []
     assert verdict.timestamps >= (2 if run.target == "tidb" else 1)
     assert run.reader.totals == {TOTAL}
-    assert run.reader.looks > 0
+    assert run.reader.reads > 0
 
 
 def test_a_torn_bank_is_told(played: Played) -> None:

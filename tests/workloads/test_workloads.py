@@ -156,7 +156,7 @@ def saves_too_early(patch: pytest.MonkeyPatch) -> None:
     write = Engine.write
 
     def early(engine: Engine, planned: Round, changes: Changes) -> None:
-        notes = {"topics": list(engine.sink._known.names)}
+        notes = {"topics": list(engine.sink._known_topics.names)}
         engine.sink._checkpoints.save(Saved(SinkPosition(planned.checkpoint, planned.state), notes))
         write(engine, planned, changes)
 

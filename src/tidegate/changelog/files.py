@@ -198,7 +198,7 @@ class RowFiles:
         self._uri = uri
         self._compression = HASTY if messages >= BACKLOG else PLAIN
         self._flush_bytes = flush_bytes
-        self._held: dict[TableName, list[pa.Table]] = {}
+        self._buffered: dict[TableName, list[pa.Table]] = {}
         self._held_bytes = self._held_rows = 0
         self._open: _OpenFile | None = None
         self._files: list[LandedFile] = []
@@ -207,7 +207,7 @@ class RowFiles:
     def add(self, tables: Iterable[tuple[TableName, pa.Table]]) -> None:
         """Buffer rows, and flush the buffer when it is full."""
         for name, table in tables:
-            self._held.setdefault(name, []).append(table)
+            self._buffered.setdefault(name, []).append(table)
             self._held_bytes += table.nbytes
             self._held_rows += table.num_rows
         if self._held_bytes >= self._flush_bytes or self._held_rows >= ROWS_MAX:
@@ -224,8 +224,8 @@ class RowFiles:
         return tuple(self._counts[name] for name in sorted(self._counts))
 
     def _flush(self) -> None:
-        for name in sorted(self._held):
-            table = by_time(pa.concat_tables(self._held[name]).unify_dictionaries())
+        for name in sorted(self._buffered):
+            table = by_time(pa.concat_tables(self._buffered[name]).unify_dictionaries())
             if self._open is None:
                 self._open = _OpenFile(self._compression)
             low, high = self._open.write(table)
@@ -233,7 +233,7 @@ class RowFiles:
             self._counts[name] = TableRows(
                 *name, counts.rows + table.num_rows, min(counts.min_ts, low), max(counts.max_ts, high)
             )
-        self._held, self._held_bytes, self._held_rows = {}, 0, 0
+        self._buffered, self._held_bytes, self._held_rows = {}, 0, 0
         if self._open is not None and self._open.size_bytes >= FILE_BYTES:
             self._roll()
 

@@ -259,16 +259,16 @@ class LandedSource(ChangelogSource):
         self._trim_s = time.monotonic() + TRIM_EVERY_S
         self._tasks: Tasks | None = None
         self._refused = 0
-        self._known: Container[tuple[str, str]] | None = None
+        self._carried: Container[tuple[str, str]] | None = None
 
     def carry(self, state: SchemaState) -> None:
-        self._known = state.tables
+        self._carried = state.tables
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         """Start landing at the changelog's positions. Raises errors of the source and its positions."""
         self.landing.stop()
         self.landing, self._tasks = self._make(), tasks
-        self.landing.needed_ts, self.landing.carried = checkpoint_ts or 0, self._known
+        self.landing.needed_ts, self.landing.carried = checkpoint_ts or 0, self._carried
         self.landing.start(tasks)
         self.changelog.refresh()
         self._check_kept(checkpoint_ts)

@@ -139,7 +139,7 @@ def _held(root: str) -> AbstractContextManager[None]:
     """Keep the feed from running until the block ends, if its checkpoint is in a local directory; lakes and object
     stores have no lock."""
     beside = _beside(root)
-    return nullcontext() if beside is None else beside.held()
+    return nullcontext() if beside is None else beside.run_lock()
 
 
 def _checkpoint_ts(root: str) -> int:

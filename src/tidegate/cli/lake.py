@@ -349,7 +349,7 @@ def _shown(view: "Lake | Live", name: str) -> Mapping[str, object]:
     description: dict[str, object] = {"table": name, "key": ", ".join(table.handle_key)}
     group = (view.snapshot if isinstance(view, Lake) else view.base).group(table.incarnation)
     if group is not None:
-        description |= {"parked_ts": group.at.ts, "error": f"{group.code}: {group.message}"}
+        description |= {"parked_ts": group.checkpoint.ts, "error": f"{group.code}: {group.message}"}
     elif isinstance(view, Lake):
         path, version = view.location(name)
         description |= {"path": path, "version": version, "rows": view.count(name)}

@@ -97,7 +97,7 @@ class Relay:
         claims: ClaimStore | None = None,
         refused: Callable[[str, EncodeError], None],
     ) -> None:
-        self._target, self._writer, self._known, self._refused = target, writer, topics, refused
+        self._target, self._writer, self._topics, self._refused = target, writer, topics, refused
         self._router = Router.of(target.rules, target.topic, target.options, case_sensitive=target.case_sensitive)
         self._encoder = partial(BatchEncoder, target.options, now_ms=now_ms, claims=claims)
         self._encoders: dict[tuple[str, int], BatchEncoder] = {}
@@ -154,7 +154,7 @@ class Relay:
             plan = self._router.plan(name, wire.fields, self._followed.state.table(name))
             plan_and_splitter = self._plans[name, wire] = plan, Splitter.of(self._target.split, plan)
             self._tables[name] = None
-            self._known.note([plan.topic])
+            self._topics.note([plan.topic])
         return plan_and_splitter
 
     def _ddl(self, ddl: Ddl) -> None:
@@ -166,7 +166,7 @@ class Relay:
         except EncodeError:
             self.follow(ddl)  # rows behind it have its columns all the same
             raise
-        self._known.note([topic])
+        self._topics.note([topic])
         self._writer.flush()
         self._count_tables(ddl, statements)
         self.follow(ddl)
@@ -190,9 +190,9 @@ class Relay:
             self._put(target_partition, encoder.flush())
         topics = self._router.watermark_topics(self._tables)
         self.watermarks += self._control.resolved(resolved.ts, topics)
-        self._known.note(topics)
-        self._writer.forget(self._known.retired(topics))
-        self._known.resolved(resolved.ts, topics)
+        self._topics.note(topics)
+        self._writer.forget(self._topics.retired(topics))
+        self._topics.resolved(resolved.ts, topics)
 
     def _of(self, target_partition: tuple[str, int]) -> BatchEncoder:
         encoder = self._encoders.get(target_partition)

@@ -31,7 +31,7 @@ def list_(root: str, *, as_json: bool) -> None:
     from tidegate.sink.delta.snapshots import latest
 
     parked = latest(DeltaOptions(root=lake_root(root), feed="")).parked
-    rows = [(group.at.ts, FeedError.of_parked(group, name)) for group in parked for name in group.names]
+    rows = [(group.checkpoint.ts, FeedError.of_parked(group, name)) for group in parked for name in group.names]
     if as_json:
         say_json([{"table": error.table, "parked_ts": ts, "error": error} for ts, error in rows])
         return
@@ -55,5 +55,5 @@ def resume(root: str, names: tuple[str, ...], *, every: bool) -> None:
     options = DeltaOptions(root=lake_root(root), feed="")
     for group in ask(options, latest(options), names):
         say(
-            f"{', '.join(group.names)} will resume from ts {group.at.ts} when the changefeed runs; see: tidegate status"
+            f"{', '.join(group.names)} will resume from ts {group.checkpoint.ts} when the changefeed runs; see: tidegate status"
         )

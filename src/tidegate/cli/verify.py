@@ -55,14 +55,14 @@ class VerifyOptions(NamedTuple):
     """The options that choose the moment and the tables."""
 
     feed: str | None
-    at: str
+    moment: str
     wait_s: float
     passes: Passes
 
     @property
     def ts(self) -> int | None:
         """The timestamp that --at names; None for the latest."""
-        return None if self.at == "latest" else parse_ts(self.at, now_ms=time.time_ns() // 1_000_000)
+        return None if self.moment == "latest" else parse_ts(self.moment, now_ms=time.time_ns() // 1_000_000)
 
 
 def upstream_of(uri: str) -> Upstream:
@@ -122,7 +122,7 @@ def _beside_lake(uri: str, upstream: Upstream, options: VerifyOptions) -> Iterat
     if options.feed is not None:
         raise ConfigError("--changefeed is for databases and Redis; a lake has one changefeed")
     if isinstance(upstream, Recording):
-        truth, recorded, stored = lake_beside(path, upstream.truths, options.at, options.passes)
+        truth, recorded, stored = lake_beside(path, upstream.truths, options.moment, options.passes)
         yield Compared(truth.ts, recorded, stored, truth)
         return
     with (
@@ -137,7 +137,7 @@ def _sides(uri: str, upstream: Upstream, options: VerifyOptions) -> AbstractCont
     if scheme not in SQL | CACHES:
         return _beside_lake(uri, upstream, options)
     if isinstance(upstream, Recording):
-        options = options._replace(at=upstream.named(options.at))
+        options = options._replace(moment=upstream.named(options.moment))
     return (_beside_database if scheme in SQL else _beside_redis)(uri, upstream, options)
 
 

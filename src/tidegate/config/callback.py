@@ -27,7 +27,7 @@ class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     module: str
     function: str
-    given: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     ignored: tuple[str, ...] = ()
 
     @property
@@ -42,8 +42,8 @@ class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
         """Import and return the functions. UriInvalid when there is no such module or name."""
         from tidegate.sink.callback import Callback
 
-        function = self._found()
-        result = function(**self.given) if self.given else function
+        function = self._function()
+        result = function(**self.arguments) if self.arguments else function
         return result if isinstance(result, Callback) else Callback(result)
 
     def check_allowed(self, allowed: Collection[str]) -> None:
@@ -56,7 +56,7 @@ class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
                 f"sink-uri: {self.identity} is not allowed; callback-modules in the server's file lists the allowed "
                 f"MODULE/NAME"
             )
-        function = self._found()
+        function = self._function()
         home = getattr(function, "__module__", "Python")
         if home != self.module and not isinstance(function, Callback):
             raise UriInvalid(
@@ -64,7 +64,7 @@ class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
                 f"function in the module that defines it"
             )
 
-    def _found(self) -> Any:
+    def _function(self) -> Any:
         try:
             return getattr(importlib.import_module(self.module), self.function)
         except (ImportError, AttributeError) as missing:
@@ -80,7 +80,7 @@ def parse_callback(uri: str, document: Document) -> CallbackTarget:  # noqa: ARG
     if not parts.netloc or not function.isidentifier():
         raise UriInvalid(f"sink-uri: write callback://package.module/function, found {parts.shown}")
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
-    return CallbackTarget(module=parts.netloc, function=function, given=parameters)
+    return CallbackTarget(module=parts.netloc, function=function, arguments=parameters)
 
 
 def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":

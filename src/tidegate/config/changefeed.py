@@ -155,6 +155,6 @@ def check(config: FeedConfig) -> Checked:
         sink=config.sink_uri,
         sink_met=met,
         warnings=config.warnings,
-        taken=None if tables is None else tables.taken,
+        taken=None if tables is None else tables.tables,
         left_out=() if tables is None else tables.left_out,
     )

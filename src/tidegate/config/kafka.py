@@ -123,7 +123,7 @@ def check_protocol(parts: Parts, options: Mapping[str, RawValue]) -> None:
     choices = " or ".join(PROTOCOLS)
     if not value:
         raise ProtocolUnknown(f"{where}: protocol is missing; add protocol={choices}")
-    protocols = (*PROTOCOLS, *KAFKA_SOURCE["protocol"].known)
+    protocols = (*PROTOCOLS, *KAFKA_SOURCE["protocol"].unsupported)
     if isinstance(value, str) and value.lower() not in protocols:
         raise ProtocolUnknown(f"{where}: {value!r} is not a protocol; use {choices}{nearest(value, protocols)}")
 

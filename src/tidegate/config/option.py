@@ -176,7 +176,7 @@ def _read_choice(option: Option, where: str, text: str, error: type[ConfigError]
     if match is not None:
         return match
     choices = ", ".join(option.choices)
-    if text.lower() in (word.lower() for word in option.known):
+    if text.lower() in (word.lower() for word in option.unsupported):
         raise UnsupportedError(f"{where}: this release does not support {text!r}; choose one of {choices}")
     raise error(f"{where}: {text!r} is not one of {choices}{nearest(text, option.choices)}")
 

@@ -89,7 +89,7 @@ def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":
 
     assert isinstance(config.sink, RedisOptions)
     options = replace(config.sink, feed=config.name, time_zone=config.time_zone)
-    return RedisSink(options, run_lock=checkpoints_of(config).held)
+    return RedisSink(options, run_lock=checkpoints_of(config).run_lock)
 
 
 SINK: Final = SinkEntry(

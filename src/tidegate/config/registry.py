@@ -68,7 +68,7 @@ _OPTIONS: Final = (
 )
 declare(
     {*UPSTREAM_PARAMS, *(option.name for option in _OPTIONS)},
-    called_by=(option.name for option in _OPTIONS if option.called),
+    called_by=(option.name for option in _OPTIONS if option.masked),
 )
 
 

@@ -124,7 +124,7 @@ def _open(config: FeedConfig, _: SourceEntry) -> "Sink[Any]":
     target = config.sink
     assert isinstance(target, EmbeddedTarget | ServerOptions)
     options = SearchOptions(read_rules(target.mapping), target.prefix, config.time_zone)
-    return SearchSink(store_of(target, config.name), options, run_lock=checkpoints_of(config).held)
+    return SearchSink(store_of(target, config.name), options, run_lock=checkpoints_of(config).run_lock)
 
 
 EMBEDDED: Final = SinkEntry(

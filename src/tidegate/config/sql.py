@@ -106,7 +106,7 @@ def _open(config: FeedConfig, source: SourceEntry) -> "Sink[Any]":
         for check in entry_points(group=_APART):
             check.load()(config.source.directory, config.sink.host, config.sink.port)
     options = replace(config.sink, feed=config.name, time_zone="UTC" if source.moments else config.time_zone)
-    return SqlSink(options, run_lock=checkpoints_of(config).held, rules=config.table_filter())
+    return SqlSink(options, run_lock=checkpoints_of(config).run_lock, rules=config.table_filter())
 
 
 SINK: Final = SinkEntry(

@@ -155,7 +155,7 @@ STORAGE_SINK: Final[Mapping[str, Option]] = {
         "choice",
         "false",
         ("false",),
-        known=("true",),
+        unsupported=("true",),
         field="table_ids",
     ),
     **by_name(_WRITERS_ALONE),

@@ -83,7 +83,7 @@ class StateFiles(ABC):
         """Check once that checkpoints can be written. EnvironmentFault or SinkRefused for one that cannot."""
 
     @abstractmethod
-    def held(self) -> AbstractContextManager[None]:
+    def run_lock(self) -> AbstractContextManager[None]:
         """Keep other runs of that name out until the block ends. EnvironmentFault when one runs already."""
 
     @abstractmethod
@@ -202,7 +202,7 @@ class DirectoryCheckpoints(StateFiles):
             raise EnvironmentFault(f"the state directory {self.directory} cannot be made: {fault.strerror}") from fault
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def run_lock(self) -> Iterator[None]:
         self.prepare()
         with ExitStack() as stack:
             try:
@@ -247,7 +247,7 @@ class StoreCheckpoints(StateFiles):
         self._owner = uuid.uuid4().hex
         self._version: Any = None
         """The version of the stored checkpoint, which the next one replaces; None without one."""
-        self._fit = self._holds = self._taken = False
+        self._fit = self._holds = self._owned = False
 
     def prepare(self) -> None:
         if not self._fit:
@@ -255,7 +255,7 @@ class StoreCheckpoints(StateFiles):
             self._fit = True
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def run_lock(self) -> Iterator[None]:
         self._holds = True
         try:
             yield
@@ -275,12 +275,12 @@ class StoreCheckpoints(StateFiles):
         saved = self._saved(kept)
         if file is not None and kept is not None:
             foreign = self._holds and kept.owner != self._owner
-            if foreign and self._taken:
+            if foreign and self._owned:
                 raise self._fenced()
             self._version = file.version
             if foreign:
                 self._replace(msgspec.structs.replace(kept, owner=self._owner))
-        self._taken = self._holds
+        self._owned = self._holds
         return saved
 
     def _read(self, name: str) -> Versioned | None:
@@ -295,10 +295,10 @@ class StoreCheckpoints(StateFiles):
             try:
                 self._version = VersionedFile(self.root, self._name).write(body, version=self._version)
             except Changed as changed:
-                kept_now = self._decoded(changed.found)
-                if changed.found is None or kept_now is None or kept_now.owner != self._owner:
+                kept_now = self._decoded(changed.current)
+                if changed.current is None or kept_now is None or kept_now.owner != self._owner:
                     raise self._fenced() from None
-                self._version = changed.found.version  # ours: the answer to an earlier checkpoint was lost
+                self._version = changed.current.version  # ours: the answer to an earlier checkpoint was lost
             else:
                 return
         raise OSError(f"{LOST_MAX} answers were lost")

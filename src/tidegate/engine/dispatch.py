@@ -221,7 +221,7 @@ class _Part(NamedTuple):
     """A hashed column: its index in rows, the CRC of its name, which the value continues, and the texts of its
     values."""
 
-    at: int
+    column: int
     name: str
     name_crc: int
     text: ValueText

@@ -499,7 +499,9 @@ class EventFilter:
         if not any(self._row_rules(name) for name in tables):
             return None
         return RowFilter(
-            self._row_rules, lambda row: lambda text: self._made().test(text, row.table.version), since=self.since
+            self._row_rules,
+            lambda row: lambda text: self._expressions_of_rows().test(text, row.table.version),
+            since=self.since,
         )
 
     def messages(self) -> MessageFilter | None:
@@ -508,7 +510,11 @@ class EventFilter:
             return None
         return MessageFilter(
             self._row_rules,
-            lambda row: lambda text: self._made().test_of_fields(text, TableName(row.schema, row.table), row.fields),
+            lambda row: (
+                lambda text: self._expressions_of_rows().test_of_fields(
+                    text, TableName(row.schema, row.table), row.fields
+                )
+            ),
         )
 
     def verify(self, tables: Iterable[TableVersion]) -> None:
@@ -516,7 +522,7 @@ class EventFilter:
         for version in tables:
             for rule in self.matching(TableName(version.schema, version.stored.name.original)):
                 for text in rule.rule.expressions:
-                    self._made().test(text, version)
+                    self._expressions_of_rows().test(text, version)
 
     def matching(self, name: TableName) -> Iterator[_Parsed]:
         """Return the rules whose matcher matches a table."""
@@ -525,7 +531,7 @@ class EventFilter:
     def _row_rules(self, name: TableName) -> tuple[RowRule, ...]:
         return tuple(RowRule(rule.rows, rule.rule) for rule in self.matching(name) if _of_rows(rule))
 
-    def _made(self) -> Expressions:
+    def _expressions_of_rows(self) -> Expressions:
         assert self._expressions is not None, "a filter for DDLs alone"
         return self._expressions
 

@@ -233,7 +233,7 @@ class _Reader:
     def __init__(self, text: str, *, any_case: bool = True) -> None:
         self.text = text.rstrip(" \t")
         self.any_case = any_case
-        self.at = len(text) - len(text.lstrip(" \t"))
+        self.position = len(text) - len(text.lstrip(" \t"))
 
     def rule(self) -> _Rule:
         positive = not self.take("!")
@@ -241,18 +241,18 @@ class _Reader:
             raise self.error("rules cannot be imported from a file: write them into the list")
         schema = self.pattern("schema")
         if not self.take("."):
-            end = self.at == len(self.text)
+            end = self.position == len(self.text)
             what = "the table pattern is missing" if end else "expected '.' between the schema and the table pattern"
             raise self.error(f"{what}: a rule is SCHEMA.TABLE, such as {self.text}.*" if end else what)
         table = self.pattern("table")
-        if self.at != len(self.text):
+        if self.position != len(self.text):
             raise self.error("unexpected text after the table pattern: quote names with special characters")
         return _Rule(schema, table, positive)
 
     def name_rule(self) -> tuple[bool, _Pattern]:
         positive = not self.take("!")
         pattern = self.pattern("name")
-        if self.at != len(self.text):
+        if self.position != len(self.text):
             raise self.error("unexpected text after the pattern: quote names with special characters")
         return positive, pattern
 
@@ -267,18 +267,18 @@ class _Reader:
         return self.wildcards()
 
     def regex(self) -> _Pattern:
-        match = _REGEX.match(self.text, self.at)
+        match = _REGEX.match(self.text, self.position)
         if match is None:
             raise self.error("the regular expression has no closing '/'")
         pattern = _Pattern(self.compile(match[1]), anywhere=True)
-        self.at = match.end()
+        self.position = match.end()
         return pattern
 
     def quoted(self, quote: str) -> _Pattern:
-        match = _QUOTED[quote].match(self.text, self.at)
+        match = _QUOTED[quote].match(self.text, self.position)
         if match is None:
             raise self.error(f"the quoted name has no closing {quote}")
-        self.at = match.end()
+        self.position = match.end()
         return self.name(re.escape(match[1].replace(quote * 2, quote)))
 
     def name(self, escaped: str) -> _Pattern:
@@ -286,38 +286,38 @@ class _Reader:
         return _Pattern(exact=lowered(plain) if self.any_case else plain, any_case=self.any_case)
 
     def wildcards(self) -> _Pattern:
-        start = self.at
+        start = self.position
         out: list[str] = []
         while (char := self.peek()) and char != ".":
             out.append(self.wildcard(char))
-        if not {"*", "?", "["} & set(re.sub(r"\\.", "", self.text[start : self.at], flags=re.DOTALL)):
+        if not {"*", "?", "["} & set(re.sub(r"\\.", "", self.text[start : self.position], flags=re.DOTALL)):
             return self.name("".join(out))
-        return _Pattern() if self.text[start : self.at] == "*" else _Pattern(self.compile("".join(out)))
+        return _Pattern() if self.text[start : self.position] == "*" else _Pattern(self.compile("".join(out)))
 
     def wildcard(self, char: str) -> str:
         if char in _WILDCARDS:
-            self.at += 1
+            self.position += 1
             return _WILDCARDS[char]
         if char == "[":
             return self.character_class()
         if char == "\\":
             return self.escape()
         if char in "$_" or char.isalnum() or not char.isascii():
-            self.at += 1
+            self.position += 1
             return re.escape(char)
         raise self.error(f"unexpected {char!r}: quote the name (`...`) or write \\{char}")
 
     def escape(self) -> str:
-        escaped = self.text[self.at + 1 : self.at + 2]
+        escaped = self.text[self.position + 1 : self.position + 2]
         if not escaped:
             raise self.error("a backslash at the end of the rule escapes nothing")
         if escaped.isascii() and escaped.isalnum():
             raise self.error(f"letters and digits cannot be escaped (\\{escaped})")
-        self.at += 2
+        self.position += 2
         return re.escape(escaped)
 
     def character_class(self) -> str:
-        match = _CLASS.match(self.text, self.at)
+        match = _CLASS.match(self.text, self.position)
         if match is None:
             raise self.error("the character class is not complete: expected [...] with at least one character")
         negated, members = match.groups()
@@ -325,7 +325,7 @@ class _Reader:
         body = re.sub(r"\\(.)|([\^\[&|~])", lambda hit: "\\" + (hit[1] or hit[2]), members)
         pattern = f"[{'^' if negated else ''}{body}]"
         self.compile(pattern)
-        self.at = match.end()
+        self.position = match.end()
         return pattern
 
     def compile(self, pattern: str) -> RegularExpression:
@@ -335,15 +335,15 @@ class _Reader:
             raise self.error(f"not a Go regular expression (RE2): {error}") from error
 
     def peek(self) -> str:
-        return self.text[self.at : self.at + 1]
+        return self.text[self.position : self.position + 1]
 
     def take(self, char: str) -> bool:
         matches = self.peek() == char
-        self.at += matches
+        self.position += matches
         return matches
 
     def error(self, what: str) -> FilterRuleInvalid:
-        return FilterRuleInvalid(f"filter rule {self.text!r}, character {self.at + 1}: {what}")
+        return FilterRuleInvalid(f"filter rule {self.text!r}, character {self.position + 1}: {what}")
 
 
 class EventRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="kebab"):

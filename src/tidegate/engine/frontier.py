@@ -107,7 +107,7 @@ class WatermarkMerge(Generic[Partition]):
 
     def __init__(self, partitions: Iterable[Partition]) -> None:
         self._resolved: dict[Partition, int] = dict.fromkeys(partitions, -1)
-        self._held: list[_Held] = []
+        self._waiting: list[_Held] = []
         self._counts: dict[Partition, int] = dict.fromkeys(self._resolved, 0)
         self._owners: dict[int, Partition] = {}
         self._ddls: set[tuple[int, str, str, str]] = set()
@@ -130,7 +130,7 @@ class WatermarkMerge(Generic[Partition]):
             self.repeated += 1
             return
         self._number += 1
-        self._held.append(_Held(event.commit_ts, isinstance(event, Ddl), self._number, event))
+        self._waiting.append(_Held(event.commit_ts, isinstance(event, Ddl), self._number, event))
         self._counts[partition] += 1
         self._owners[self._number] = partition
 
@@ -152,7 +152,7 @@ class WatermarkMerge(Generic[Partition]):
     @property
     def waiting(self) -> int:
         """The number of events held back."""
-        return len(self._held)
+        return len(self._waiting)
 
     def ahead(self, most: int) -> set[Partition]:
         """Partitions to pause: more than `most` of their events wait for another partition."""
@@ -164,8 +164,8 @@ class WatermarkMerge(Generic[Partition]):
         resolved = self.resolved
         if resolved is None:
             return []
-        passing = self._out(sorted(event for event in self._held if event.ts <= resolved))
-        self._held = [event for event in self._held if event.ts > resolved]
+        passing = self._out(sorted(event for event in self._waiting if event.ts <= resolved))
+        self._waiting = [event for event in self._waiting if event.ts > resolved]
         if resolved <= self._passed:
             return passing
         self._passed = resolved
@@ -174,7 +174,7 @@ class WatermarkMerge(Generic[Partition]):
 
     def rest(self) -> list[RowChange | Ddl | Resolved]:
         """Return all events held back, in order, even if more may come between them; the gate is empty afterwards."""
-        waiting, self._held = self._held, []
+        waiting, self._waiting = self._waiting, []
         return self._out(sorted(waiting))
 
     def _out(self, waiting: list[_Held]) -> list[RowChange | Ddl | Resolved]:

@@ -37,7 +37,7 @@ class KafkaClient(msgspec.Struct, frozen=True, kw_only=True):
             "`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`",
             default="PLAIN with a user",
             choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
-            known=("GSSAPI", "OAUTHBEARER"),
+            unsupported=("GSSAPI", "OAUTHBEARER"),
             key=SECTION,
         ),
     ] = ""

@@ -516,7 +516,7 @@ class LoadingSource(Source):
         self._guard: LoadGuard | None = None
         self._unheld = ""
         self._landing = False
-        self._at = 0
+        self._position_ts = 0
         self._parts: tuple[Part, ...] = ()
         self._creates: Sequence[SourceDdl] = ()
         self._plan_of_now: LoadPlan | None = None
@@ -534,7 +534,7 @@ class LoadingSource(Source):
         if self._plan is None and checkpoint_ts is not None:
             if isinstance(self._stream, NoStream):
                 raise ConfigError("the feed has begun without a load; a load alone needs a fresh target")
-            self._at = checkpoint_ts
+            self._position_ts = checkpoint_ts
             return self._stream.start(tasks, checkpoint_ts)
         if self._plan is None:
             self._cover(tasks)
@@ -726,7 +726,7 @@ class LoadingSource(Source):
         return self._creates[max(after - first, 0) : max(upto + 1 - first, 0)]
 
     def changes(self, after: int, upto: int) -> Changes:
-        plan, self._at = self._plan, max(self._at, after)
+        plan, self._position_ts = self._plan, max(self._position_ts, after)
         if plan is None or after >= plan.ts:
             self._changes = self._stream.changes(after, upto)
             return self._changes
@@ -742,7 +742,7 @@ class LoadingSource(Source):
         """Note the checkpoint: at S the load is done, and with all tables there its upstream may forget S. S is held
         for a table that is parked below it; where that fails the others go on, and it is said. tidb_gc_life_time is set
         back, by the next run where that fails."""
-        self._at = max(self._at, checkpoint_ts)
+        self._position_ts = max(self._position_ts, checkpoint_ts)
         if self._plan is not None and checkpoint_ts < self._plan.ts:
             if self._guard is None and not self._unheld:
                 try:
@@ -781,9 +781,9 @@ class LoadingSource(Source):
         reading = self._stream.reading()
         plan = self._plan
         if plan is None:
-            return replace(reading, warnings=(*reading.warnings, NO_LOAD)) if self._at else reading
-        silent = self._silent.tables if self._silent is not None and self._at > self._silent.since else ()
-        done = min(max(self._at - defined_ts(plan), 0), len(plan.chunks))
+            return replace(reading, warnings=(*reading.warnings, NO_LOAD)) if self._position_ts else reading
+        silent = self._silent.tables if self._silent is not None and self._position_ts > self._silent.since else ()
+        done = min(max(self._position_ts - defined_ts(plan), 0), len(plan.chunks))
         table = plan.chunks[done].table if done < len(plan.chunks) else len(plan.tables)
         progress = LoadProgress(
             ts=plan.ts,
@@ -802,7 +802,7 @@ class LoadingSource(Source):
         return replace(reading, load=progress, left_out=(*unloaded(plan), *reading.left_out), warnings=warnings)
 
     def _loads(self) -> bool:
-        return self._plan is not None and self._at < self._plan.ts
+        return self._plan is not None and self._position_ts < self._plan.ts
 
     def _rests_until(self) -> str:
         return self._guard.rests_until() if self._guard is not None and self._loads() else ""

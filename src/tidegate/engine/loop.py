@@ -426,7 +426,7 @@ class Engine:
         wrong, for some seconds only. Work that was done before the error is published."""
         self.meter.enter("pending")
         try:
-            with self.sink.held():
+            with self.sink.run_lock():
                 try:
                     if self.begin(idle_s):
                         until = self.source.ends_at() or (until and max(until, self.source.whole_from()))
@@ -452,7 +452,7 @@ class Engine:
         if begun is None:
             return False
         self.sink.epoch, self.sink.whole_from = self.source.epoch(), self.source.whole_from()
-        self.position = position = self.known(position, begun)
+        self.position = position = self.start_position(position, begun)
         self.outage.retrying(lambda: self.sink.open(position))
         parked = self.release(begun)
         self.meter.park(parked)
@@ -461,7 +461,7 @@ class Engine:
         self.outage.policy = self.feed.patience
         return True
 
-    def known(self, position: SinkPosition, begun: int) -> SinkPosition:
+    def start_position(self, position: SinkPosition, begun: int) -> SinkPosition:
         """Return the start position, with the tables that only the source knows: all tables of a new feed or of a
         checkpoint without a schema, and tables that new filter rules add."""
         state = position.state.with_unknown(self.source.definitions(begun))
@@ -619,7 +619,7 @@ class Engine:
     def release(self, checkpoint_ts: int) -> Sequence[Parked]:
         """Let the source forget what no table needs any more; return the parked tables, which need more."""
         parked = self.sink.parked() if isinstance(self.sink, WithParking) else ()
-        self.source.release(min((checkpoint_ts, *(group.at.ts for group in parked))))
+        self.source.release(min((checkpoint_ts, *(group.checkpoint.ts for group in parked))))
         return parked
 
     def advance(self, planned: Round, results: Sequence[Result]) -> None:
@@ -639,7 +639,7 @@ class Engine:
     def recover_sink(self) -> None:
         """Continue from the sink's position, which an earlier run has moved since this one began."""
         position = self.outage.retrying(self.sink.recover)
-        self.position = position = self.known(position, position.checkpoint.ts)
+        self.position = position = self.start_position(position, position.checkpoint.ts)
         self.outage.retrying(lambda: self.sink.open(position))
         self.floor, self.published_s = 0, time.monotonic()
 
@@ -649,7 +649,11 @@ class Engine:
         self.outage.retrying(self.source.refresh)
         if (self.source.frontier() or 0) < self.position.checkpoint.ts:
             return
-        position, goal, tables = SinkPosition(group.at, state), self.position.checkpoint, frozenset(group.incarnations)
+        position, goal, tables = (
+            SinkPosition(group.checkpoint, state),
+            self.position.checkpoint,
+            frozenset(group.incarnations),
+        )
         done: list[Result] = []
         refused: TidegateError | None = None
         behind = True

@@ -563,7 +563,7 @@ def plan_round(
         if ts != done_ts:
             done, done_ts = [], ts
         done.append(identity(ddl))
-        plan.meet(ts)
+        plan.infer_up_to(ts)
         try:
             left_out = source_ddl.left_out or plan.dropped(ddl)
         except InputError as unknown:
@@ -575,7 +575,7 @@ def plan_round(
             continue
         if plan.apply(replace_ts(ddl, ts), len(done), source_ddl.position):
             applied.append(ddl)
-    plan.meet(upto)
+    plan.infer_up_to(upto)
     units = plan.finish(upto)
     reached = Checkpoint(upto, tuple(done) if done_ts == upto else (), tuple(lacking.marks))
     planned = plan.state if plan.state is state else plan.state.distinct()
@@ -635,7 +635,7 @@ class _Plan:
     def add(self, table: TableInfo, step: Step) -> None:
         self.steps.setdefault(table.incarnation, []).append(step)
 
-    def meet(self, ts: int) -> None:
+    def infer_up_to(self, ts: int) -> None:
         """Infer tables that have rows up to `ts` but no DDL that created them."""
         for key, (name, _, low, _) in self.spans.items():
             if key in self.seen or low > ts:

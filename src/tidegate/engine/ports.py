@@ -138,7 +138,7 @@ class Parked(msgspec.Struct, frozen=True, omit_defaults=True):
 
     incarnations: tuple[str, ...]
     names: tuple[str, ...]
-    at: Checkpoint
+    checkpoint: Checkpoint = msgspec.field(name="at")
     schema: str
     code: str
     message: str
@@ -184,7 +184,7 @@ def parked_after(
         if result.error is not None:
             tied.append(_parked(result.incarnations, result.error, checkpoint, schema, now_ms))
         if tied:
-            first = min(tied, key=lambda group: group.at.ts)
+            first = min(tied, key=lambda group: group.checkpoint.ts)
             everyone = result.incarnations.union(*(group.incarnations for group in tied))
             groups = [group for group in groups if group not in tied]
             groups.append(msgspec.structs.replace(first, incarnations=tuple(sorted(everyone))))
@@ -201,7 +201,7 @@ def _parked(
 
 def refused_again(group: Parked, error: TidegateError, now_ms: int) -> Parked:
     """Return parked tables with the error of the attempt to resume them."""
-    new = _parked(group.incarnations, error, group.at, group.schema, now_ms)
+    new = _parked(group.incarnations, error, group.checkpoint, group.schema, now_ms)
     return msgspec.structs.replace(new, names=group.names)
 
 
@@ -555,7 +555,7 @@ class Sink(Protocol[R]):
         where each feed has tables of its own. It is called between `recover` and `open`."""
         return {}
 
-    def held(self) -> AbstractContextManager[None]:
+    def run_lock(self) -> AbstractContextManager[None]:
         """Exclude or fence other writers until the block ends. Raises EnvironmentFault and Fenced."""
         return nullcontext()
 
@@ -669,7 +669,7 @@ class Saved(NamedTuple):
 class Checkpoints(Protocol):
     """Keeps a feed's checkpoint where the sink keeps no progress of its own."""
 
-    def held(self) -> AbstractContextManager[None]:
+    def run_lock(self) -> AbstractContextManager[None]:
         """Exclude other runs of the feed until the block ends. Raises EnvironmentFault when one runs."""
 
     def load(self) -> Saved | None:

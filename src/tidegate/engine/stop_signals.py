@@ -44,19 +44,19 @@ class StopEvent(threading.Event):
 
     def __init__(self) -> None:
         super().__init__()
-        self._asked = False
+        self._is_stopped = False
 
     def is_set(self) -> bool:
         """Return whether a stop was requested."""
-        return self._asked
+        return self._is_stopped
 
     def set(self) -> None:
         """Ask for a stop; safe in a signal handler."""
-        self._asked = True
+        self._is_stopped = True
 
     def clear(self) -> None:
         """Forget the request."""
-        self._asked = False
+        self._is_stopped = False
 
     def wait(self, timeout: float | None = None) -> bool:
         """Return True once the event is set, False after `timeout` seconds."""

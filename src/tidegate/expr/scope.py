@@ -85,10 +85,10 @@ class FixedRelation:
 
     name: str
     columns: tuple[RelationColumn, ...]
-    held: Sequence[tuple[SqlValue, ...]]
+    stored_rows: Sequence[tuple[SqlValue, ...]]
 
     def rows(self, _equal: Mapping[str, tuple[SqlValue, ...]], _context: Context) -> Iterator[tuple[SqlValue, ...]]:
-        return iter(self.held)
+        return iter(self.stored_rows)
 
 
 Evaluate: TypeAlias = Callable[[Row, Context], SqlValue]

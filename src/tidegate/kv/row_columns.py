@@ -79,7 +79,7 @@ _UNWANTED: Final = -1
 class Cells(NamedTuple):
     """Cells of one column: per row the offset in the bytes of all rows, and the size, NULL or MISSING."""
 
-    at: Any
+    offsets: Any
     size: Any
 
 
@@ -237,7 +237,7 @@ class Level(NamedTuple):
     """
 
     kind: Any
-    at: Any
+    offsets: Any
     size: Any
     end: Any
     document: Any
@@ -256,7 +256,7 @@ class Levels(NamedTuple):
 
 
 class _Values(NamedTuple):
-    at: Any
+    offsets: Any
     size: Any
     end: Any
     good: Any
@@ -269,7 +269,7 @@ def read_levels(data: Any, starts: Any, ends: Any) -> Levels:
     kind = data[np.minimum(starts, len(data) - _WORD)]
     measured = _measured(data, kind, starts + 1, ends)
     odd = ~measured.good | (measured.end != ends)
-    levels = [Level(kind, measured.at, measured.size, measured.end, every, every, every, none, none, none)]
+    levels = [Level(kind, measured.offsets, measured.size, measured.end, every, every, every, none, none, none)]
     while True:
         above = levels[-1]
         containers = np.flatnonzero(np.isin(above.kind, (OBJECT, ARRAY)) & (above.size > 0) & ~odd[above.document])
@@ -314,7 +314,7 @@ def _members(data: Any, above: Level, containers: Any) -> tuple[Level, Any]:
     """Return the members of `containers`, and which of them have valid offsets."""
     count = above.size[containers]
     owner, first = np.repeat(containers, count), np.repeat(np.cumsum(count) - count, count)
-    base, bound, count = above.at[owner], above.end[owner], above.size[owner]
+    base, bound, count = above.offsets[owner], above.end[owner], above.size[owner]
     index, of_object = np.arange(len(owner)) - first, above.kind[owner] == OBJECT
     entry = base + _JSON_COLUMNS_HEAD_BYTES + np.where(of_object, _KEY_BYTES * count, 0) + _ENTRY_BYTES * index
     word = words(data, entry)
@@ -328,7 +328,16 @@ def _members(data: Any, above: Level, containers: Any) -> tuple[Level, Any]:
     name_at, name_size, fits = _names(data, base[names], index[names], bound[names], heads_end[names])
     good[names] &= fits
     level = Level(
-        kind, measured.at, measured.size, measured.end, above.document[owner], owner, first, names, name_at, name_size
+        kind,
+        measured.offsets,
+        measured.size,
+        measured.end,
+        above.document[owner],
+        owner,
+        first,
+        names,
+        name_at,
+        name_size,
     )
     return level, good
 
@@ -473,7 +482,7 @@ def _pieces(data: Any, levels: list[Level], names: Any) -> tuple[Any, Any, Any]:
         pool.append(_doubles(numbers) if code == DOUBLE else numbers.cast(pa.string()).view(_BINARY))
         own[rows] = size_so_far + np.arange(len(rows))
         size_so_far += len(rows)
-    texts = [spans(data, level.at[rows], level.size[rows]) for level in levels for rows in [level.kind == STRING]]
+    texts = [spans(data, level.offsets[rows], level.size[rows]) for level in levels for rows in [level.kind == STRING]]
     rows = np.flatnonzero(kind == STRING)
     own[rows] = size_so_far + np.arange(len(rows))
     return pa.concat_arrays([*pool, _quoted(pa.concat_arrays(texts))]), before, own
@@ -574,9 +583,9 @@ def _integers(words: Any, offsets: Any, size: Any, is_signed: bool, numbers: Any
 
 def _numbers(data: Any, cells: Cells, kind: type[np.integer]) -> tuple[Any, Any, Any]:
     """Return numbers, and which rows have none or an invalid one."""
-    count = len(cells.at)
+    count = len(cells.offsets)
     numbers, absent, unread = np.empty(count, np.uint64), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-    _integers(windows(data), cells.at, cells.size, kind is np.int64, numbers, absent, unread)
+    _integers(windows(data), cells.offsets, cells.size, kind is np.int64, numbers, absent, unread)
     return numbers.view(kind), absent, unread
 
 
@@ -586,7 +595,7 @@ def _whole(data: Any, cells: Cells, kind: type[np.integer]) -> ReadValues:
 
 
 def _floats(data: Any, cells: Cells) -> ReadValues:
-    bits = words(data, cells.at).byteswap()
+    bits = words(data, cells.offsets).byteswap()
     values = np.where(bits & _SIGN, bits ^ _SIGN, ~bits).view(np.float64)
     unread = (cells.size >= 0) & (cells.size != PADDING)
     return ReadValues(pa.array(np.where(np.isfinite(values), values, 0.0), mask=unread | (cells.size < 0)), unread)
@@ -595,7 +604,7 @@ def _floats(data: Any, cells: Cells) -> ReadValues:
 def _binary(data: Any, cells: Cells, *, texts: bool = False) -> ReadValues:
     """Read bytes; `texts` as strings if all of them are UTF-8."""
     absent = cells.size < 0
-    array = spans(data, cells.at, np.where(absent, 0, cells.size), absent if absent.any() else None)
+    array = spans(data, cells.offsets, np.where(absent, 0, cells.size), absent if absent.any() else None)
     if texts:
         with suppress(pa.ArrowInvalid):
             array = array.cast(pa.string())
@@ -666,15 +675,15 @@ def _decimals(data: Any, cells: Cells, kind: ColumnType, read: Read) -> ReadValu
     rows = np.flatnonzero(cells.size > 2)
     if not len(rows):
         return _one_by_one(data, cells, read)
-    first = cells.at[rows[0]]
+    first = cells.offsets[rows[0]]
     form = DecimalForm(int(data[first]), int(data[first + 1]))
     whole, scale = form.precision - form.scale, form.scale
     if not (form.precision > 0 and 0 <= whole <= _DIGITS_MAX and scale <= _DIGITS_MAX and scale == kind.decimal):
         return _one_by_one(data, cells, read)
-    count, chunks = len(cells.at), np.array(chunk_sizes(form), np.int64)
+    count, chunks = len(cells.offsets), np.array(chunk_sizes(form), np.int64)
     text, ends = np.empty(count * (form.precision + 3), np.uint8), np.zeros(count + 1, np.int32)
     done = np.zeros(count, np.bool_)
-    _decimal_texts(data, cells.at, cells.size, form.precision, scale, chunks, text, ends, done)
+    _decimal_texts(data, cells.offsets, cells.size, form.precision, scale, chunks, text, ends, done)
     return _completed(data, cells, read, _strings(text[: ends[-1]], ends, ~done), done)
 
 
@@ -720,7 +729,7 @@ def _decimal_texts(
 
 
 def _one_by_one(data: Any, cells: Cells, read: Read) -> ReadValues:
-    count = len(cells.at)
+    count = len(cells.offsets)
     return _completed(data, cells, read, pa.nulls(count, pa.string()), np.zeros(count, np.bool_))
 
 
@@ -733,7 +742,7 @@ def _completed(data: Any, cells: Cells, read: Read, texts: Any, done: Any) -> Re
         return ReadValues(texts, unread)
     texts_by_value = dict[bytes, Any]()
     others: list[Any] = []
-    for row, offset, size in zip(rows.tolist(), cells.at[rows].tolist(), cells.size[rows].tolist(), strict=True):
+    for row, offset, size in zip(rows.tolist(), cells.offsets[rows].tolist(), cells.size[rows].tolist(), strict=True):
         value = data[offset : offset + size].tobytes()
         if value not in texts_by_value:
             try:

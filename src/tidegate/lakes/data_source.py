@@ -675,7 +675,7 @@ class ChangesStream(DataSourceStreamReader):  # type: ignore[misc]  # the librar
     def __init__(self, options: Mapping[str, str], form: ChangeForm) -> None:
         self._options, self._form = dict(options), form
         self._after = _ts(options.get("starting"))
-        self._most = int(options.get("maxrowsperbatch", MOST_ROWS))
+        self._rows_max = int(options.get("maxrowsperbatch", MOST_ROWS))
         self._latest: int | None = None
 
     @cached_property
@@ -695,7 +695,7 @@ class ChangesStream(DataSourceStreamReader):  # type: ignore[misc]  # the librar
         if self._latest is None:
             self._latest = self._changes.landed(None, FIRST_S)
         else:
-            self._latest = self._changes.most(self._latest, self._changes.frontier(), self._most)
+            self._latest = self._changes.most(self._latest, self._changes.frontier(), self._rows_max)
         return {"ts": max(self._latest, self._after or 0)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:

@@ -31,7 +31,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 class KnownTables(msgspec.Struct, frozen=True):
     """The tables that a source knows before it is read."""
 
-    taken: tuple[str, ...]
+    tables: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
 
 

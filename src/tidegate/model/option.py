@@ -46,13 +46,13 @@ class Option:
     default: str | None = None
     """The default as the documentation shows it."""
     choices: tuple[str, ...] = ()
-    known: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
     """Values that TiCDC or Flink CDC know and that this release does not."""
     low: int = 0
     high: int = 1 << 31
     """The range of a number; of a time in ms."""
     local: Local = Local.NOTHING
-    called: bool = False
+    masked: bool = False
     """True for a URL whose path is a secret, so that it is masked."""
     key: str = ""
     """The key of a changefeed file that sets it, too; after a final "." follows `name`."""
@@ -89,6 +89,6 @@ STORAGE_PROTOCOL: Final = Option(
     "`csv` or `canal-json`",
     default="required",
     choices=("csv", "canal-json"),
-    known=("canal", "open-protocol", "debezium", "avro", "simple"),
+    unsupported=("canal", "open-protocol", "debezium", "avro", "simple"),
     key="sink.protocol",
 )

@@ -213,7 +213,7 @@ class Changed(SinkError):
 
     code = "CDC:ErrMetaOpFailed"
     retry = Retry.NEVER
-    found: Versioned | None = None
+    current: Versioned | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ class VersionedFile:
             if current is not None and current.body == b"".join(pieces):
                 return current.version  # ours: the answer to an earlier try was lost
             changed = Changed(f"{self.uri}/{self.path} was replaced by another writer")
-            changed.found = current
+            changed.current = current
             raise changed from faster
 
     def _put(self, pieces: Sequence[bytes | memoryview], version: Any) -> Any:
@@ -316,7 +316,7 @@ TAIL: Final = 64 << 10
 class _Ranges(io.RawIOBase):
     def __init__(self, where: Any, path: str, size: int | None) -> None:
         super().__init__()
-        self._where, self._path, self._at = where, path, 0
+        self._where, self._path, self._position = where, path, 0
         self._size, self._tail = _end(where, path) if size is None else (size, b"")
 
     def readable(self) -> bool:
@@ -326,18 +326,18 @@ class _Ranges(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self._at
+        return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        self._position = max(0, base + offset)
+        return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        begin, end = self._at, self._size if size is None or size < 0 else min(self._size, self._at + size)
+        begin, end = self._position, self._size if size is None or size < 0 else min(self._size, self._position + size)
         if end <= begin:
             return b""
-        self._at = end
+        self._position = end
         kept = self._size - len(self._tail)
         if begin >= kept:
             return self._tail[begin - kept : end - kept]

@@ -53,7 +53,7 @@ class Cursor:
     """Tokens of a text, read under SQL modes, and a position. Words of `reserved` are names only in quotes, `schema` is
     the database of tables without one."""
 
-    __slots__ = ("at", "reserved", "schema", "text", "tokens", "words")
+    __slots__ = ("position", "reserved", "schema", "text", "tokens", "words")
 
     def __init__(
         self,
@@ -63,19 +63,19 @@ class Cursor:
         reserved: AbstractSet[str] = frozenset(),
         schema: str = "",
     ) -> None:
-        self.text, self.tokens, self.at, self.reserved = text, lex(text, modes, features), 0, reserved
+        self.text, self.tokens, self.position, self.reserved = text, lex(text, modes, features), 0, reserved
         self.schema = schema
         self.words = tuple(token.word for token in self.tokens)
 
     def peek(self, ahead: int = 0) -> Token:
         """Return the token `ahead` positions from here; END beyond the last one."""
-        return self.tokens[min(self.at + ahead, len(self.tokens) - 1)]
+        return self.tokens[min(self.position + ahead, len(self.tokens) - 1)]
 
     def next(self) -> Token:
         """Return the token here, moving past it."""
         token = self.peek()
         if token.kind is not TokenKind.END:
-            self.at += 1
+            self.position += 1
         return token
 
     def error(self, what: str) -> SqlError:
@@ -94,7 +94,7 @@ class Cursor:
     def sign(self, sign: str) -> bool:
         """Move past that sign if it is here; return whether it was."""
         accepted = self.is_sign(sign)
-        self.at += accepted
+        self.position += accepted
         return accepted
 
     def expect_sign(self, sign: str) -> None:
@@ -104,14 +104,14 @@ class Cursor:
 
     def looking_at(self, words: str, ahead: int = 0) -> bool:
         """Return True if these words (capitals, separated by blanks) stand here."""
-        expected, start = tuple(words.split()), self.at + ahead
+        expected, start = tuple(words.split()), self.position + ahead
         return self.words[start : start + len(expected)] == expected
 
     def accept(self, *alternatives: str) -> str:
         """Return the first of the alternatives that stands here, moving past it; "" if none does."""
         for words in alternatives:
             if self.looking_at(words):
-                self.at += len(words.split())
+                self.position += len(words.split())
                 return words
         return ""
 
@@ -126,7 +126,7 @@ class Cursor:
         """Return True if the token there can be a name (a double-quoted one counts: ANSI_QUOTES)."""
         token = self.peek(ahead)
         if token.kind is TokenKind.WORD:
-            return not is_reserved(self.tokens, self.at + ahead, self.reserved)
+            return not is_reserved(self.tokens, self.position + ahead, self.reserved)
         return token.kind is TokenKind.NAME or (
             token.kind is TokenKind.STRING and self.text[token.start] == '"' and token.text != ""
         )
@@ -199,23 +199,23 @@ class Cursor:
     def slice(self, start: int) -> str:
         """Return the user's text from token number `start` up to here, blanks around it removed; of comments that TiDB
         executes what they hold."""
-        parts = [self.text[token.start : token.end] for token in self.tokens[start : min(start + 1, self.at)]]
-        for before, token in pairwise(self.tokens[start : self.at]):
+        parts = [self.text[token.start : token.end] for token in self.tokens[start : min(start + 1, self.position)]]
+        for before, token in pairwise(self.tokens[start : self.position]):
             gap = self.text[before.end : token.start]
             parts += [" " if _EXECUTED.search(gap) else gap, self.text[token.start : token.end]]
         return "".join(parts)
 
     def rest(self) -> str:
         """Return the user's text up to the end of the statement, moving past it."""
-        start = self.at
+        start = self.position
         while not self.done():
-            self.at += 1
+            self.position += 1
         return self.slice(start)
 
     def skip_group(self) -> str:
         """Move past a parenthesised group; the text between its outer parentheses."""
         self.expect_sign("(")
-        start = self.at
+        start = self.position
         self.skip_balanced()
         inside = self.slice(start)
         self.expect_sign(")")
@@ -230,7 +230,7 @@ class Cursor:
             if depth == 0 and (sign in _CLOSING or sign == ";" or (sign and sign in stops)):
                 return
             depth += (sign in _OPENING and sign != "") - (sign in _CLOSING and sign != "")
-            self.at += 1
+            self.position += 1
 
 
 _CONSTRAINTS: Final = frozenset({"CONSTRAINT", "PRIMARY", "UNIQUE", "KEY", "INDEX", "FULLTEXT", "FOREIGN", "CHECK"})

@@ -79,7 +79,7 @@ def _add(cursor: Cursor) -> sql.Spec:
 def _add_partition(cursor: Cursor) -> sql.Spec:
     following = cursor.peek()
     if following.kind is TokenKind.WORD and following.word not in ("IF", "PARTITIONS", "NO_WRITE_TO_BINLOG", "LOCAL"):
-        cursor.at -= 1  # a column whose name is the word PARTITION
+        cursor.position -= 1  # a column whose name is the word PARTITION
         return _add(cursor)
     if_not_exists = cursor.accept("IF NOT EXISTS") != ""
     cursor.accept(*_BINLOG)

@@ -139,7 +139,7 @@ def read_default(cursor: Cursor) -> sql.Default:
     literal = _read_literal(cursor)
     if literal is not None:
         return literal
-    start = cursor.at
+    start = cursor.position
     if cursor.accept(*_NOW):
         return sql.Now(_read_digits(cursor))
     if cursor.accept("NEXT VALUE FOR"):
@@ -154,12 +154,12 @@ def read_default(cursor: Cursor) -> sql.Default:
 
 def _read_default_group(cursor: Cursor) -> sql.Default:
     """Read DEFAULT (x): a literal if x is one, else an expression."""
-    start = cursor.at
+    start = cursor.position
     inside = cursor.skip_group()
-    after, cursor.at = cursor.at, start + 1
+    after, cursor.position = cursor.position, start + 1
     literal = _read_literal(cursor)
-    whole = cursor.at == after - 1
-    cursor.at = after
+    whole = cursor.position == after - 1
+    cursor.position = after
     return literal if literal is not None and whole else sql.Expression(inside)
 
 
@@ -173,7 +173,7 @@ def _read_literal(cursor: Cursor) -> sql.Default | None:
         cursor.next()
         return sql.DefaultNumber("1" if token.word == "TRUE" else "0")
     if token.kind is TokenKind.SIGN and token.text in ("-", "+") and following.kind is TokenKind.NUMBER:
-        cursor.at += 2
+        cursor.position += 2
         return sql.DefaultNumber(("-" if token.text == "-" else "") + _whole(following.text))
     literal_word = token.word.startswith("_") or token.word in _TYPED_LITERALS
     if literal_word and following.kind in (TokenKind.STRING, TokenKind.HEX, TokenKind.BITS):
@@ -214,7 +214,7 @@ def read_options(cursor: Cursor, *, commas: bool) -> tuple[sql.TableOptions, int
     detail = sql.OptionsDetail()
     count = 0
     while True:
-        start = cursor.at
+        start = cursor.position
         if commas and count:
             cursor.sign(",")
         cursor.accept("DEFAULT")
@@ -230,7 +230,7 @@ def read_options(cursor: Cursor, *, commas: bool) -> tuple[sql.TableOptions, int
             case _:
                 read = _read_valued(cursor, detail)
                 if read is None:
-                    cursor.at = start
+                    cursor.position = start
                     break
                 detail = read
         count += 1
@@ -361,7 +361,7 @@ def _read_value(cursor: Cursor) -> str:
     """Read a bound as SQL text: MAXVALUE, DEFAULT and NULL in capitals, strings without introducer."""
     if cursor.peek().word.startswith("_") and cursor.peek(1).kind is TokenKind.STRING:
         cursor.next()
-    start = cursor.at
+    start = cursor.position
     cursor.skip_balanced(",")
     text = cursor.slice(start)
     if not text:
@@ -464,7 +464,7 @@ def read_view(cursor: Cursor) -> sql.Statement:
     view = cursor.table_name()
     columns = cursor.group(Cursor.name) if cursor.is_sign("(") else ()
     cursor.accept("AS")
-    start = cursor.at
+    start = cursor.position
     while not (cursor.done() or cursor.looking_at("WITH CHECK") or cursor.looking_at("WITH CASCADED")):
         cursor.next()
     select = cursor.slice(start)

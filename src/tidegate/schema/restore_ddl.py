@@ -87,12 +87,12 @@ def _clause(r: SqlReader) -> str | None:
 
 def _options(r: SqlReader) -> str | None:
     """Return adjacent table options; exactly charset and collation, in this order, have a form of their own."""
-    position = r.at
+    position = r.position
     parts: list[str] = []
     while (option := table_option(r)) is not None:
         if option != NOTHING:
             parts.append(option)
-    if r.at == position:
+    if r.position == position:
         return None
     options = [part.partition(" = ") for part in parts]
     if [option for option, _, _ in options] == ["DEFAULT CHARACTER SET", "DEFAULT COLLATE"]:

@@ -50,12 +50,12 @@ _arguments: Final = template("([expression, ..])")
 
 def try_interval(r: SqlReader) -> str | None:
     """Return the interval here; None, without moving, for the call INTERVAL(1, 2)."""
-    position = r.at
+    position = r.position
     r.expect("INTERVAL")
     text = r.read_expression()
     if r.peek().word in UNITS:
         return f"INTERVAL {text} {_unit(r)}"
-    r.at = position
+    r.position = position
     return None
 
 
@@ -78,10 +78,10 @@ def call(r: SqlReader) -> str:
     """Return the call of a function without a form of its own."""
     first = r.name()
     if r.sign("."):
-        r.called(f"{first}.{r.peek().text}")
+        r.note_function(f"{first}.{r.peek().text}")
         return f"{quote_name(first)}.{quote_name(r.name())}{_arguments(r)}"
     function = first.upper()
-    r.called(function)
+    r.note_function(function)
     if function in _AGGREGATES:
         return _RENAMED.get(function, function) + _aggregated(r)
     return function + _arguments(r)
@@ -315,10 +315,10 @@ _ADDITIVE: Final = 3
 
 
 def _leading_interval(r: SqlReader) -> str:
-    position = r.at
+    position = r.position
     interval = try_interval(r) if not _is_list(r) else None
     if interval is None or not r.sign("+"):
-        r.at = position
+        r.position = position
         return ""
     return f"DATE_ADD({operand(r, 4)}, {interval})"
 
@@ -424,7 +424,7 @@ def _marked(r: SqlReader) -> str:
             r.expect_sign(".")
         shown = {"": "", "LOCAL": "SESSION."}.get(scope, f"{scope}.")
         variable = r.name().lower()
-        r.called(f"@@{variable}")
+        r.note_function(f"@@{variable}")
         while r.sign("."):
             variable += "." + r.name().lower()
         return f"@@{shown}{quote_name(variable)}"
@@ -433,7 +433,7 @@ def _marked(r: SqlReader) -> str:
 
 def _user_variable(r: SqlReader) -> str:
     r.expect_sign("@")
-    r.called("@" + (name := r.word_or_string()))
+    r.note_function("@" + (name := r.word_or_string()))
     return f"@{quote_name(name)}"
 
 
@@ -452,14 +452,14 @@ def default_value(r: SqlReader, *, altered: bool = False) -> str:
     """Return the value after DEFAULT: a literal without brackets, any other expression in them.
 
     SET DEFAULT of an `altered` column has brackets around signs and CURRENT_TIMESTAMP, too."""
-    position, depth = r.at, 0
+    position, depth = r.position, 0
     while r.sign("("):
         depth += 1
     opened = depth > 0
     text = _plain_default(r, in_brackets=altered)
     if text is not None and (depth < 2 or "CURRENT_TIMESTAMP" in text) and all(r.sign(")") for _ in range(depth)):
         return text
-    r.at = position
+    r.position = position
     if not opened:
         return f"({_unary(r)})"
     text = bracketed(r)
@@ -571,12 +571,12 @@ def _hints(text: str) -> str:
 def _field(r: SqlReader) -> str:
     if r.sign("*"):
         return "*"
-    position = r.at
+    position = r.position
     if r.is_name() and r.is_sign(".", 1):
         text = r.path(star=True)
         if text.endswith("*"):
             return text
-        r.at = position
+        r.position = position
     text = expression(r)
     alias = _alias(r, strings=True)
     return f"{text} AS {alias}" if alias else text

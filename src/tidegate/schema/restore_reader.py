@@ -161,7 +161,7 @@ class SqlReader(Cursor):
         """Record that the statement is about the session's database, without its name."""
         self.named.append(PrintedName(NameKind.DATABASE, ""))
 
-    def called(self, function: str) -> None:
+    def note_function(self, function: str) -> None:
         """Record that a function is called, or a variable read."""
         self.named.append(PrintedName(NameKind.FUNCTION, function))
 

@@ -189,10 +189,10 @@ def partitioning(r: SqlReader) -> str:
         below, _ = _method(r)
         if r.accept("SUBPARTITIONS"):
             below_count = str(r.integer())
-    position = r.at
+    position = r.position
     parts = _definitions(r) if r.is_sign("(") else ""
     if parts and below:
-        words = r.words[position : r.at]
+        words = r.words[position : r.position]
         below_count = str(words.count("SUBPARTITION") // words.count("PARTITION") or below_count)
     if counted and not parts:
         text += f" PARTITIONS {counted}"
@@ -243,11 +243,11 @@ def _value(r: SqlReader) -> str:
 
 
 def _tuple(r: SqlReader) -> str:
-    position = r.at
+    position = r.position
     text = _IN(r)
     if r.is_sign(",") or r.is_sign(")"):
         return text
-    r.at = position
+    r.position = position
     return r.read_expression()
 
 

@@ -205,7 +205,7 @@ def move_checkpoint(config: FeedConfig, ts: int) -> None:
             "create a changefeed that reads the source anew"
         )
     checkpoints = checkpoints_of(config)
-    with checkpoints.held():
+    with checkpoints.run_lock():
         saved = checkpoints.load()
         # Without a schema: the source tells the tables of that ts.
         checkpoints.save(Saved(SinkPosition(Checkpoint(ts), SchemaState()), {} if saved is None else saved.notes))
@@ -332,7 +332,7 @@ class Changefeeds:
         facts: Callable[[], Mapping[str, float]] = dict,
     ) -> None:
         self._documents, self._config, self._spark = documents, config, spark
-        self._owns, self.captures, self._reach = owns, captures, ClientReach(config)
+        self._owns, self.captures, self._client_reach = owns, captures, ClientReach(config)
         self._feeds: dict[FeedId, ServedFeed] | None = None
         """None on a server that does not own."""
         self._epoch = 0
@@ -379,7 +379,9 @@ class Changefeeds:
             failpoint("server/took-record")
         self.operation_log.take_over()
         self._feeds = feeds
-        self._reach.warn_of((str(feed_id), partial(self.config_of, feed.record)) for feed_id, feed in feeds.items())
+        self._client_reach.warn_of(
+            (str(feed_id), partial(self.config_of, feed.record)) for feed_id, feed in feeds.items()
+        )
         for feed in list(feeds.values()):
             if feed.record.state in RUNS:
                 self._start(feed)
@@ -432,7 +434,7 @@ class Changefeeds:
 
     def verify(self, new: NewFeed) -> Verified:
         """Return the tables that a new changefeed would replicate. Raises the error of an invalid request."""
-        return verified(self._reach.admitted(partial(self.config_of, self._record(new))))
+        return verified(self._client_reach.admitted(partial(self.config_of, self._record(new))))
 
     def create(self, new: NewFeed, who: str) -> FeedView:
         """Create a changefeed and start it. Raises the error of an invalid request, or of its sink."""
@@ -440,7 +442,7 @@ class Changefeeds:
             if new.id in self._owned():
                 raise ChangefeedExists(f"changefeed already exists, {new.id.name}")
             record = self._record(new)
-            config = self._reach.admitted(partial(self.config_of, record))
+            config = self._client_reach.admitted(partial(self.config_of, record))
             ignore = bool((new.config or {}).get("ignore-ineligible-table", False))
             check_eligible(config, verified(config), ignore=ignore)
             probe(config)
@@ -479,7 +481,7 @@ class Changefeeds:
                     raise UpdateRefused("changefeed config is the same with the old one, do nothing")
                 if updated.target_ts and updated.target_ts <= updated.start_ts:
                     raise TargetBelowStart(f"target-ts {updated.target_ts} is not above start-ts {updated.start_ts}")
-                self._reach.admitted(partial(self.config_of, updated), partial(self.config_of, before))
+                self._client_reach.admitted(partial(self.config_of, updated), partial(self.config_of, before))
                 self._replace(feed, updated.with_moment(Moment(now(), "updated", "", who)))
             return self._view(feed)
 
@@ -698,7 +700,7 @@ class Changefeeds:
 def probe(config: FeedConfig) -> None:
     """Open the sink of a new changefeed once. Raises the error of its address, its account or its rules."""
     sink = feed_of(config).sink
-    with sink.held():
+    with sink.run_lock():
         try:
             sink.open(sink.recover())
         finally:

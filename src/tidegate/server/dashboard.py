@@ -83,7 +83,7 @@ class DashboardRoutes:
             [
                 RouteRow("GET", "/overview", self.overview),
                 RouteRow("GET", "/operations", self.operations),
-                RouteRow("GET", ONE, self.one),
+                RouteRow("GET", ONE, self.changefeed),
                 RouteRow("GET", f"{ONE}/ddls", self.ddls),
                 RouteRow("GET", f"{ONE}/schema", self.schema),
                 RouteRow("GET", f"{ONE}/changes", self.changes),
@@ -106,7 +106,7 @@ class DashboardRoutes:
         """Show the operation log, newest first."""
         return shown({"items": self._feeds.operations()})
 
-    def one(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
+    def changefeed(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
         """Show everything known about a changefeed now."""
         view, now_ms = self._view(changefeed_id, namespace), wall_ms()
         feed = str(view.id)

@@ -259,11 +259,11 @@ class LogHistory:
 
     def tables(self, ts: int) -> tuple[str, ...]:
         """Return the names of the tables at `ts`; 0 is now."""
-        return tuple(sorted(str(name_of(version)) for version in self._at(ts)[1]))
+        return tuple(sorted(str(name_of(version)) for version in self._versions_at(ts)[1]))
 
     def definition(self, table: str, ts: int) -> ShownTable:
         """Return a table's definition at `ts`; 0 is now. Raises ConfigError if there is none."""
-        as_of, versions = self._at(ts)
+        as_of, versions = self._versions_at(ts)
         for version in versions:
             if lowered(str(name_of(version))) == table_key(table):
                 info = table_info(version.stored, version.schema, version.version)
@@ -277,7 +277,7 @@ class LogHistory:
         if not parts:
             return []
         high = parts[-1].high
-        physical = {table_id for each in self._at(0)[1] for table_id in each.stored.physical_ids}
+        physical = {table_id for each in self._versions_at(0)[1] for table_id in each.stored.physical_ids}
         ts = max(after, log.begin().ts)
         rows = size = 0
         for count, part in enumerate(reversed(parts)):  # down to where parts hold enough rows for a tail
@@ -313,14 +313,14 @@ class LogHistory:
         force, keeps = mount.force_replicate, mount.keeps
         return Timeline(log, rules, force=force, keeps=keeps, events=EventFilter(), ticdc_texts=ticdc_texts)
 
-    def _at(self, ts: int) -> tuple[int, Sequence[TableVersion]]:
+    def _versions_at(self, ts: int) -> tuple[int, Sequence[TableVersion]]:
         """Return the timestamp of the definitions, and the tables then."""
         parts = log_of(self.config, entries_of(self.config)[1])[0].parts(0)
         if not parts:
             return 0, ()
         timeline = self._timeline()
         timeline.start(min(ts or MAX_TS, parts[-1].high))
-        return timeline.at, tuple(timeline.tables.replicated(timeline.snapshot))
+        return timeline.ts, tuple(timeline.tables.replicated(timeline.snapshot))
 
     def _ddls(self) -> Iterator[ShownDdl]:
         log = log_of(self.config, entries_of(self.config)[1])[0]

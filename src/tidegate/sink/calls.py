@@ -34,8 +34,8 @@ class CheckpointSink(SegmentSink[R]):
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
 
-    def held(self) -> AbstractContextManager[None]:
-        return self._checkpoints.held()
+    def run_lock(self) -> AbstractContextManager[None]:
+        return self._checkpoints.run_lock()
 
     def recover(self) -> SinkPosition:
         return sink_position(self._checkpoints.load())
@@ -48,14 +48,14 @@ class KeyedSink(SegmentSink[Written], WithOmissions):
     flush_policy = FlushPolicy(limit=RoundLimit(rows=200_000, size_bytes=128 << 20), idle_s=5.0)
 
     def __init__(self, run_lock: Callable[[], AbstractContextManager[None]]) -> None:
-        self._held = run_lock
+        self._run_lock = run_lock
         self._state = SchemaState()
         self._schema: tuple[SchemaState | None, str] = None, ""
         self._warned: set[str] = set()
         self._keyless: set[TableName] = set()
 
-    def held(self) -> AbstractContextManager[None]:
-        return self._held()
+    def run_lock(self) -> AbstractContextManager[None]:
+        return self._run_lock()
 
     def left_out(self) -> Sequence[LeftOut]:
         return without_key(map(self._state.table, self._keyless))

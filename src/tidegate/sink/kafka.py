@@ -357,14 +357,14 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
         self._configured = self._target = target
         self._rules, self._force = rules, force
         self._router = target.router()
-        self._known = KnownTopics(target.keeper, target.encoder(), partition_num=target.partition_num)
+        self._known_topics = KnownTopics(target.keeper, target.encoder(), partition_num=target.partition_num)
         self._writer: TopicWriter | None = None
         self._current: _Active | None = None
         self._resolved_ts = -1
 
     def recover(self) -> SinkPosition:
         saved = self._checkpoints.load()
-        self._known.note(() if saved is None else saved.notes.get(TOPICS, ()))
+        self._known_topics.note(() if saved is None else saved.notes.get(TOPICS, ()))
         return sink_position(saved)
 
     def check(self) -> bool:
@@ -378,7 +378,7 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
         Raises DispatcherFailed, ColumnSelectorFailed, ConfigError and SinkError."""
         active = self._active(position.state)
         self._configured.check(active.tables)
-        self._known.note(active.topics)
+        self._known_topics.note(active.topics)
         with self._connected() as writer:
             self._target = self._configured.fitted(writer)
 
@@ -398,7 +398,7 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
     def ddl(self, planned: PlannedDdl) -> None:
         """Send one DDL; return when it is acknowledged. EncodeError for one that the protocol cannot say."""
         ddl, previous = acting(planned.ddl), planned.source_ddl.previous
-        self._known.note([self._router.ddl_topic(ddl.schema, ddl.table, previous)])
+        self._known_topics.note([self._router.ddl_topic(ddl.schema, ddl.table, previous)])
         try:
             with self._connected() as writer:
                 self._control(writer).ddl(ddl, previous)
@@ -415,16 +415,16 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
         ts = planned.checkpoint.ts
         if ts > self._resolved_ts:
             topics = self._active(planned.state).topics
-            self._known.note(topics)
+            self._known_topics.note(topics)
             with self._connected() as writer:
                 self._control(writer).resolved(ts, topics)
                 writer.flush()
-                writer.forget(self._known.retired(topics))
-                self._known.resolved(ts, topics)
+                writer.forget(self._known_topics.retired(topics))
+                self._known_topics.resolved(ts, topics)
             self._resolved_ts = ts
         failpoint("topic/resolved-sent")
         position = SinkPosition(planned.checkpoint, planned.state)
-        self._checkpoints.save(Saved(position, {TOPICS: list(self._known.names)}))
+        self._checkpoints.save(Saved(position, {TOPICS: list(self._known_topics.names)}))
         failpoint("topic/advanced")
         return position
 
@@ -435,7 +435,7 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
         rows = {name.key: span.rows for name, span in changes.tables().items()}
         names = [table.name for table in segment.tables]
         topics = [self._router.topic(*name) for name in names]
-        self._known.note(topics)
+        self._known_topics.note(topics)
         counts = {topic: self._partitions(writer, topic) for topic in dict.fromkeys(topics)}
         tables = [
             GroupTable(name, topic, self._router.only_partition(name, counts[topic]), rows.get(name.key, 0))

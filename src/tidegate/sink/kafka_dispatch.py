@@ -75,7 +75,7 @@ class Dispatcher:
     def check(self, info: TableInfo) -> None:
         """Raise DispatcherFailed and ColumnSelectorFailed for rules that do not fit a table."""
         wire = wire_table(info)
-        self._made(info.name, info, wire)
+        self._table_dispatch(info.name, info, wire)
 
     def transaction(self, tables: Sequence[tuple[TableDispatch, Sequence[RowChange]]]) -> list[Sent]:
         """Return the rows of one transaction that this task writes, in their order; `tables` have rows of one table
@@ -106,10 +106,10 @@ class Dispatcher:
             wire_definition = table_of_fields(batch.fields, batch.pk_names, table)
             wire = wire_definition if definition is None else wire_table(definition)
             # with the definition, so that its id stays taken
-            self._plans[key] = definition, self._made(name, info, wire)
+            self._plans[key] = definition, self._table_dispatch(name, info, wire)
         return self._plans[key][1]
 
-    def _made(self, name: TableName, info: TableInfo, wire: WireTable) -> TableDispatch:
+    def _table_dispatch(self, name: TableName, info: TableInfo, wire: WireTable) -> TableDispatch:
         rule = self._router.rule(*name)
         spread = rule.columns if rule.by is PartitionDispatcher.COLUMNS else ()
         try:

@@ -76,7 +76,7 @@ class TopicWriter:
         self._bootstrap = client_config["bootstrap.servers"]
         self._create = create
         self._counts: dict[str, int] = {}
-        self._known: set[str] = set()
+        self._created: set[str] = set()
         """The topics whose leaders the client has."""
         self._error: SinkError | None = None
         self.messages = 0
@@ -192,24 +192,24 @@ class TopicWriter:
     def forget(self, topics: Collection[str]) -> None:
         """Ask for these topics no more: a client goes on asking for those that it knows, and brokers that create topics
         by themselves would create them anew. Returns when all that was sent is acknowledged."""
-        if self._known.isdisjoint(topics):
+        if self._created.isdisjoint(topics):
             return
         self.flush()
         self._producer = Producer(self._config, logger=LOGGER)
-        self._known.clear()
+        self._created.clear()
         for topic in topics:
             self._counts.pop(topic, None)
 
     def _load_leaders(self, topic: str) -> None:
         """Ask for the leaders of a topic; the client itself would ask half a second or a second later."""
-        if topic in self._known:
+        if topic in self._created:
             return
         try:
             self._producer.list_topics(topic, WAIT_S)
         except KafkaException as failed:
             self._producer.poll(0)
             raise self._wrapped(topic, 0, failed.args[0]) from failed
-        self._known.add(topic)
+        self._created.add(topic)
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None and self._error is None:

@@ -458,7 +458,7 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
         for tally in self._tallies:
             metric = tally.rule.metric
             if metric in kept and kept[metric]["form"] != tally.rule.form:
-                self._say(f"the rule of {metric} has another type, other labels or other buckets now: it restarts")
+                self._warn_once(f"the rule of {metric} has another type, other labels or other buckets now: it restarts")
         self._exempt = frozenset(notes.get(EXEMPT, ()))
         self._waiting = [
             CloudEvent(each["id"], each["body"].encode(), each["ts"], each["alert"]) for each in notes.get(ALERTS, ())
@@ -470,12 +470,12 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
         for done in self._ddls:
             follow(counted, done)
         if counted.is_full:
-            self._say(
+            self._warn_once(
                 f"the rule of {tally.rule.metric} has more than {tally.rule.max_series} series: further ones are "
                 f"counted as _other. Use labels with fewer values, or a larger max-series"
             )
         if counted.skipped > tally.skipped:
-            self._say(
+            self._warn_once(
                 f"the rule of {tally.rule.metric} skips rows whose value is not a number, or negative in a counter: "
                 f"see tidegate_metrics_skipped_rows_total"
             )
@@ -485,7 +485,7 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
         self.snapshot = snapshot_of(self.options.feed, self._tallies, position.state, position.checkpoint.ts)
         SHOWN[self.options.home] = self.snapshot
 
-    def _say(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
             LOGGER.warning("%s", text)

@@ -616,7 +616,7 @@ def _count_table(options: MetricsOptions, changes: Changes, step: Rows, limits: 
     done = CountedRows(table.name, parts={number: TallyPart() for number in limits})
 
     def fold(number: int) -> None:
-        done.parts[number].fold(limits[number].known, limits[number].room, options.rules[number].overflow)
+        done.parts[number].fold(limits[number].labels, limits[number].room, options.rules[number].overflow)
 
     counters: dict[int, tuple[object, list[RuleCounter]]] = {}
     for chunk in done.coming(changes.batches(table.name, step.after, step.upto)):

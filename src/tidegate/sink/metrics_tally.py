@@ -181,7 +181,7 @@ def tally_of(rule: MetricRule, kept: Mapping[str, Any] | None, now_ms: int) -> T
 class Limit(msgspec.Struct, frozen=True):
     """Which labels of a rule have a series of their own, and how many more may: what a task folds by."""
 
-    known: frozenset[Labels]
+    labels: frozenset[Labels]
     room: int
 
 

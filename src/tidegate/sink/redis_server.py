@@ -271,10 +271,10 @@ class RedisServers:
                 "ssl_keyfile": options.ssl_key or None,
             }
         self._cluster: Any = None
-        self._one: Any = None
+        self._client: Any = None
         with self._errors():
-            self._one = self._answering(redis)
-            if self._one.info("cluster").get("cluster_enabled"):
+            self._client = self._answering(redis)
+            if self._client.info("cluster").get("cluster_enabled"):
                 if options.database:
                     raise ConfigError(f"{options.address}: a cluster has no databases; remove /{options.database}")
                 nodes = [redis.cluster.ClusterNode(host, port) for host, port in options.hosts]
@@ -298,7 +298,7 @@ class RedisServers:
         raise failed[0]
 
     def close(self) -> None:
-        for client in (self._cluster, self._one):
+        for client in (self._cluster, self._client):
             if client is not None:
                 client.close()
 
@@ -356,13 +356,13 @@ class RedisServers:
 
     def _servers(self) -> list[Any]:
         if self._cluster is None:
-            return [self._one]
+            return [self._client]
         return [self._cluster.get_redis_connection(node) for node in self._cluster.get_primaries()]
 
     def _by_server(self, keys: Sequence[bytes]) -> Iterator[tuple[Any, list[int]]]:
         """The clients of keys, each with the indexes of its keys."""
         if self._cluster is None:
-            yield self._one, list(range(len(keys)))
+            yield self._client, list(range(len(keys)))
             return
         indexes: dict[str, list[int]] = {}
         nodes = {}
@@ -432,7 +432,7 @@ class RedisProgress:
     def __init__(self, feed: str) -> None:
         self._key = progress_key(feed)
         self._epoch = self._revision = 0
-        self._known: SchemaState | None = None
+        self._stored_schema: SchemaState | None = None
 
     def take(self, servers: RedisServers) -> SinkPosition:
         """Become the writer of the feed; return its position. Raises StateTooNew or SinkRefused for progress that
@@ -443,7 +443,7 @@ class RedisProgress:
         if checkpoint is None:
             return SinkPosition(Checkpoint(), SchemaState(), is_new=True)
         position = _position(self._key, checkpoint, schema)
-        self._known = position.state
+        self._stored_schema = position.state
         return position
 
     def check(self, servers: RedisServers) -> None:
@@ -454,7 +454,7 @@ class RedisProgress:
     def advance(self, servers: RedisServers, position: SinkPosition) -> None:
         """Make `position` the checkpoint. Raises what `check` does."""
         state: list[Any] = [encode_state(StateKind.REDIS, position.checkpoint)]
-        if position.state is not self._known:
+        if position.state is not self._stored_schema:
             state.append(position.state.to_json())
         for _ in range(2):
             call = ScriptCall(ADVANCE, [self._key], [self._epoch, self._revision, *state])
@@ -462,7 +462,7 @@ class RedisProgress:
             if not answer:
                 break
             self._compare(answer)  # a higher revision is that of a try whose answer did not come
-        self._revision, self._known = self._revision + 1, position.state
+        self._revision, self._stored_schema = self._revision + 1, position.state
 
     def _compare(self, answer: Any) -> None:
         epoch, revision = (int(value or 0) for value in answer)

@@ -88,7 +88,7 @@ class Part(msgspec.Struct, frozen=True):
 class Filling(msgspec.Struct, frozen=True):
     """A new index and what it is filled with."""
 
-    made: TableIndex
+    target: TableIndex
     table: TableInfo
     parts: tuple[Part, ...] = ()
 
@@ -115,12 +115,12 @@ class Follower:
         for effect in effects_of_ddl:
             match effect:
                 case effects.TableCreated(table):
-                    yield from self._made(table)
+                    yield from self._filling(table)
                 case effects.TableDropped(old):
                     self.indexes.pop(old.name.key, None)
                 case effects.TableTruncated(old, new):
                     self.indexes.pop(old.name.key, None)
-                    yield from self._made(new)
+                    yield from self._filling(new)
                 case effects.TableRenamed(old, new):
                     yield from self._renamed(old, new)
                 case effects.TableAltered(old, new):
@@ -138,9 +138,9 @@ class Follower:
         if index is None or index.mapping != mapping_of(table, self._rules).text:
             yield from self._kept(table, Part("", table))
             if table.name.key not in self.indexes:
-                yield from self._made(table)
+                yield from self._filling(table)
 
-    def _made(self, table: TableInfo, *parts: Part) -> Iterator[Filling]:
+    def _filling(self, table: TableInfo, *parts: Part) -> Iterator[Filling]:
         self.indexes.pop(table.name.key, None)
         if table.handle_key:
             index = TableIndex(*table.name, self._name(table), mapping_of(table, self._rules).text)
@@ -155,7 +155,7 @@ class Follower:
 
     def _altered(self, old: TableInfo, new: TableInfo) -> Iterator[Filling]:
         if not old.handle_key or not new.handle_key:
-            yield from self._made(new)
+            yield from self._filling(new)
         elif altered(old, new, self._zone, self._ts, self._session, keeps_null=True) is not None:
             yield from self._kept(new, Part("", old, "alter"))
         else:
@@ -164,16 +164,16 @@ class Follower:
     def _kept(self, new: TableInfo, part: Part) -> Iterator[Filling]:
         """A new index of `new` from that of the part's table."""
         if (index := self.indexes.get(part.old.name.key)) is not None:
-            yield from self._made(new, msgspec.structs.replace(part, index=index.index))
+            yield from self._filling(new, msgspec.structs.replace(part, index=index.index))
 
     def _exchanged(self, effect: effects.PartitionExchanged) -> Iterator[Filling]:
         partitioned, other = (self.indexes.get(table.name.key) for table in (effect.partitioned, effect.other))
         if partitioned is None or other is None:
             return
         chosen = (effect.partition,)
-        yield from self._made(effect.new_other, Part(partitioned.index, effect.partitioned, "columns", chosen))
+        yield from self._filling(effect.new_other, Part(partitioned.index, effect.partitioned, "columns", chosen))
         stays = Part(partitioned.index, effect.partitioned, "columns", chosen, within=False)
-        yield from self._made(effect.new_partitioned, stays, Part(other.index, effect.other, "columns"))
+        yield from self._filling(effect.new_partitioned, stays, Part(other.index, effect.other, "columns"))
 
 
 class RowDocument(NamedTuple):
@@ -326,7 +326,7 @@ def fill_index(job: FillJob, share: int) -> Written:
     """Write a share of what a new index begins with; return when the index has it."""
     filling = job.filling
     done = Written(filling.table.name)
-    with closing(job.store), job.store.writer(filling.made, job.epoch) as writer:
+    with closing(job.store), job.store.writer(filling.target, job.epoch) as writer:
         for part in filling.parts:
             for page in job.store.pages(part.index, share, job.shares):
                 documents = list(_filled(job, part, page))
@@ -386,7 +386,7 @@ class SearchSink(KeyedSink):
     ) -> None:
         super().__init__(run_lock)
         self.store, self.options = store, options
-        self._epoch = self._made = 0
+        self._epoch = self._numbered = 0
         self._checkpoint_ts = 0
         self._indexes: Indexes = {}
         self._tasks: Tasks | None = None
@@ -440,16 +440,16 @@ class SearchSink(KeyedSink):
 
     def _follower(self, ts: int, begin: str, session: DdlSession = NO_SESSION) -> Follower:
         def name(table: TableInfo) -> str:
-            self._made += 1
+            self._numbered += 1
             alias = alias_of(table.name, self.options.prefix)
-            return index_name(alias, f"{ts}.{begin}.{self._made}", self._epoch)
+            return index_name(alias, f"{ts}.{begin}.{self._numbered}", self._epoch)
 
         zone = self.options.time_zone
         return Follower(self._indexes, self.options.rules, name, time_zone=zone, commit_ts=ts, session=session)
 
     def _fill(self, fillings: Iterable[Filling], ts: int, session: DdlSession) -> None:
         for filling in fillings:
-            self.store.create(filling.made, self._epoch)
+            self.store.create(filling.target, self._epoch)
             if not filling.parts:
                 continue
             assert self._tasks is not None, "a DDL comes behind the rows of its round"

@@ -240,7 +240,7 @@ class _TantivyWriter:
                 self._writer.delete_documents_by_term(_ID, name)
                 if source is not None:
                     try:
-                        document = self._made(name, source)
+                        document = self._row_document(name, source)
                     except ValueError as error:
                         refused = SinkRefused(f"{self._address}: document {name}: {error}")
                         raise refused.at(commit_ts=commit_ts) from error
@@ -265,7 +265,7 @@ class _TantivyWriter:
         """Let go of the index; what is not committed is forgotten."""
         self._writer = None
 
-    def _made(self, name: str, source: bytes) -> Any:
+    def _row_document(self, name: str, source: bytes) -> Any:
         document = self._document()
         document.add_text(_ID, name)
         document.add_text(_ROW, "1")

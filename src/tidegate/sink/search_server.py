@@ -259,7 +259,7 @@ class ServerStore:
         self._followed: tuple[TableIndex, ...] | None = None
         self._version: dict[str, object] = {"op_type": "create"}
         """The parameters with which progress is written only if nobody else wrote since."""
-        self._taken = 0
+        self._epoch_taken = 0
         self._kept = PublishedIndexes()
         """The progress that this writer published or read last."""
 
@@ -282,7 +282,7 @@ class ServerStore:
             now_ms = time.time_ns() // 1_000_000  # above those of a progress that somebody deleted
             stored = msgspec.structs.replace(stored, epoch=max(stored.epoch + 1, now_ms))
             if self._write(stored):
-                self._taken = stored.epoch
+                self._epoch_taken = stored.epoch
                 self._follow(stored)
                 return stored
         raise SinkError(f"{self.address}: other runs of changefeed {self.feed} keep starting")
@@ -293,7 +293,7 @@ class ServerStore:
         self._compare(stored.get("epoch", 0), epoch)
 
     def keep(self, published: PublishedIndexes) -> None:
-        self._compare(self._taken, published.epoch)
+        self._compare(self._epoch_taken, published.epoch)
         for _ in range(TRIES):
             if self._write(published):
                 published_alone()

@@ -167,8 +167,8 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         self._due: datetime | None = None
         self._sweep: Iterator[int] | None = None
 
-    def held(self) -> AbstractContextManager[None]:
-        return self._checkpoints.held()
+    def run_lock(self) -> AbstractContextManager[None]:
+        return self._checkpoints.run_lock()
 
     def recover(self) -> SinkPosition:
         saved = self._checkpoints.load()

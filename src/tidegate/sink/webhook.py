@@ -100,17 +100,17 @@ class EventMaker:
             names = row.pk_names or [field.name for field in row.fields if field.handle]
             key = _key(row, names, after if after is not None else before)
             moves = isinstance(row, Update) and _key(row, names, before) != key
-            event = self._made(row, ts, f"{row.schema}.{row.table}", key, numbered=not names)
+            event = self._event(row, ts, f"{row.schema}.{row.table}", key, numbered=not names)
             yield event._replace(moves=moves)
 
     def ddl(self, ddl: Ddl) -> CloudEvent:
         subject = f"{ddl.schema}.{ddl.table}" if ddl.table else ddl.schema
-        return self._made(ddl, ddl.commit_ts or 0, subject)
+        return self._event(ddl, ddl.commit_ts or 0, subject)
 
     def resolved(self, ts: int) -> CloudEvent:
-        return self._made(Resolved(ts), ts, "")
+        return self._event(Resolved(ts), ts, "")
 
-    def _made(self, event: Event, ts: int, subject: str, key: str = "", *, numbered: bool = False) -> CloudEvent:
+    def _event(self, event: Event, ts: int, subject: str, key: str = "", *, numbered: bool = False) -> CloudEvent:
         data = event_object(event)
         digest = blake2b(f"{self._source}\n{ts}\n".encode() + render(data), digest_size=_DIGEST_BYTES)
         if numbered:

@@ -125,7 +125,7 @@ class BatchPace:
     """The limit of one landing's batches, never above `most`."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most, self._clock = most, clock
+        self._max, self._clock = most, clock
         self._begun: tuple[int, float] | None = None
         self.limit = min(FIRST_BATCH, most)
 
@@ -138,7 +138,7 @@ class BatchPace:
         if self._begun is not None:
             messages, began_s = self._begun
             took_s = max(self._clock() - began_s, 0.001)
-            self.limit = max(1, min(self._most, int(messages * BATCH_S / took_s)))
+            self.limit = max(1, min(self._max, int(messages * BATCH_S / took_s)))
             self._begun = None
 
 

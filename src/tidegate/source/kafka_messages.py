@@ -249,13 +249,13 @@ class CutRows:
         rows = [event for event in events if is_cut(event) and reader.makes_whole(event)]
         mine = [row for row in rows if accept is None or accept(row.schema, row.table)]
         self._ahead: Iterator[tuple[RowChange, RowChange | TidegateError]] = zip(mine, reader.whole(mine), strict=True)
-        self._known = {id(row) for row in mine}
+        self._row_ids = {id(row) for row in mine}
 
     def whole(self, row: RowChange, options: DecodeOptions) -> RowChange | TidegateError | None:
         """Return the complete row, or the error; None when no storage or upstream is configured.
 
         Rows of the chunk are requested in order; rows that were not requested are skipped."""
-        if id(row) in self._known:
+        if id(row) in self._row_ids:
             return next(row_cut for known_row, row_cut in self._ahead if known_row is row)
         reader = _reader(options)
         return next(reader.whole([row])) if reader.makes_whole(row) else None
@@ -344,7 +344,7 @@ class LandedMessages:
 class _Bad(NamedTuple):
     code: str
     reason: str
-    at: int = 0
+    offset: int = 0
 
 
 @dataclass(slots=True)
@@ -378,7 +378,7 @@ def land_messages(
         draft = _resolve(message, outcome, plan, encoder, cut, landed.clock)
         if isinstance(draft, _Bad):
             position = plan.position_of(message.offset)
-            letter = DeadLetter(position, draft.code, draft.reason, draft.at, message.key, message.value)
+            letter = DeadLetter(position, draft.code, draft.reason, draft.offset, message.key, message.value)
             no_order = draft.code == NO_ORDER and not (
                 clock or batches or any(isinstance(event, Resolved) or event.commit_ts is not None for event in events)
             )

@@ -22,7 +22,7 @@ Protocol = Annotated[
         "protocol",
         "`open-protocol` or `canal-json`",
         default="required",
-        known=("avro", "canal", "craft", "csv", "debezium", "maxwell", "simple"),
+        unsupported=("avro", "canal", "craft", "csv", "debezium", "maxwell", "simple"),
         key="sink.protocol",
     ),
 ]

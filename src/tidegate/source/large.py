@@ -299,11 +299,11 @@ class UpstreamRows:
     def _read(
         self, name: TableName, ts: int, rows: Sequence[RowChange], needs: Sequence[Needed]
     ) -> list[RowChange | TidegateError]:
-        self._asked(self._snapshot, (ts - 1,))
-        ((_, text, *_),) = self._asked(sent.DEFINITION.format(table=quote_names(*name)))
+        self._rows_of(self._snapshot, (ts - 1,))
+        ((_, text, *_),) = self._rows_of(sent.DEFINITION.format(table=quote_names(*name)))
         definition = defined(name, text.decode("utf-8", "surrogateescape"), ts - 1)
         before = self._images(definition, [(need.names, need.before) for need in needs if need.before is not None])
-        self._asked(self._snapshot, (ts,))
+        self._rows_of(self._snapshot, (ts,))
         after = self._images(definition, [(need.names, need.after) for need in needs if need.after is not None])
         images = {"before": (before, ts - 1), "after": (after, ts)}
         return [_whole(row, definition, need, images) for row, need in zip(rows, needs, strict=True)]
@@ -312,12 +312,12 @@ class UpstreamRows:
         images: dict[Key, Values] = {}
         for names in dict.fromkeys(names for names, _ in every):
             keys = list(dict.fromkeys(key for its_names, key in every if its_names == names))
-            rows = [definition.read(raw) for raw in self._asked(*rows_query(definition, names, keys))]
+            rows = [definition.read(raw) for raw in self._rows_of(*rows_query(definition, names, keys))]
             is_single = len(keys) == 1 and len(rows) == 1
             images |= {keys[0]: rows[0]} if is_single else {definition.key_of(row, names): row for row in rows}
         return images
 
-    def _asked(self, statement: str, values: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
+    def _rows_of(self, statement: str, values: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
         if self._connection is None:
             raw = dict(driver().converters.encoders)
             connection = connect(self._address.connection_options, use_unicode=False, conv=raw, sql_mode="")
@@ -455,16 +455,16 @@ class _Remote:
         from tidegate.objectstore.stores import store
 
         self._get, self._head, self._refusals = get, head, BaseError
-        with self._asked():
+        with self._request():
             self._store = store(uri)
 
     def size(self, name: str) -> int:
-        with self._asked():
+        with self._request():
             return int(self._head(self._store, name)["size"])
 
     def read(self, name: str, most: int) -> bytes:
         body = b""
-        with self._asked():
+        with self._request():
             for chunk in self._get(self._store, name):
                 body += bytes(chunk)
                 if len(body) >= most:
@@ -472,7 +472,7 @@ class _Remote:
         return body[:most]
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
+    def _request(self) -> Iterator[None]:
         """Raise refusals of a store as retryable, since other credentials may help: the file is not at fault."""
         try:
             yield

@@ -369,7 +369,7 @@ class SqlReader:
 
     def newest_ts(self) -> int:
         """Return the newest TSO that the server tells. Raises ConfigError for one that is no TiDB, SourceError."""
-        with closing(self._made(None)) as session, session.errors():
+        with closing(self._opened(None)) as session, session.errors():
             if not self.options.snapshot:
                 return int(time.time() * 1000) << LOGICAL_BITS
             version = _text(session.ask(sent.VERSION)[0][0])
@@ -393,7 +393,7 @@ class SqlReader:
         Raises ConfigError, SchemaError, HistoryLost, SourceError."""
         newest = self.newest_ts()
         ts = newest if ts is None else ts
-        with closing(self._made(ts)) as session, session.errors():
+        with closing(self._opened(ts)) as session, session.errors():
             version = _text(session.ask(sent.VERSION)[0][0])
             schemas, listed = _listed(session)
             filled = {item.name.schema for _, item in listed}
@@ -445,7 +445,7 @@ class SqlReader:
         where = layout.where(chunk.lower, chunk.upper)
         query = sent.LOADED.format(columns=columns, table=layout.from_(chunk.partition), where=where)
         limit, begun, rows = self.options.rows_per_s, time.monotonic(), 0
-        session = self._taken(ts)
+        session = self._from_pool(ts)
         try:
             with session.errors(f"{table.name}, chunk {chunk.number},"):
                 for arrays in session.rows(query, min(limit or ROWS_MAX, ROWS_MAX)):
@@ -472,22 +472,22 @@ class SqlReader:
         others. One that is gone or used up, or whose value the server does not tell, is missing."""
         if not sequences:
             return
-        with closing(self._made(None)) as session, session.errors():
+        with closing(self._opened(None)) as session, session.errors():
             for name, create in sequences:
                 try:
-                    found = session.ask(sent.NEXT_NUMBERS.format(table=quote_names(*name)))
+                    rows = session.ask(sent.NEXT_NUMBERS.format(table=quote_names(*name)))
                 except faults() as error:
                     if code_of(error) in LOST:
                         raise
                     continue
-                values = [int(row[3]) for row in found if row[4] == b"SEQUENCE"]
+                values = [int(row[3]) for row in rows if row[4] == b"SEQUENCE"]
                 if values and (continued := sequence_from(create, values[0])):
                     yield name, continued
 
-    def _made(self, ts: int | None) -> _Session:
+    def _opened(self, ts: int | None) -> _Session:
         return _Session(self.options, ts, self._unknown)
 
-    def _taken(self, ts: int) -> _Session:
+    def _from_pool(self, ts: int) -> _Session:
         session, self._session = self._session, None
         if session is not None:
             with suppress(TidegateError, *faults(OSError)):
@@ -495,7 +495,7 @@ class SqlReader:
                     session.verify()
                     return session
             session.kill()
-        return self._made(ts)
+        return self._opened(ts)
 
     def _tables(self, listed: Sequence[LoadTable], ts: int, *, tidb: bool) -> list[tuple[LoadTable, list[Part]]]:
         """The tables with the partition and bounds of each chunk, of which temporary ones have none."""
@@ -503,7 +503,7 @@ class SqlReader:
         count = min(self.options.connections, most, len(listed))
 
         def some(first: int) -> list[tuple[LoadTable, list[Part]]]:
-            with closing(self._made(ts)) as session:
+            with closing(self._opened(ts)) as session:
                 some_described = []
                 for table in listed[first::count]:
                     with session.errors(str(table.name)):
@@ -675,7 +675,7 @@ class GcGuard:
             wait_ms = 1000 * int(_global(self._session, "tidb_gc_max_wait_time") or _GC_MAX_WAIT_S)
             life_ms = duration_ms(_global(self._session, _LIFE_TIME))
         self.deadline_ms = physical_ms(self._ts) + max(wait_ms, life_ms)
-        self._thread = threading.Thread(target=self._hold, name="tidegate-load-guard", daemon=True)
+        self._thread = threading.Thread(target=self._renew, name="tidegate-load-guard", daemon=True)
         self._thread.start()
         return self
 
@@ -703,16 +703,16 @@ class GcGuard:
     def _opened(self) -> _Session:
         session = _Session(self._options, self._ts, set())
         with session.errors():
-            found = _cluster(session)
-        if self._cluster and found and found != self._cluster:
+            cluster = _cluster(session)
+        if self._cluster and cluster and cluster != self._cluster:
             session.kill()
             raise ConfigError(
-                f"{OPTION}: {self._options.server} is of cluster {found}, and the load at ts {self._ts} began on "
+                f"{OPTION}: {self._options.server} is of cluster {cluster}, and the load at ts {self._ts} began on "
                 f"cluster {self._cluster}: the address leads to another cluster now"
             )
         return session
 
-    def _hold(self) -> None:
+    def _renew(self) -> None:
         while not self._stop.wait(self._every_s):
             session, self._session = self._session, None
             try:

@@ -328,7 +328,7 @@ class StorageLanding(BatchLoop):
             ]
             self._state = commit_batch(self.changelog, self._state, reports)
             raise halted(halts, self._lake, self._root, self._state.frontier or 0)
-        runs = self._taken(read) if batch.early else list(read)
+        runs = self._deduplicated(read) if batch.early else list(read)
         self._warn(runs)
         for run in runs:
             marks = self._marks.setdefault(run.stream, {})
@@ -370,7 +370,7 @@ class StorageLanding(BatchLoop):
     def _stands(self, stream: str) -> int:
         return position_of(self._state.positions.get(stream, {}))
 
-    def _taken(self, read: Sequence[RunRead]) -> list[RunRead]:
+    def _deduplicated(self, read: Sequence[RunRead]) -> list[RunRead]:
         """The runs of an early batch to commit: for each stream none after one that stopped early."""
         runs: list[RunRead] = []
         stopped: set[str] = set()

@@ -479,7 +479,7 @@ class Timeline:
     ) -> None:
         self.tables = Tables(rules.matches, force=force, keeps=keeps)
         self.snapshot = StoredSnapshot()
-        self.at = 0
+        self.ts = 0
         """The ts of the snapshot."""
         self._log, self._rules, self._events = log, rules, events or EventFilter()
         self._ticdc_texts, self._bdr = ticdc_texts, bdr
@@ -503,19 +503,19 @@ class Timeline:
         self._seen.clear()
         self._ahead.clear()
         self.read(ts)
-        self.tables.meet(self.snapshot.tables.values(), begun=False)
+        self.tables.note(self.snapshot.tables.values(), begun=False)
         if carried is not None and carried_at >= begin:
             self._pass(min(carried_at, ts))
             self.tables.carry(carried, self.snapshot)
         self._pass(ts)
-        self.tables.meet(self.snapshot.tables.values())
-        self.at = ts
+        self.tables.note(self.snapshot.tables.values())
+        self.ts = ts
 
     def _pass(self, ts: int) -> None:
         while self._ahead and self._ahead[0][0] <= ts:
             commit_ts, job = self._ahead.popleft()
             self.snapshot = apply_job(self.snapshot, job, commit_ts)
-            self.tables.meet(_changed(job, self.snapshot), instead_of=job.table_id, begun=False)
+            self.tables.note(_changed(job, self.snapshot), instead_of=job.table_id, begun=False)
 
     def read(self, upto: int) -> None:
         """Read finished jobs up to `upto`."""
@@ -556,11 +556,11 @@ class Timeline:
                 left_out = stays or self._events.drops_ddl(each.ddl, each.previous, job.start_ts)
                 sent = restored(each, job) if self._ticdc_texts else each
                 events.append(sent._replace(left_out=left_out))
-            self.tables.meet(_changed(job, after), instead_of=job.table_id)
+            self.tables.note(_changed(job, after), instead_of=job.table_id)
             self.snapshot = after
             self._ahead.popleft()
         assert not self._ahead or self._ahead[0][0] > ts, (self._ahead[0][0], ts)
-        self.at = ts
+        self.ts = ts
         return events
 
 

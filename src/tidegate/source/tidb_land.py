@@ -114,17 +114,17 @@ class LogLanding(BatchLoop):
         self.changelog = changelog_uri(lake)
         self._log, self._definitions, self._start_ts, self._complete = log, definitions, start_ts, complete
         self._mount = mount or MountOptions()
-        self._hold = SafePoint(log, hold_as or feed)
+        self._safe_point = SafePoint(log, hold_as or feed)
         self._events = events or EventFilter()
         self._timeline = timeline_of(log, rules, self._mount, self._events, ticdc_texts=ticdc_texts)
-        self._at = 0
+        self._position_ts = 0
         self._check = check
         self._first: tuple[Ddl, ...] = ()
         self._shown: StoredSnapshot | None = None
         self._left_out: tuple[LeftOut, ...] = ()
 
     def idle(self) -> bool:
-        return not any(part.stored for part in self._log.parts(self._at))
+        return not any(part.stored for part in self._log.parts(self._position_ts))
 
     def ended(self) -> bool:
         return self._log.ended()
@@ -133,8 +133,8 @@ class LogLanding(BatchLoop):
         """Raises SourceBehind for a log that is not there yet, HistoryLost for one that begins above the position, the
         errors of event filter expressions for an existing table, and those of `check`."""
         state = claim(self.changelog, self._feed, None, self._completed)
-        if state.frontier is None and self._at > 0:
-            self._first = tuple(self._definitions(self._timeline.snapshot, self._timeline.tables, self._at))
+        if state.frontier is None and self._position_ts > 0:
+            self._first = tuple(self._definitions(self._timeline.snapshot, self._timeline.tables, self._position_ts))
         return state
 
     def _completed(self, state: State) -> State:
@@ -160,13 +160,13 @@ class LogLanding(BatchLoop):
             raise SourceBehind(
                 f"the change log goes up to {high}, below {begin_ts}: its upstream has not written it yet"
             )
-        self._hold.at(begin_ts)
+        self._safe_point.at(begin_ts)
         self._timeline.start(begin_ts, self.carried, self.needed_ts)
         self._tell()
         self._events.verify(self._timeline.tables.replicated(self._timeline.snapshot))
         if self._check is not None:
             self._check(self._timeline.tables.replicated(self._timeline.snapshot))
-        self._at = begin_ts
+        self._position_ts = begin_ts
         return msgspec.structs.replace(state, positions={})
 
     def _tell(self) -> None:
@@ -193,7 +193,7 @@ class LogLanding(BatchLoop):
         return begin.ts
 
     def _batch(self) -> None:
-        low = self._at
+        low = self._position_ts
         parts = self._log.parts(low)
         if not parts:
             return
@@ -222,8 +222,8 @@ class LogLanding(BatchLoop):
         )
         self._tell()
         state = commit_batch(self.changelog, self._state, [report])
-        self._first, self._at = (), batch.high
-        self._hold.at(batch.high)
+        self._first, self._position_ts = (), batch.high
+        self._safe_point.at(batch.high)
         self._landed(state, {}, (report.path_counts for report in reports))
         corrupt = sum(report.corrupt for report in reports)
         if corrupt:
@@ -427,14 +427,14 @@ class LogSource(Source):
     ) -> None:
         self._log, self._rows = log, without(log, events.start_ts, replicated=mount.bdr)
         self._mount, self._events, self._start_ts = mount, events, start_ts
-        self._hold = SafePoint(log, hold_as)
+        self._safe_point = SafePoint(log, hold_as)
         self._timeline = timeline_of(log, rules, mount, events, ticdc_texts=ticdc_texts)
         self._replicated = _Replicated.of(StoredSnapshot(), self._timeline.tables)
         self._left_out_at = _NOTHING
-        self._known: Container[tuple[str, str]] | None = None
+        self._carried: Container[tuple[str, str]] | None = None
         self._next: _Stop | None = None
         self._failure: _Failure | None = None
-        self._at = 0
+        self._position_ts = 0
         self._high: int | None = None
         self._parts: Sequence[LogPart] = ()
 
@@ -453,7 +453,7 @@ class LogSource(Source):
             raise SourceBehind(
                 f"the change log goes up to {parts[-1].high}, below {start_ts}: its upstream has not written it yet"
             )
-        last = self._hold.last() if given_ts is None else None
+        last = self._safe_point.last() if given_ts is None else None
         if last is not None and last > start_ts and not self._log.begin().whole:
             raise MadeAnew(
                 f"the target has no progress of this changefeed, which was at ts {last} when it last ran, and the "
@@ -462,13 +462,13 @@ class LogSource(Source):
                 f"start at ts {start_ts} without them, with start-ts={start_ts}, or with a copy of them in the target; "
                 "or start a new changefeed with a new target"
             )
-        self._hold.at(start_ts)
-        self._timeline.start(start_ts, self._known, start_ts)
+        self._safe_point.at(start_ts)
+        self._timeline.start(start_ts, self._carried, start_ts)
         self._replicated = _Replicated.of(self._timeline.snapshot, self._timeline.tables)
         self._events.verify(self._replicated.versions)
         self._next = self._failure = None
         self._left_out_at = _NOTHING
-        self._at, self._high, self._parts = start_ts, parts[-1].high, ()
+        self._position_ts, self._high, self._parts = start_ts, parts[-1].high, ()
         self.refresh()
         return start_ts
 
@@ -476,19 +476,19 @@ class LogSource(Source):
         """Do nothing: there is no background activity."""
 
     def failure(self) -> TidegateError | None:
-        if self._failure is None or self._failure.ts - 1 > self._at:
+        if self._failure is None or self._failure.ts - 1 > self._position_ts:
             return None
         return self._failure.error
 
     def idle(self) -> bool:
-        stored = (stored for part in self._log.parts(self._at) for stored in part.stored)
-        return not any(part.last_ts > self._at for part in stored)
+        stored = (stored for part in self._log.parts(self._position_ts) for stored in part.stored)
+        return not any(part.last_ts > self._position_ts for part in stored)
 
     def ended(self) -> bool:
         return self._log.ended()
 
     def refresh(self) -> None:
-        parts = self._log.parts(self._at)
+        parts = self._log.parts(self._position_ts)
         if parts:
             self._parts, self._high = parts, parts[-1].high
             self._timeline.read(self._high)
@@ -503,7 +503,7 @@ class LogSource(Source):
         return high
 
     def carry(self, state: SchemaState) -> None:
-        self._known = state.tables
+        self._carried = state.tables
 
     def definitions(self, ts: int) -> list[TableInfo]:
         self._move(ts)
@@ -525,7 +525,7 @@ class LogSource(Source):
 
     def release(self, checkpoint_ts: int) -> None:
         self._move(checkpoint_ts)
-        self._hold.at(checkpoint_ts)
+        self._safe_point.at(checkpoint_ts)
 
     def reading(self) -> Reading:
         snapshot = self._timeline.snapshot
@@ -538,7 +538,7 @@ class LogSource(Source):
             self._replicated = _Replicated.of(self._next.snapshot, self._timeline.tables)
             self._next = None
             self._look()
-        self._at = max(self._at, ts)
+        self._position_ts = max(self._position_ts, ts)
 
     def _look(self) -> None:
         timeline = self._timeline

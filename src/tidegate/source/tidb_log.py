@@ -206,7 +206,7 @@ class Tables:
             self._verdicts[cache_key] = bool(definition_of(version).handle_key)
         return self._verdicts[cache_key]
 
-    def meet(self, versions: Iterable[TableVersion], *, instead_of: int = 0, begun: bool = True) -> None:
+    def note(self, versions: Iterable[TableVersion], *, instead_of: int = 0, begun: bool = True) -> None:
         """Note the current tables: `instead_of` one that was truncated, or those from before a feed has `begun`."""
         for version in versions:
             stored = version.stored

@@ -66,10 +66,10 @@ class SparkTasks:
         self._group: str | None = None
         self._slots: int | None = None
         self._lost: type[TidegateError] = SinkError
-        self._told: Callable[[str], None] = lambda _: None
+        self._announced: Callable[[str], None] = lambda _: None
 
     def on_start(self, listener: Callable[[str], None]) -> None:
-        self._told = listener
+        self._announced = listener
 
     @property
     def slots(self) -> int:
@@ -134,13 +134,13 @@ class SparkTasks:
     def _session(self) -> "SparkSession":
         """The session, opened once. Raises SparkEnded when its JVM has ended."""
         if self._spark is None:
-            self._told("the start of Spark")
+            self._announced("the start of Spark")
             try:
                 self._spark = self._open()
             except (*SPARK_FAILURES, OSError) as gone:
                 raise _ended(gone) from gone
             finally:
-                self._told("")
+                self._announced("")
         return self._spark
 
 

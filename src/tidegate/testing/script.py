@@ -338,12 +338,12 @@ class ScriptedSource(Source):
         self._tells_ddls = tells_ddls
         self._steps = list(_steps(script, back=back, late=late))
         self._outages = Counter(outages)
-        self._at = -1
+        self._position_ts = -1
         self._failure: TidegateError | None = None
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:  # noqa: ARG002  nothing is read beside the rounds
         self._trouble("start")
-        self._failure, self._at = None, -1
+        self._failure, self._position_ts = None, -1
         return self.script.begin if checkpoint_ts is None else checkpoint_ts
 
     def stop(self) -> None:
@@ -353,7 +353,7 @@ class ScriptedSource(Source):
         return self._failure
 
     def idle(self) -> bool:
-        return self._at >= len(self._steps) - 1
+        return self._position_ts >= len(self._steps) - 1
 
     def refresh(self) -> None:
         self._trouble("refresh")
@@ -361,17 +361,17 @@ class ScriptedSource(Source):
             self._outages["failure"] -= 1
             self._failure = SourceError("the script has stopped")
         if self._failure is None:
-            self._at = min(self._at + 1, len(self._steps) - 1)
+            self._position_ts = min(self._position_ts + 1, len(self._steps) - 1)
 
     def frontier(self) -> int | None:
-        return self._steps[self._at].mark if self._at >= 0 else None
+        return self._steps[self._position_ts].mark if self._position_ts >= 0 else None
 
     def definitions(self, ts: int) -> Sequence[TableInfo]:  # noqa: ARG002
         return ()
 
     def ddls(self, after: int, upto: int) -> list[SourceDdl]:
         self._trouble("ddls")
-        hidden = self._steps[self._at].hidden if self._at >= 0 else None
+        hidden = self._steps[self._position_ts].hidden if self._position_ts >= 0 else None
         visible = self.script.ddls(upto) if self._tells_ddls else ()
         ddls = [(seq, ddl) for seq, ddl in enumerate(visible) if commit_time(ddl) >= after]
         return [SourceDdl(EventPosition(TOPIC, 0, seq), ddl) for seq, ddl in ddls if commit_time(ddl) != hidden]
@@ -386,7 +386,7 @@ class ScriptedSource(Source):
         """Keep everything."""
 
     def reading(self) -> Reading:
-        return Reading(messages=self._at + 1)
+        return Reading(messages=self._position_ts + 1)
 
     def _trouble(self, call: str) -> None:
         if self._outages[call]:
@@ -452,16 +452,16 @@ class ScriptedLoad:
         ]
         chunks = tuple(LoadChunk(number, index, lower=(str(row),)) for number, (index, row) in enumerate(starts))
         databases = tuple((name, f"CREATE DATABASE `{name}`") for name in dict.fromkeys(name.schema for name in names))
-        self.made = LoadPlan(ts, "", "", "UTC", databases, tables, (), (), (), chunks)
+        self.load_plan = LoadPlan(ts, "", "", "UTC", databases, tables, (), (), (), chunks)
         self._state = now
-        self.told = Script()
-        self.told.events = [*create_statements(self.made), *self._inserts()]
-        self.told.events += [event for event in script.events if commit_time(event) > ts]
-        self.told.marks, self.told.ts = [mark for mark in script.marks if mark >= ts], script.ts
+        self.rest_script = Script()
+        self.rest_script.events = [*create_statements(self.load_plan), *self._inserts()]
+        self.rest_script.events += [event for event in script.events if commit_time(event) > ts]
+        self.rest_script.marks, self.rest_script.ts = [mark for mark in script.marks if mark >= ts], script.ts
 
     def _inserts(self) -> Iterator[RowChange]:
-        for commit_ts, chunk in enumerate(self.made.chunks, defined_ts(self.made) + 1):
-            yield from self._of(self.made.table_of(chunk), chunk, commit_ts)
+        for commit_ts, chunk in enumerate(self.load_plan.chunks, defined_ts(self.load_plan) + 1):
+            yield from self._of(self.load_plan.table_of(chunk), chunk, commit_ts)
 
     def _of(self, table: LoadTable, chunk: LoadChunk, commit_ts: int) -> Iterator[Insert]:
         wire = wire_table(self._state.of(str(table.name)))
@@ -479,7 +479,7 @@ class ScriptedLoad:
 
     def plan(self, selects: Callable[[TableName], bool], ts: int | None = None) -> LoadPlan:  # noqa: ARG002
         """Return the plan of all tables."""
-        return self.made
+        return self.load_plan
 
     def batches(self, table: LoadTable, chunk: LoadChunk, ts: int) -> Iterator[Batch]:
         """Return the rows of a chunk."""

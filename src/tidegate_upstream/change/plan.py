@@ -307,7 +307,7 @@ def remove_partitioning(alteration: Alteration, _spec: RemovePartitioning) -> It
 
 def exchange(alteration: Alteration, spec: ExchangePartition) -> Iterator[AlterPart]:
     """EXCHANGE PARTITION; the job belongs to the other table."""
-    parent = alteration.found
+    parent = alteration.version
     partition_of(parent.stored)
     (definition,) = definitions_named(parent.stored, [spec.name])
     other = alteration.catalog.table(spec.table)

@@ -110,7 +110,7 @@ class AlterPart:
 class Alteration:
     """The state of planning one ALTER TABLE: its table, the catalog, and notes for the user."""
 
-    found: TableVersion
+    version: TableVersion
     catalog: Catalog
     session: DdlSession
     notes: list[StatementNote] = field(default_factory=list)
@@ -119,11 +119,11 @@ class Alteration:
 
     @property
     def table(self) -> StoredTable:
-        return self.found.stored
+        return self.version.stored
 
     @property
     def schema(self) -> StoredSchema:
-        return self.catalog.schema(self.found.schema)
+        return self.catalog.schema(self.version.schema)
 
     def pass_over(self, code: int, message: str, state: str, *, accepted: bool) -> None:
         """Note what IF [NOT] EXISTS skipped; SqlRefused without that clause."""
@@ -148,7 +148,7 @@ def _own(alteration: Alteration, name: str) -> str | None:
 
 def _others(alteration: Alteration, name: str) -> tuple[str, str] | None:
     """Return (foreign key, its table) of another table that refers to column `name`."""
-    own = TableName(alteration.found.schema, alteration.table.name.original)
+    own = TableName(alteration.version.schema, alteration.table.name.original)
     for child, key in alteration.catalog.children(own):
         if any(column.lower == name for column in key.ref_cols):
             return key.fk_name.original, child.stored.name.original
@@ -372,7 +372,7 @@ def _index_part(alteration: Alteration, index: IndexDef, name: str, *, if_not_ex
 
 def add_foreign_key(alteration: Alteration, spec: AddForeignKey) -> Iterator[AlterPart]:
     """ADD FOREIGN KEY, after the index that it needs; TiDB does not count an integer row key as one here."""
-    table, schema = alteration.table, alteration.found.schema
+    table, schema = alteration.table, alteration.version.schema
     names = {key.fk_name.lower for key in table.fk_info or ()}
     alteration.unnamed_keys += spec.index.name is None
     key, brought = make_foreign_key(schema, table, spec.index, table.max_fk_id + alteration.unnamed_keys)

@@ -69,7 +69,7 @@ class _Writer(Cursor):
 
     def whole(self) -> Restored:
         while self.peek().kind is not TokenKind.END:
-            self.one()
+            self.put_next()
         return Restored("".join(self.parts).strip(), list(dict.fromkeys(self.columns)))
 
     def put(self, text: str, *, spaced: bool = True) -> None:
@@ -79,7 +79,7 @@ class _Writer(Cursor):
             self.parts.append(" ")
         self.parts.append(text)
 
-    def one(self) -> None:
+    def put_next(self) -> None:
         token = self.next()
         if token.kind is TokenKind.SIGN:
             self.put_sign(token.text)
@@ -111,13 +111,13 @@ class _Writer(Cursor):
 
     def is_prefix(self) -> bool:
         """Return True if the last sign read is a prefix operator."""
-        return self.at < 2 or (self.peek(-2).kind is TokenKind.SIGN and not self.is_sign(")", -2))
+        return self.position < 2 or (self.peek(-2).kind is TokenKind.SIGN and not self.is_sign(")", -2))
 
     def glue(self) -> None:
         """Write the value after a prefix operator without a space."""
         if self.peek().kind is not TokenKind.END:
             mark = len(self.parts)
-            self.one()
+            self.put_next()
             if len(self.parts) > mark and self.parts[mark] == " ":
                 del self.parts[mark]
 

@@ -74,7 +74,7 @@ def _play_live(
     logging.configure(json=as_json)
     tell = Teller(as_json)
     with stop_on_signals() as stop, scratch(home) as directory:
-        options = LiveOptions(directory, seed, WorkPace.over(seconds))
+        options = LiveOptions(directory, seed, WorkPace.lasting(seconds))
         demo = (
             LiveDemo(options, protocols, stop, tell) if replica is None else ReplicaDemo(options, replica, stop, tell)
         )
@@ -84,5 +84,5 @@ def _play_live(
         click.echo("stopped", err=True)
         return INTERRUPTED
     for hint in run.hints:
-        tell.say(f"look at it: {hint}")
+        tell.write(f"look at it: {hint}")
     return 0 if verdict.equal else 1

@@ -220,7 +220,7 @@ class ReplicaFlow(msgspec.Struct, frozen=True):
     commits: int
     rows: int
     ddls: int
-    looks: int
+    reads: int
     totals: int
     checkpoint_age_ms: int | None
     error: str | None = None
@@ -306,7 +306,7 @@ class Teller:
 
     as_json: bool
 
-    def say(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Print a line of text."""
         if not self.as_json:
             click.echo(text)
@@ -330,7 +330,7 @@ class Teller:
         """Report the progress of a replica."""
         line = (
             f"{flow.commits:,} commits > replica {flow.rows:,} rows, {flow.ddls} DDLs, checkpoint "
-            f"{_age(flow.checkpoint_age_ms)}; {flow.totals} total of the bank in {flow.looks:,} looks"
+            f"{_age(flow.checkpoint_age_ms)}; {flow.totals} total of the bank in {flow.reads:,} looks"
         )
         self._flow("replica", flow, line)
 
@@ -477,7 +477,7 @@ class Play(ABC, Generic[C]):
         if self.stop.is_set():
             return None
         for line in table_lines(reports):
-            self.tell.say(line)
+            self.tell.write(line)
         verdict = self.judge(reports)
         self.tell.verdict(verdict)
         return verdict
@@ -493,7 +493,7 @@ class Play(ABC, Generic[C]):
         self.upstream = DemoUpstream(self.options.seed, self.options.pace, self.log, self.scripts)
         self.stack.callback(self.upstream.close)
         self.upstream.start()
-        self.tell.say(
+        self.tell.write(
             f"upstream: nodes {', '.join(self.upstream.nodes)}, seed {self.options.seed}, {self.upstream.address}; its "
             "log begins behind its first rows"
         )
@@ -519,7 +519,7 @@ class Play(ABC, Generic[C]):
         while not self.upstream.settled() and not self.stop.wait(LOOK_S):
             self._look(note=True)
         self._look(note=False)
-        self.tell.say(self.upstream.summary())
+        self.tell.write(self.upstream.summary())
 
     def catch_up(self) -> None:
         """Step 3: wait until the chains have caught up. Raises errors of changefeeds, SourceError for one without
@@ -620,19 +620,19 @@ class LiveDemo(Play[LakeChain]):
 
     def begin(self) -> None:
         broker = self.stack.enter_context(running_broker(self.scratch / "broker"))
-        self.tell.say(f"broker: {broker.bootstrap}")
+        self.tell.write(f"broker: {broker.bootstrap}")
         session(driver_memory=FEED_HEAP)
         for protocol in self.protocols:
             chain = LakeChain(protocol, self.log, broker.bootstrap, self.options.home, self.load_from)
             self.take(chain)
             chain.start()
-            self.tell.say(f"{protocol}: topic {chain.topic} -> {chain.lake}")
+            self.tell.write(f"{protocol}: topic {chain.topic} -> {chain.lake}")
 
     def compare(self) -> Iterator[MomentReport]:
         asking = self.upstream.session(0)
         notes = choose(self.upstream.notes, self.options.moments)
         for chain in self.chains:
-            self.tell.say(f"{chain.protocol}: {chain.lake}")
+            self.tell.write(f"{chain.protocol}: {chain.lake}")
             for note in notes:
                 if not self.stop.is_set():
                     yield self._compared(chain, compare_at(asking, str(chain.lake), note))

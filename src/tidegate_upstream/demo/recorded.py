@@ -217,7 +217,7 @@ class _Stage:
         zone = quote(time_zone(self.recording), safe="")
         source = f"kafka://{self.bootstrap}/{topic}?protocol={protocol}&time-zone={zone}{_URI[protocol]}"
         config = load(source_uri=source, sink_uri=lake.as_uri().replace("file:", "delta:", 1))
-        self.say(f"{protocol}: {sum(map(len, partitions)):,} messages in {len(partitions)} partitions -> {lake}")
+        self.write(f"{protocol}: {sum(map(len, partitions)):,} messages in {len(partitions)} partitions -> {lake}")
         started = time.monotonic()
         done = self.carry(config, Feeder(self.bootstrap, topic, partitions, self.stop))
         if done is None:
@@ -258,7 +258,7 @@ class _Stage:
             raise SourceError(f"feeding {feeder.topic}: {feeder.failure}")
         return None if self.stop.is_set() else done
 
-    def say(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Print a line of text."""
         if not self.as_json:
             click.echo(text)

@@ -133,29 +133,29 @@ class BankReader(threading.Thread):
     def __init__(self, options: SqlOptions) -> None:
         super().__init__(name="demo-reader", daemon=True)
         self._options = options
-        self._over = threading.Event()
-        self.looks = 0
+        self._stopped = threading.Event()
+        self.reads = 0
         self.totals: set[int] = set()
 
     def run(self) -> None:
         """Read the sum repeatedly; a table that does not exist yet, or changes just now, is skipped."""
-        while not self._over.is_set():
+        while not self._stopped.is_set():
             try:
                 self._read()
             except SinkError:
-                self._over.wait(_LOOK_S)
+                self._stopped.wait(_LOOK_S)
 
     def _read(self) -> None:
         with closing(TargetSession(self._options)) as opened:
-            while not self._over.wait(_LOOK_S):
+            while not self._stopped.wait(_LOOK_S):
                 ((total,),) = opened.ask(_SUM)
                 if total is not None:
                     self.totals.add(total)
-                    self.looks += 1
+                    self.reads += 1
 
     def end(self) -> None:
         """Stop reading."""
-        self._over.set()
+        self._stopped.set()
         self.join(60.0)
 
 
@@ -166,9 +166,9 @@ class ReplicaChain(Chain):
 
     def start(self, feed: Changefeed) -> None:
         """Start it."""
-        self.run(feed, self._told)
+        self.run(feed, self._report)
 
-    def _told(self, progress: Progress) -> None:
+    def _report(self, progress: Progress) -> None:
         self.progress, self.checkpoint_ts, self.load = progress, progress.checkpoint_ts or 0, progress.load
         self.error = None if progress.error is None else str(progress.error)
 
@@ -213,7 +213,7 @@ class ReplicaDemo(Play[ReplicaChain]):
         config = load(source_uri=log, sink_uri=uri, load_from=rows, name=NAME, rules=RULES, state_dir=state)
         assert isinstance(config.sink, SqlOptions)
         self.address = replace(config.sink, feed=NAME, sync_points=SyncPoints(SYNC_MS))
-        self.tell.say(f"replica: {config.sink_uri}")
+        self.tell.write(f"replica: {config.sink_uri}")
         session(driver_memory=FEED_HEAP)
         chain = ReplicaChain(NAME, 1)
         self.take(chain)
@@ -236,7 +236,7 @@ class ReplicaDemo(Play[ReplicaChain]):
     def judge(self, reports: list[MomentReport]) -> Verdict:
         """Return the result, with the sums of the bank's balances that the reader saw."""
         verdict, seen = super().judge(reports), self.reader.totals
-        self.tell.say(f"a reader added the bank up {self.reader.looks:,} times: {', '.join(map(str, sorted(seen)))}")
+        self.tell.write(f"a reader added the bank up {self.reader.reads:,} times: {', '.join(map(str, sorted(seen)))}")
         if seen == {TOTAL}:
             return verdict
         return msgspec.structs.replace(verdict, equal=False, wrong=tuple(sorted({*verdict.wrong, "bank.accounts"})))
@@ -244,7 +244,7 @@ class ReplicaDemo(Play[ReplicaChain]):
     def tell_flow(self, chain: ReplicaChain, at_s: float) -> None:
         done = chain.progress
         age_ms = time.time_ns() // 1_000_000 - (chain.checkpoint_ts >> 18) if chain.checkpoint_ts else None
-        counts = (self.upstream.commits, done.rows, done.ddls, self.reader.looks, len(self.reader.totals))
+        counts = (self.upstream.commits, done.rows, done.ddls, self.reader.reads, len(self.reader.totals))
         self.tell.replica(ReplicaFlow(round(at_s, 1), *counts, age_ms, chain.error))
 
     def _points(self) -> list[int]:

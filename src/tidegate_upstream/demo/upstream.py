@@ -342,7 +342,7 @@ class WorkPace:
     move_s: float = 0.02
 
     @classmethod
-    def over(cls, seconds: float) -> "WorkPace":
+    def lasting(cls, seconds: float) -> "WorkPace":
         """Return the pace of twelve transactions per second and stream."""
         return cls(round(12 * seconds), seconds)
 
@@ -411,7 +411,7 @@ class _Watch:
     def _stepped(self, job_id: int) -> None:
         entry = read_entry(self.cluster.storage.snapshot(), job_id)
         if entry is None:
-            self._over(job_id)
+            self._forget(job_id)
             return
         watched = self.jobs.setdefault(job_id, _Watched(entry.job, time.monotonic(), self.commits()))
         before, watched.job = watched.job, entry.job
@@ -435,7 +435,7 @@ class _Watch:
         self.notes.append(NotedTs(self.cluster.storage.oracle.next(), what, kind, state))
         return self.notes[-1]
 
-    def _over(self, job_id: int) -> None:
+    def _forget(self, job_id: int) -> None:
         watched = self.jobs.pop(job_id, None)
         if watched is not None:
             kind, table = _named(watched.job)

@@ -266,7 +266,7 @@ def _assignment(cursor: Cursor, scope: SetScope) -> Assign:
         and scope is not SetScope.USER
     ):
         return Assign(scope, name, word=cursor.next().text)
-    start = cursor.at
+    start = cursor.position
     cursor.skip_balanced(",")
     return Assign(scope, name, expression=cursor.slice(start))
 
@@ -368,7 +368,7 @@ class StatementShapes:
     """A cache of parsed statements by their shape, for one session; the least recently used are dropped."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[_Key, _Shape | None] = OrderedDict()
+        self._shapes: OrderedDict[_Key, _Shape | None] = OrderedDict()
 
     def parse(self, sql: str, sql_mode: frozenset[str]) -> list[Parsed]:
         """Return the statements of `sql`, as `parse` gives them. Raises SqlRefused 1064."""
@@ -376,14 +376,14 @@ class StatementShapes:
         if not 0 < len(tokens) <= _TOKENS_MAX or tokens[0].word not in _CHANGES:
             return statements_of(sql, tokens, RESERVED)
         key = tuple((token.kind, None if token.kind in _LITERALS else token.text) for token in tokens)
-        if key not in self._known:
+        if key not in self._shapes:
             parsed = statements_of(sql, tokens, RESERVED)
-            self._known[key] = _shape(sql, tokens)
-            if len(self._known) > _SHAPES_MAX:
-                self._known.popitem(last=False)
+            self._shapes[key] = _shape(sql, tokens)
+            if len(self._shapes) > _SHAPES_MAX:
+                self._shapes.popitem(last=False)
             return parsed
-        shape = self._known[key]
-        self._known.move_to_end(key)
+        shape = self._shapes[key]
+        self._shapes.move_to_end(key)
         if shape is None:
             return statements_of(sql, tokens, RESERVED)
         texts = [token.text for token in tokens if token.kind in _LITERALS]
@@ -416,18 +416,18 @@ _DEPTH: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class _OneRelation:
-    held: Relation
+    only: Relation
 
     def relation(self, _schema: str, _name: str) -> Relation:
         """Return the relation."""
-        return self.held
+        return self.only
 
 
 def _choose(relation: FixedRelation, condition: str, context: Context) -> ResultSet:
     """Return the rows of a relation that fulfil a condition, by the rules of SELECT. Raises SqlRefused."""
     if condition == "TRUE":
         columns = tuple(ResultColumn(column.name, column.type, column.collation) for column in relation.columns)
-        return ResultSet(columns, list(relation.held))
+        return ResultSet(columns, list(relation.stored_rows))
     text = f"SELECT * FROM `shown` WHERE {condition}"  # noqa: S608  the condition is the user's own SQL
     [statement] = parse(text, context.sql_mode - {"ANSI_QUOTES"})
     assert isinstance(statement, Dml), condition

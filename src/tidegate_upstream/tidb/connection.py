@@ -136,7 +136,7 @@ def read_parameters(statement: ClientStatement, data: bytes) -> list[Bound]:
     if reader.take(1) == b"\1":
         statement.types = tuple(_type(reader.take(2)) for _ in range(count))
     if len(statement.types) != count:
-        raise DecodeError("parameters without types", CODEC, reader.at)
+        raise DecodeError("parameters without types", CODEC, reader.offset)
     values: list[Bound] = []
     for index, (code, unsigned) in enumerate(statement.types):
         if index in statement.long_data:
@@ -160,7 +160,7 @@ def _read(reader: PacketReader, code: T, *, unsigned: bool) -> Bound:
         return reader.sized()
     read = _READERS.get(code)
     if read is None:
-        raise DecodeError(f"a parameter of type {code.name}", CODEC, reader.at)
+        raise DecodeError(f"a parameter of type {code.name}", CODEC, reader.offset)
     return read(reader)
 
 

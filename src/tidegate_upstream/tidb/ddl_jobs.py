@@ -116,7 +116,7 @@ class JobProgress(msgspec.Struct, frozen=True):
     `version` is its newest schema version, which all nodes must have before anything else happens; `tasks` are left at
     this step; `ranges` go when it is over."""
 
-    at: int = 0
+    step: int = msgspec.field(default=0, name="at")
     version: int = 0
     turned: int | None = None
     back: int = 0

@@ -302,7 +302,7 @@ class Owner:
         try:
             job = entry.job
             turns = job.state in (JobState.QUEUEING, JobState.RUNNING)
-            hopeless = refused.mysql_code != _UNKNOWN or job.error_count >= self.error_limit or not entry.progress.at
+            hopeless = refused.mysql_code != _UNKNOWN or job.error_count >= self.error_limit or not entry.progress.step
             if not (turns and hopeless and self.steps.turn(entry, refused)):
                 self.steps.rewrite(entry, failed(job, refused))
         except (WriteConflict, JobMoved):
@@ -350,7 +350,7 @@ def cancel(storage: Storage, job_id: int) -> None:
         if entry.job.state in ENDED:
             raise SqlRefused(_FINISHED, f"This job:{job_id} is finished, so can't be cancelled")
         going = entry.job.state in (JobState.QUEUEING, JobState.RUNNING)
-        if not going or rollback(operation_of(entry.request), entry.progress.at) is None:
+        if not going or rollback(operation_of(entry.request), entry.progress.step) is None:
             raise SqlRefused(_ALMOST_FINISHED, f"This job:{job_id} is almost finished, can't be cancelled now")
         job = msgspec.structs.replace(entry.job, state=JobState.CANCELLING)
         write_entry(transaction, JobEntry(job, entry.progress))

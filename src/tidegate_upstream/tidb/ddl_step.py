@@ -472,7 +472,7 @@ class Steps:
 
     def forward(self, entry: JobEntry) -> None:
         """Take the next step. Raises SqlRefused if the definitions do not allow it, JobMoved, WriteConflict."""
-        step_number = entry.progress.at + 1
+        step_number = entry.progress.step + 1
 
         def settle(outcome: StepOutcome, version: int) -> tuple[Job, JobProgress]:
             done = outcome.done or entry.job.state == JobState.DONE
@@ -498,7 +498,7 @@ class Steps:
             state = JobState.ROLLBACK_DONE if last else JobState.ROLLINGBACK
             job = _updated(entry.job, outcome, version, state)
             ranges = progress.ranges + outcome.ranges
-            return job, JobProgress(progress.at, version or progress.version, turned, step_number, ranges=ranges)
+            return job, JobProgress(progress.step, version or progress.version, turned, step_number, ranges=ranges)
 
         self._move(
             entry,
@@ -508,7 +508,7 @@ class Steps:
 
     def turn(self, entry: JobEntry, refused: SqlRefused) -> bool:
         """Begin the rollback, or end a job that has not changed the schema yet; False if it can only go on."""
-        step_number = entry.progress.at
+        step_number = entry.progress.step
         way = rollback(operation_of(entry.request), step_number)
         if entry.progress.version and not way:
             return False
@@ -535,7 +535,7 @@ class Steps:
     def is_over(self, entry: JobEntry) -> bool:
         """Return whether no step is left."""
         if entry.job.state == JobState.DONE:
-            return next_step(operation_of(entry.request), entry.progress.at) is None
+            return next_step(operation_of(entry.request), entry.progress.step) is None
         return entry.job.state in ENDED
 
     # --- inside ---

@@ -278,17 +278,17 @@ class Shapes:
     """A cache of table shapes by definition, the oldest dropped first; one per node."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[int, TableShape] = OrderedDict()
+        self._shapes: OrderedDict[int, TableShape] = OrderedDict()
         self._lock = Lock()
 
     def of(self, stored: StoredTable) -> TableShape:
         """Return the shape of a definition; thread-safe."""
         with self._lock:
-            shape = self._held.get(id(stored))
+            shape = self._shapes.get(id(stored))
             if shape is None or shape.stored is not stored:
-                shape = self._held[id(stored)] = TableShape(stored)
-                if len(self._held) > _KEPT:
-                    self._held.popitem(last=False)
+                shape = self._shapes[id(stored)] = TableShape(stored)
+                if len(self._shapes) > _KEPT:
+                    self._shapes.popitem(last=False)
             return shape
 
 

@@ -99,7 +99,7 @@ class GuardedTransaction(Transaction):
         super().__init__(storage, replace(options, check=self._admit))
         self.node, self.schema, self.schema_version = node, loaded.snapshot, loaded.version
         self.used: set[int] = set()
-        self._known: set[bytes] = set()
+        self._seen_keys: set[bytes] = set()
         self.doomed = False
         """Set when its node lost its lease: the owner did not wait for this transaction."""
 
@@ -120,12 +120,12 @@ class GuardedTransaction(Transaction):
         try:
             yield from super().steps()
         finally:
-            self.node.over(self)
+            self.node.forget(self)
 
     def rollback(self) -> None:
         """Discard all writes."""
         super().rollback()
-        self.node.over(self)
+        self.node.forget(self)
 
     def uses(self, table_ids: Iterable[int]) -> bool:
         """Return whether the transaction used one of the tables or a partition of it."""
@@ -134,12 +134,12 @@ class GuardedTransaction(Transaction):
 
     def _use(self, key: bytes) -> None:
         prefix = key[:PREFIX_BYTES]
-        if prefix in self._known:
+        if prefix in self._seen_keys:
             return
         number = physical_id(prefix)
         if number is not None:
             self._lock(number)
-        self._known.add(prefix)
+        self._seen_keys.add(prefix)
 
     def _lock(self, number: int) -> None:
         """Register as a user of a table. Raises SchemaChanged with metadata locks."""
@@ -258,7 +258,7 @@ class Node:
             self._open.add(transaction)
         return transaction
 
-    def over(self, transaction: GuardedTransaction) -> None:
+    def forget(self, transaction: GuardedTransaction) -> None:
         """Forget a transaction that ended."""
         with self.guard:
             self._open.discard(transaction)

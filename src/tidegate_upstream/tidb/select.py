@@ -396,17 +396,17 @@ class Collector:
 
     scope: Scope
     calls: list[_Aggregate] = field(default_factory=list)
-    known: dict[Node, Compiled] = field(default_factory=dict)
+    compiled: dict[Node, Compiled] = field(default_factory=dict)
 
     def __call__(self, node: Node) -> Compiled:
         """Return the reader of a call's slot; equal calls share one."""
-        if node not in self.known:
+        if node not in self.compiled:
             call = self._call(node)
             kind, collation = _type_of(call)
             index = self.scope.width + len(self.calls)
             self.calls.append(call)
-            self.known[node] = Compiled(lambda row, _context: row[index], kind, collation, 2)
-        return self.known[node]
+            self.compiled[node] = Compiled(lambda row, _context: row[index], kind, collation, 2)
+        return self.compiled[node]
 
     def _call(self, node: Node) -> _Aggregate:
         name, parts = node.name, list(node.expressions)

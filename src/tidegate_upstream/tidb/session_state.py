@@ -138,7 +138,7 @@ class NamedLocks:
 
     def __init__(self) -> None:
         self.changed = Condition()
-        self.held: dict[str, _Held] = {}
+        self.locks: dict[str, _Held] = {}
 
 
 @dataclass(eq=False, slots=True)
@@ -153,7 +153,7 @@ class SessionLocks:
     def take(self, name: str, wait_s: float) -> bool:
         key, until_s = _key(name), time.monotonic() + (wait_s if 0 <= wait_s <= MAX_WAIT_S else MAX_WAIT_S)
         with self.shared.changed:
-            while (lock := self.shared.held.setdefault(key, _Held(self, 0))).owner is not self:
+            while (lock := self.shared.locks.setdefault(key, _Held(self, 0))).owner is not self:
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
                     return False
@@ -166,27 +166,27 @@ class SessionLocks:
         """Release a lock once; False if another session holds it, None if nobody does."""
         key = _key(name)
         with self.shared.changed:
-            lock = self.shared.held.get(key)
+            lock = self.shared.locks.get(key)
             if lock is None or lock.owner is not self:
                 return None if lock is None else False
             lock.times -= 1
             if not lock.times:
-                del self.shared.held[key]
+                del self.shared.locks[key]
                 self.shared.changed.notify_all()
             return True
 
     def release_all(self) -> int:
         """Release all locks of the session; return how many times it had acquired any."""
         with self.shared.changed:
-            mine = [key for key, lock in self.shared.held.items() if lock.owner is self]
-            times = sum(self.shared.held.pop(key).times for key in mine)
+            mine = [key for key, lock in self.shared.locks.items() if lock.owner is self]
+            times = sum(self.shared.locks.pop(key).times for key in mine)
             self.shared.changed.notify_all()
             return times
 
     def owner(self, name: str) -> int | None:
         """Return the connection id of the session that holds a lock; None if nobody does."""
         with self.shared.changed:
-            lock = self.shared.held.get(_key(name))
+            lock = self.shared.locks.get(_key(name))
             return None if lock is None else lock.owner.connection_id()
 
 

@@ -165,7 +165,7 @@ def _kind(table: TableVersion) -> str:
 
 def _table_status(cursor: Cursor, view: View, _words: frozenset[str]) -> Shown:
     name = view.database(_schema_name(cursor, view)).name.lower
-    rows = view.information.relation("information_schema", "TABLES").held
+    rows = view.information.relation("information_schema", "TABLES").stored_rows
     return Shown(
         "Name Engine Version# Row_format Rows# Avg_row_length# Data_length# Max_data_length# Index_length# Data_free# "
         "Auto_increment# Create_time@ Update_time@ Check_time@ Collation Checksum# Create_options Comment",
@@ -250,7 +250,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "CREATE SCHEMA": _create_database,
     **dict.fromkeys(
         ("DATABASES", "SCHEMAS"),
-        lambda _, view, __: Shown("Database", [(row[1],) for row in view.information.relation(*_SCHEMATA).held]),
+        lambda _, view, __: Shown("Database", [(row[1],) for row in view.information.relation(*_SCHEMATA).stored_rows]),
     ),
     "TABLE STATUS": _table_status,
     "TABLES": _tables,

@@ -129,34 +129,34 @@ class StoredAutoIds:
 
     def __init__(self, storage: Storage) -> None:
         self._storage, self._lock = storage, Lock()
-        self._held: dict[bytes, tuple[int, int]] = {}
+        self._ranges: dict[bytes, tuple[int, int]] = {}
 
     def next(self, counter: Counter, count: int) -> int:
         """Return the first of `count` consecutive numbers; SqlRefused 1467 if they are exhausted, 1146 without its
         table."""
         with self._lock:
-            last, end = self._held.get(counter.key, (0, 0))
+            last, end = self._ranges.get(counter.key, (0, 0))
             if last + count > end:
                 last, end = self._changed(lambda t: _next_batch(t, counter, count))
             if last + count > counter.limit:
                 raise SqlRefused(_EXHAUSTED, "Failed to read auto-increment value from storage engine")
-            self._held[counter.key] = (last + count, end)
+            self._ranges[counter.key] = (last + count, end)
             return last + 1
 
     def rebase(self, counter: Counter, number: int) -> None:
         """Make later numbers larger than `number`; SqlRefused 1146 without its table."""
         with self._lock:
-            last, end = self._held.get(counter.key, (0, 0))
+            last, end = self._ranges.get(counter.key, (0, 0))
             if number <= last:
                 return
             if number > end:
                 last, end = self._changed(lambda t: _rebased(t, counter, number))
-            self._held[counter.key] = (max(last, number), end)
+            self._ranges[counter.key] = (max(last, number), end)
 
     def forget(self) -> None:
         """Drop the cached batches, as after a restart or when the counters were set."""
         with self._lock:
-            self._held.clear()
+            self._ranges.clear()
 
     def _changed(self, change: Callable[[Transaction], _T]) -> _T:
         """Run `change` in a small transaction, retried on conflicts. Raises KeyLocked while a lock is alive."""

@@ -211,7 +211,7 @@ class Variable:
     name: str
     default: Setting
     kind: VariableKind
-    reach: Reach = Reach.BOTH
+    scope: Reach = Reach.BOTH
 
 
 _SQL_MODE: Final = (
@@ -365,7 +365,7 @@ class GlobalVariables(Mapping[str, SqlValue]):
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, variable in VARIABLES.items() if variable.reach is not Reach.SESSION)
+        return (name for name, variable in VARIABLES.items() if variable.scope is not Reach.SESSION)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -373,9 +373,9 @@ class GlobalVariables(Mapping[str, SqlValue]):
     def set(self, name: str, value: SqlValue, warn: Callable[[int, str], None] = _ignore) -> None:
         """SET GLOBAL; SqlRefused as the module docstring says."""
         variable = find(name)
-        if variable.reach is Reach.NONE:
+        if variable.scope is Reach.NONE:
             raise SqlRefused(_READ_ONLY, f"Variable '{variable.name}' is a read only variable", "HY000")
-        if variable.reach is Reach.SESSION:
+        if variable.scope is Reach.SESSION:
             raise SqlRefused(
                 _SESSION_ONLY, f"Variable '{variable.name}' is a SESSION variable and can't be used with SET GLOBAL"
             )
@@ -394,7 +394,7 @@ class SessionVariables(Mapping[str, SqlValue]):
         self._values: dict[str, Setting] = {name: shared[name] for name in VARIABLES}
 
     def __getitem__(self, name: str) -> Setting:
-        if VARIABLES[name].reach is Reach.GLOBAL:
+        if VARIABLES[name].scope is Reach.GLOBAL:
             return self.shared[name]
         return self._values[name]
 
@@ -407,9 +407,9 @@ class SessionVariables(Mapping[str, SqlValue]):
     def set(self, name: str, value: SqlValue, warn: Callable[[int, str], None] = _ignore) -> None:
         """SET SESSION; SqlRefused as the module docstring says."""
         variable = find(name)
-        if variable.reach is Reach.NONE:
+        if variable.scope is Reach.NONE:
             raise SqlRefused(_READ_ONLY, f"Variable '{variable.name}' is a read only variable", "HY000")
-        if variable.reach is Reach.GLOBAL:
+        if variable.scope is Reach.GLOBAL:
             raise SqlRefused(
                 _GLOBAL_ONLY, f"Variable '{variable.name}' is a GLOBAL variable and should be set with SET GLOBAL"
             )

@@ -222,14 +222,14 @@ class PacketReader:
     """A buffer and a read position."""
 
     def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
+        self.data, self.offset = data, 0
 
     def take(self, size: int) -> bytes:
         """Return the next `size` bytes. Raises DecodeError where there are fewer."""
-        chunk = self.data[self.at : self.at + size]
+        chunk = self.data[self.offset : self.offset + size]
         if len(chunk) < size:
-            raise DecodeError(f"{size} bytes expected, {len(chunk)} left", CODEC, self.at)
-        self.at += size
+            raise DecodeError(f"{size} bytes expected, {len(chunk)} left", CODEC, self.offset)
+        self.offset += size
         return chunk
 
     def number(self) -> int:
@@ -244,10 +244,10 @@ class PacketReader:
 
     def ended(self) -> bytes:
         """Return the bytes up to the next zero. Raises DecodeError where there is none."""
-        end = self.data.find(0, self.at)
+        end = self.data.find(0, self.offset)
         if end < 0:
-            raise DecodeError("a text without its end", CODEC, self.at)
-        return self.take(end + 1 - self.at)[:-1]
+            raise DecodeError("a text without its end", CODEC, self.offset)
+        return self.take(end + 1 - self.offset)[:-1]
 
 
 def check_login(data: bytes, offered: Capabilities) -> None:
@@ -275,7 +275,7 @@ def check_change_user(data: bytes, capabilities: Capabilities) -> None:
     else:
         reader.ended()
     reader.ended()
-    if reader.at < len(data):
+    if reader.offset < len(data):
         reader.take(2 if Capabilities.CLIENT_PROTOCOL_41 in capabilities else 0)
         _check_plugin(reader, capabilities)
 
@@ -284,8 +284,8 @@ def _check_plugin(reader: PacketReader, capabilities: Capabilities) -> None:
     if Capabilities.CLIENT_PLUGIN_AUTH in capabilities:
         reader.ended()
     if Capabilities.CLIENT_CONNECT_ATTRS in capabilities:
-        end = reader.number() + reader.at
-        while reader.at < end:
+        end = reader.number() + reader.offset
+        while reader.offset < end:
             reader.sized()
 
 

@@ -156,12 +156,12 @@ class Noting(LocalTasks):
 def test_a_task_each_chunk_and_a_commit_each_table(tmp_path: Path) -> None:
     """Chunks are written side by side, and a table of several has one commit, with the position of the round."""
     lake, tasks, load = run(tmp_path, tasks=Noting())
-    chunks = len(load.made.chunks)
+    chunks = len(load.load_plan.chunks)
     assert tasks.runs[:3] == [("run_unit", 4), ("write_part", chunks), ("run_unit", 4)]
     table = stored(lake, "shop.t")
     added = [action["add"] for action in deltalog.actions(table.uri, 1) if "add" in action]
     assert len(added) == -(-ROWS // 3)
-    assert max(deltalog.load(table.uri, 1).txns("feed")) == load.made.ts
+    assert max(deltalog.load(table.uri, 1).txns("feed")) == load.load_plan.ts
     bounds = [(file.lows["id"], file.highs["id"]) for file in deltalog.load(table.uri, 1).files()]
     assert bounds == sorted(bounds) == [(0, 2), (3, 5), (6, 8), (9, 9)]
 
@@ -320,9 +320,9 @@ def test_small_chunks_are_read_together(tmp_path: Path) -> None:
     """Chunks follow each other in one file up to the rows of a chunk; the steps cover the range without a gap."""
     script = story()
     load = ScriptedLoad(script, script.marks[0])
-    table = next(one for one in load.made.tables if one.name.table == "t")
+    table = next(one for one in load.load_plan.tables if one.name.table == "t")
     rows = [CHUNK_ROWS // 3, CHUNK_ROWS // 3, CHUNK_ROWS // 2, CHUNK_ROWS * 2, 0, 1]
-    parts = tuple(Part(11 + at, table, load.made.chunks[0], count, 1) for at, count in enumerate(rows))
+    parts = tuple(Part(11 + at, table, load.load_plan.chunks[0], count, 1) for at, count in enumerate(rows))
     changes = LoadChanges(load, 20, 10, 20, parts)
     definition = load._state.of("shop.t")
     found = list(changes.split(Rows(definition, 10, 20)))

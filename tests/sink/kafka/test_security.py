@@ -259,7 +259,7 @@ def test_a_password_that_is_changed_under_way(guarded: Guarded, monkeypatch: pyt
     one, other = (parse_target(uri).writer() for _ in range(2))
     with pytest.raises(LoginRefused, match=r"topic first partition 0: .*Invalid username or password"):
         one.send("first", 0, None, b"1")
-    other._known.add("first")
+    other._created.add("first")
     other.send("first", 0, None, b"1")
     with pytest.raises(LoginRefused, match=r"has not acknowledged 1 messages .*Invalid username or password"):
         other.flush()

@@ -164,7 +164,7 @@ class Feed:
     def carry(self, source: Any, tasks: Tasks | None = None) -> SinkPosition:
         """What an engine does, up to the source's frontier."""
         sink: Sink = self.sink()
-        with sink.held():
+        with sink.run_lock():
             position = sink.recover()
             sink.open(position)
             while self._goes_on(source, position):

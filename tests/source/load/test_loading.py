@@ -56,11 +56,11 @@ def loading(tmp_path: Path, story: Script, **how: Any) -> tuple[CountedLoad, Loa
 def test_a_plan_is_taken_once(tmp_path: Path) -> None:
     """S, definitions and chunks are those of the file, whatever the database would say now."""
     load, source = loading(tmp_path, stories.shop())
-    assert source.start(LocalTasks(), None) == begin_ts(load.made)
+    assert source.start(LocalTasks(), None) == begin_ts(load.load_plan)
     again, later = loading(tmp_path, stories.shop())
-    assert later.start(LocalTasks(), None) == begin_ts(load.made)
+    assert later.start(LocalTasks(), None) == begin_ts(load.load_plan)
     assert (load.plans, again.plans) == (1, 0)
-    assert KeptPlan(str(tmp_path)).read() == load.made
+    assert KeptPlan(str(tmp_path)).read() == load.load_plan
 
 
 def test_a_kept_plan_goes_on() -> None:
@@ -92,7 +92,7 @@ def test_ticks_below_s(tmp_path: Path) -> None:
     story = stories.shop()
     load, source = loading(tmp_path, story)
     begin = source.start(LocalTasks(), None)
-    plan = load.made
+    plan = load.load_plan
     ddls = source.ddls(begin, plan.ts)
     assert [one.ddl.commit_ts for one in ddls] == list(range(begin + 1, defined_ts(plan) + 1))
     assert [one.ddl for one in ddls] == create_statements(plan)
@@ -131,10 +131,13 @@ def test_keyless_tables_are_named(tmp_path: Path) -> None:
     for _ in range(2):
         load, source = loading(tmp_path, stories.shop(), keyless=False)
         begin = source.start(LocalTasks(), None)
-        names = {one.ddl.table for one in source.ddls(begin, load.made.ts)}
+        names = {one.ddl.table for one in source.ddls(begin, load.load_plan.ts)}
         assert names == {"", "accounts", "orders"}
         assert [one.table for one in source.reading().left_out] == ["shop.visits"]
-        assert {str(name) for name in source.changes(begin, load.made.ts).tables()} == {"shop.accounts", "shop.orders"}
+        assert {str(name) for name in source.changes(begin, load.load_plan.ts).tables()} == {
+            "shop.accounts",
+            "shop.orders",
+        }
 
 
 def test_row_filters_apply(tmp_path: Path) -> None:
@@ -143,7 +146,7 @@ def test_row_filters_apply(tmp_path: Path) -> None:
     events = event_filter({"filter": {"event-filters": [rule]}}, case_sensitive=False)
     load, source = loading(tmp_path, stories.shop(), events=events)
     begin = source.start(LocalTasks(), None)
-    chunks = list(source.changes(begin, load.made.ts).batches(ACCOUNTS, begin, load.made.ts))
+    chunks = list(source.changes(begin, load.load_plan.ts).batches(ACCOUNTS, begin, load.load_plan.ts))
     balances = [value for chunk in chunks for value in chunk.parts[0].batch.after.column("balance").to_pylist()]
     assert sorted(balances) == [99, 100, 100]
     assert sum(chunk.path_counts.left_out for chunk in chunks) == 1
@@ -160,7 +163,7 @@ def test_a_lost_s_ends_the_load(tmp_path: Path) -> None:
     source.start(LocalTasks(), None)
     with pytest.raises(HistoryLost):
         source.refresh()
-    source.release(load.made.ts)
+    source.release(load.load_plan.ts)
     source.refresh()
 
 
@@ -248,12 +251,12 @@ def test_progress(tmp_path: Path) -> None:
     """The report counts tables and chunks that are done, and names the table that is read."""
     load, source = loading(tmp_path, stories.shop())
     source.start(LocalTasks(), None)
-    source.release(defined_ts(load.made) + 2)
+    source.release(defined_ts(load.load_plan) + 2)
     now = source.reading().load
     assert now is not None
-    assert (now.tables, now.tables_done, now.chunks, now.chunks_done) == (3, 1, len(load.made.chunks), 2)
+    assert (now.tables, now.tables_done, now.chunks, now.chunks_done) == (3, 1, len(load.load_plan.chunks), 2)
     assert now.table == "shop.visits"
-    source.release(load.made.ts)
+    source.release(load.load_plan.ts)
     done = source.reading().load
     assert done is not None
     assert (done.is_done, done.tables_done, done.table) == (True, 3, "")
@@ -274,8 +277,8 @@ def test_replaced_plan(tmp_path: Path) -> None:
     """Of two runs that plan at once, both follow the plan that was written first."""
     load, _ = loading(tmp_path, stories.shop())
     kept = KeptPlan(str(tmp_path))
-    assert kept.write(load.made) == load.made
-    assert kept.write(msgspec.structs.replace(load.made, ts=5)) == load.made
+    assert kept.write(load.load_plan) == load.load_plan
+    assert kept.write(msgspec.structs.replace(load.load_plan, ts=5)) == load.load_plan
 
 
 def test_a_load_that_somebody_else_did(tmp_path: Path) -> None:
@@ -284,7 +287,7 @@ def test_a_load_that_somebody_else_did(tmp_path: Path) -> None:
     story = stories.shop()
     for _ in range(2):
         load, source = loading(tmp_path, story, done=True, ts=story.marks[1])
-        ts = load.made.ts
+        ts = load.load_plan.ts
         assert source.start(LocalTasks(), None) == ts == source.whole_from()
         assert {str(table.name) for table in source.definitions(ts)} == {"shop.accounts", "shop.visits", "shop.orders"}
         assert source.ddls(ts, story.ts) == ScriptedSource(story).ddls(ts + 1, story.ts)
@@ -300,7 +303,7 @@ def test_a_topic_that_is_ahead_of_load_ts(tmp_path: Path) -> None:
     """A stream that has come further than a TSO that was given covers it."""
     story = stories.shop()
     load, source = loading(tmp_path, story, ordered=False, ts=story.marks[1], stream=Ahead(story))
-    assert source.start(LocalTasks(), None) == begin_ts(load.made)
+    assert source.start(LocalTasks(), None) == begin_ts(load.load_plan)
 
 
 class Middle(Ahead):
@@ -403,7 +406,7 @@ def test_tables_without_an_event(tmp_path: Path) -> None:
 
     load, source = loading(tmp_path, story)
     source.start(LocalTasks(), None)
-    source.release(load.made.ts)
+    source.release(load.load_plan.ts)
     assert told(source) == (0, (), 0)
     reached(source, ts, row)
     assert told(source) == (3, ("shop.old", "shop.idle", "gone.t"), ts)

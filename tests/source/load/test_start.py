@@ -27,7 +27,7 @@ from tidegate.testing.script import LocalTasks, ScriptedLoad, ScriptedSource, ru
 
 STORY = stories.shop()
 LOAD = ScriptedLoad(STORY, STORY.marks[1])
-S = LOAD.made.ts
+S = LOAD.load_plan.ts
 
 
 def loading(home: Path, stream: Source, **more: Any) -> LoadingSource:

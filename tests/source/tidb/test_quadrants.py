@@ -252,7 +252,7 @@ def test_quadrant_2_rows_of_a_truncated_id_are_passed_over(tmp_path: Path) -> No
     old_id, late = scene.world.named("s").id, session(scene.world, "n2")
     late.execute("begin; insert into s values (5, 50)")
     job = scene.ask("truncate table s")
-    scene.world.ticks(lambda: any(entry.progress.at for entry in scene.world.entries() if entry.job.id == job))
+    scene.world.ticks(lambda: any(entry.progress.step for entry in scene.world.entries() if entry.job.id == job))
     done_ts = scene.now()
     late.execute("commit")
     scene.world.finish()

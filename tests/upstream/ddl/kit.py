@@ -172,7 +172,7 @@ class World:
 
     def step(self, job_id: int, at: int) -> None:
         """Tick until a job is at that step of its operation."""
-        self.ticks(lambda: any(entry.job.id == job_id and entry.progress.at >= at for entry in self.entries()))
+        self.ticks(lambda: any(entry.job.id == job_id and entry.progress.step >= at for entry in self.entries()))
 
     def finish(self) -> None:
         """Tick until no job is left."""

@@ -79,7 +79,7 @@ def test_with_metadata_locks_the_job_waits_and_the_commit_succeeds() -> None:
     transaction.commit()
     world.cluster.ddl_client.wait(job_id)
 
-    assert waiting.progress.at == 1
+    assert waiting.progress.step == 1
     assert world.rows()[1]["a"] == 10
     assert anomalies(world) == []
 
@@ -123,7 +123,7 @@ def test_a_dead_node_is_waited_for_until_its_session_ends() -> None:
 
     with pytest.raises(UpstreamError, match="n2"):
         world.cluster.ddl_client.wait(job_id)
-    assert world.entries()[0].progress.at == 1
+    assert world.entries()[0].progress.step == 1
     world.pass_ms(SESSION_MS + 1)
     world.node().reload()
 
@@ -138,7 +138,7 @@ def test_a_delete_that_spans_add_index_leaves_no_entry_behind(locks: bool) -> No
     transaction = world.node().begin()
     delete(transaction, world.shape(transaction), 1)
     job_id = world.submit(world.add_index())
-    while (entry := next(iter(world.entries()), None)) and entry.progress.at < 3 and world.cluster.tick():
+    while (entry := next(iter(world.entries()), None)) and entry.progress.step < 3 and world.cluster.tick():
         assert anomalies(world) == []
 
     try:

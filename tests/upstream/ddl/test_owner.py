@@ -137,7 +137,7 @@ def test_of_two_steps_that_overlap_one_conflicts() -> None:
     slow.steps.failpoint = overtake
 
     assert slow.act(job_id) is False
-    assert [entry.progress.at for entry in world.entries()] == [1]
+    assert [entry.progress.step for entry in world.entries()] == [1]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -189,7 +189,7 @@ def test_jobs_on_one_table_keep_their_order_and_others_pass() -> None:
     first, second = world.submit(world.add_index("i1")), world.submit(world.add_index("i2", "b"))
     other = world.submit(world.add_column(table="u"))
     seen: list[dict[int, int]] = []
-    world.ticks(lambda: seen.append({one.job.id: one.progress.at for one in world.entries()}) or not world.entries())
+    world.ticks(lambda: seen.append({one.job.id: one.progress.step for one in world.entries()}) or not world.entries())
 
     assert all(at[second] == 0 for at in seen if first in at)
     assert any(at.get(first) and at.get(other) for at in seen)

@@ -331,7 +331,7 @@ class Life:
             self._checked.clear()
             self.look()
         left = list(read_entries(self.cluster.storage.snapshot()))
-        assert not left, [(entry.job.id, entry.job.query, entry.progress.at) for entry in left]
+        assert not left, [(entry.job.id, entry.job.query, entry.progress.step) for entry in left]
         for job in Meta(self.cluster.storage.snapshot()).history():
             self._over(job)
 

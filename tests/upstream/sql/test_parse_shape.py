@@ -45,7 +45,7 @@ def test_random_changes() -> None:
     for _ in range(400):
         same(shapes, generator.statement())
 
-    assert len(shapes._known) < 300
+    assert len(shapes._shapes) < 300
 
 
 @pytest.mark.parametrize("sql", ODD)
@@ -70,7 +70,7 @@ def test_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(10):
         same(shapes, f"delete from t{number} where a = {number}")
 
-    assert len(shapes._known) == 3
+    assert len(shapes._shapes) == 3
 
 
 def test_errors_are_those_of_parsing() -> None:

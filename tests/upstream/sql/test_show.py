@@ -83,7 +83,7 @@ def test_rows_fit_their_columns(client: Client, name: str) -> None:
     """Every row of every table has a value for each of its columns."""
     relation = client.session.information().relation("information_schema", name)
 
-    assert all(len(row) == len(relation.columns) for row in relation.held)
+    assert all(len(row) == len(relation.columns) for row in relation.stored_rows)
     assert isinstance(client.one(f"SELECT COUNT(*) FROM information_schema.{name}"), int)
 
 
@@ -97,6 +97,6 @@ def test_recorded_definitions_have_rows() -> None:
 
     for name in TABLES:
         relation = schema.relation("information_schema", name)
-        assert all(len(row) == len(relation.columns) for row in relation.held)
-    listed = schema.relation("information_schema", "TABLES").held
+        assert all(len(row) == len(relation.columns) for row in relation.stored_rows)
+    listed = schema.relation("information_schema", "TABLES").stored_rows
     assert {row[3] for row in listed} == {"BASE TABLE", "VIEW", "SEQUENCE"}

@@ -132,7 +132,7 @@ def test_read_only_is_not_listed_by_show_global() -> None:
     shown = dict(SessionVariables(GlobalVariables({"port": 4711})).show(shared=True))
 
     assert shown["port"] == "4711"
-    assert not [name for name in shown if VARIABLES[name].reach is Reach.SESSION]
+    assert not [name for name in shown if VARIABLES[name].scope is Reach.SESSION]
 
 
 def test_zones() -> None:

@@ -56,7 +56,7 @@ class ColumnSlices(NamedTuple):
     forms, the start of each form's cells, and the programs of tables with equal columns."""
 
     first: Any
-    at: Any
+    starts: Any
     form: Any
     forms: list[ColumnForm]
     bounds: Any
@@ -128,13 +128,13 @@ def _texts(work: _Work) -> tuple[list[Any], Any]:
     begun = np.cumsum(sizes) - sizes
     step = np.repeat(widths, 2 * widths)
     column = (np.arange(len(step)) - np.repeat(slices.first, 2 * widths)) % step
-    slices = slices._replace(at=np.repeat(begun, np.repeat(widths, 2)) + column)
+    slices = slices._replace(starts=np.repeat(begun, np.repeat(widths, 2)) + column)
     values, row_of = _filled(work, slices, widths, written=True)
     counts = np.repeat(images.ravel(), np.repeat(widths, 2))
     for number, form in enumerate(slices.forms):
         if form.form in FLOATS:
             some = slices.form == number
-            runs = zip(slices.at[some].tolist(), counts[some].tolist(), step[some].tolist(), strict=True)
+            runs = zip(slices.starts[some].tolist(), counts[some].tolist(), step[some].tolist(), strict=True)
             indexes = np.concatenate([np.arange(start, start + count * by, by) for start, count, by in runs])
             values = with_numbers_as_texts(form, values, indexes)
     bad = row_of[(values.marks & BAD) != 0]
@@ -181,7 +181,7 @@ def _filled(work: _Work, slices: ColumnSlices, steps: Any, *, written: bool) -> 
         done, part_slices = np.zeros((len(part.templates), 2), np.int64), slice(first, first + len(part.templates))
         to = fill(
             part.text, windows(part.text), part.rows, part.program, work.ops, part.cells, part.start, part.end,
-            part.marks, columns, slices.first[part_slices], slices.at, ways, done, steps[part_slices], work.quotes,
+            part.marks, columns, slices.first[part_slices], slices.starts, ways, done, steps[part_slices], work.quotes,
             numbers, start, size, marks, row_of, data, windows(data), to, written,
         )  # fmt: skip
     return Values(numbers, start, size, marks, data, to), row_of
@@ -198,7 +198,7 @@ def _shown(slices: ColumnSlices, work: _Work, arrays: list[Any]) -> list[Any]:
                 slices.first[members[0]] + image * width, slices.first[members[0]] + (image + 1) * width
             )
             forms = slices.form[image_slices]
-            begun, total = (slices.at[image_slices] - slices.bounds[forms]).tolist(), int(counts[members].sum())
+            begun, total = (slices.starts[image_slices] - slices.bounds[forms]).tolist(), int(counts[members].sum())
             columns = [arrays[form].slice(start, total) for form, start in zip(forms.tolist(), begun, strict=True)]
             whole, start = pa.RecordBatch.from_arrays(columns, names=names), 0
             for member, count in zip(members, counts[members].tolist(), strict=True):

@@ -57,7 +57,7 @@ class _CanalShape:
 
     def __init__(self, values: Sequence[bytes], *, legacy: bool) -> None:
         self._values, self._legacy = values, legacy
-        self.known = _known
+        self.templates = _known
         text = TextRun(values)
         self.texts = (RowsText(text.array, text.starts, text.ends),)
 

@@ -96,7 +96,7 @@ class _OpenShape:
 
     def __init__(self, heads: _Frames, bodies: _Frames, *, legacy: bool) -> None:
         self._heads, self._bodies, self._legacy = heads, bodies, legacy
-        self.known = _known
+        self.templates = _known
         self.texts = tuple([RowsText(part.text.array, part.starts, part.ends) for part in (heads, bodies)])
 
     @cached_property

@@ -93,7 +93,7 @@ class MessageShape(Protocol):
         """The quotes at either end of a number."""
 
     @property
-    def known(self) -> LayoutMemory[int, tuple[Template, ...]]:
+    def templates(self) -> LayoutMemory[int, tuple[Template, ...]]:
         """Templates by key, the one that read most rows of the last chunk first."""
 
     def learn(self, row: int, /) -> Template | None:
@@ -150,12 +150,12 @@ class _Candidates:
 
     def __init__(self, shape: MessageShape, keys: list[int], message: Any, notes: SweepNotes) -> None:
         self._shape, self._keys, self._message, self.notes = shape, keys, message, notes
-        self._known = [shape.known.get(key, ()) for key in keys]
+        self._templates = [shape.templates.get(key, ()) for key in keys]
         self._next = [0] * len(keys)
 
     def template(self, number: int, rows: Any) -> Template | None:
         """Return the next template for rows of a key; None if there is none."""
-        templates_of, index = self._known[number], self._next[number]
+        templates_of, index = self._templates[number], self._next[number]
         self._next[number] = index + 1
         if index < len(templates_of):
             return templates_of[index]
@@ -165,9 +165,9 @@ class _Candidates:
         if learned is None:
             self._next[number] = TEMPLATES_MAX + 1  # the next try would have the same samples
             return None
-        kept = (learned, *self._shape.known.get(self._keys[number], ()))[:TEMPLATES_MAX]
+        kept = (learned, *self._shape.templates.get(self._keys[number], ()))[:TEMPLATES_MAX]
         size = sum(width(field.name for field in row_set.layout.fields) for row_set in kept)
-        self._shape.known.keep(self._keys[number], kept, size)
+        self._shape.templates.keep(self._keys[number], kept, size)
         return learned
 
     def _learned(self, rows: list[int]) -> Template | None:
@@ -186,11 +186,11 @@ class _Candidates:
     def put_first(self, most: Any) -> None:
         """Begin the next chunk with the template that read most rows of each key."""
         for number in np.flatnonzero(most).tolist():
-            templates_of, index = self._known[number], most[number]
+            templates_of, index = self._templates[number], most[number]
             if index < len(templates_of):
                 key, first = self._keys[number], templates_of[index]
-                kept = self._shape.known.get(key, templates_of)  # a full memory has forgotten it meanwhile
-                self._shape.known[key] = (first, *(other for other in kept if other is not first))
+                kept = self._shape.templates.get(key, templates_of)  # a full memory has forgotten it meanwhile
+                self._shape.templates[key] = (first, *(other for other in kept if other is not first))
 
 
 def _scanned(

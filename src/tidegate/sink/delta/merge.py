@@ -280,7 +280,7 @@ class _Touch:
     file: DataFile
     indexes: Any
     by: Any
-    reach: tuple[int, int]
+    span: tuple[int, int]
     """The stretch of the ordered changes that its bounds enclose."""
 
 
@@ -368,11 +368,11 @@ def _jobs(work: _Merge, touches: Sequence[_Touch], files: Sequence[DataFile]) ->
     for touch in touches:
         fresh[touch.by] = False
     jobs: list[_Job] = []
-    for touch in sorted(touches, key=lambda touch: touch.reach[1] - touch.reach[0]):
+    for touch in sorted(touches, key=lambda touch: touch.span[1] - touch.span[0]):
         if is_small(touch.file):
             continue
         bounded = touch.file.lows.get(work.keyed[0].physical) is not None
-        begin, end = touch.reach if bounded else (0, 0)
+        begin, end = touch.span if bounded else (0, 0)
         inside = begin + fresh[begin:end].nonzero()[0]
         fresh[inside] = False
         jobs.append(_Job([touch], inside))

@@ -53,7 +53,7 @@ Mode: TypeAlias = Annotated[
     Option(
         "mode",
         "`replica`: the current rows; `changelog`: every change; `history`: every version of every row",
-        known=("append", "upsert"),
+        unsupported=("append", "upsert"),
     ),
 ]
 Form: TypeAlias = Literal["ROWS", "LOG", "CHANGES", "VERSIONS"]

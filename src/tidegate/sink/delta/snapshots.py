@@ -151,7 +151,7 @@ class Snapshot:
     @property
     def needed_ts(self) -> int:
         """Landed changes above it are still needed."""
-        return min((self.checkpoint.ts, *(group.at.ts for group in self.parked)))
+        return min((self.checkpoint.ts, *(group.checkpoint.ts for group in self.parked)))
 
     def group(self, incarnation: str) -> Parked | None:
         """Return the group of tables parked together with a table, if it is parked."""
@@ -162,8 +162,8 @@ class Snapshot:
         group = self.group(table.incarnation)
         if group is not None:
             raise TableParked(
-                f"table {table.name} is parked: its rows are of ts {group.at.ts}, not {self.checkpoint.ts} "
-                f"({group.code}: {group.message}). The lake at({group.at.ts}) shows them; once the cause is fixed, "
+                f"table {table.name} is parked: its rows are of ts {group.checkpoint.ts}, not {self.checkpoint.ts} "
+                f"({group.code}: {group.message}). The lake at({group.checkpoint.ts}) shows them; once the cause is fixed, "
                 f"`tidegate table resume {root} {table.name}` resumes it"
             ).at(table=str(table.name), commit_ts=group.commit_ts)
 
@@ -299,7 +299,7 @@ def publish(options: DeltaOptions, snapshot: Snapshot) -> str:
             VersionedFile(options.control_uri, _path(snapshot.number)).write(encoded)
     except Changed as changed:
         where = f"lake {options.root}: snapshot {snapshot.number}"
-        if changed.found is not None and decode_body(changed.found.body, where).epoch < snapshot.epoch:
+        if changed.current is not None and decode_body(changed.current.body, where).epoch < snapshot.epoch:
             raise Overtaken(f"{where} was published by a run before this one") from changed
         raise Fenced(f"{where} was published by another run; run one changefeed per lake") from changed
     failpoint("publish/after-snapshot")

@@ -385,7 +385,7 @@ class Shelf:
     def __init__(self, options: DeltaOptions, *, dry_run: bool = False) -> None:
         self._uri = options.control_uri
         self._dry_run = dry_run
-        self._known: dict[str, _Kept] = {}
+        self._kept_files: dict[str, _Kept] = {}
         self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
         """The sets of tables that snapshots have, each once."""
         self._newest: Newest | None = None
@@ -397,23 +397,23 @@ class Shelf:
     def refresh(self) -> None:
         """Read what was published since, and drop what was deleted."""
         paths = sorted(file.path for prefix in (PUBLISHED, FORGOTTEN) for file in self._listed(prefix))
-        self._known = {path: kept for path in paths if (kept := self._kept(path)) is not None}
-        self._names = {kept.names: kept.names for kept in self._known.values()}
-        published = [path for path in self._known if path.startswith(PUBLISHED)]
+        self._kept_files = {path: kept for path in paths if (kept := self._kept(path)) is not None}
+        self._names = {kept.names: kept.names for kept in self._kept_files.values()}
+        published = [path for path in self._kept_files if path.startswith(PUBLISHED)]
         self._newest = None
         if published:
-            body, moment = self._read(max(published)), self._known[max(published)].moment()
+            body, moment = self._read(max(published)), self._kept_files[max(published)].moment()
             self._newest = Newest(moment.number, body.checkpoint_ts, dict(moment.versions), body.retired)
 
     def moments(self) -> Iterator[RetainedSnapshot]:
         """Return all snapshots whose tables must stay readable: published ones, and recently forgotten ones."""
-        return (kept.moment() for kept in self._known.values())
+        return (kept.moment() for kept in self._kept_files.values())
 
     def forget(self, now_ms: int, limits: Limits) -> list[int]:
         """Forget snapshots beyond the limits; return their numbers."""
         published = [
             RetainedSnapshot(kept.number, kept.published_ms, {})
-            for path, kept in self._known.items()
+            for path, kept in self._kept_files.items()
             if path.startswith(PUBLISHED)
         ]
         numbers = forgettable(published, now_ms, limits)
@@ -421,7 +421,7 @@ class Shelf:
             old, new = (f"{prefix}{number:020d}.json" for prefix in (PUBLISHED, FORGOTTEN))
             if not self._dry_run:
                 self._move(old, new)
-            self._known[new] = self._known.pop(old)
+            self._kept_files[new] = self._kept_files.pop(old)
         return numbers
 
     def _move(self, old: str, new: str) -> None:
@@ -439,8 +439,8 @@ class Shelf:
         expired = [file.path for file in self._listed(FORGOTTEN) if file.written_ms <= forgotten_before_ms]
         delete(self._uri, expired)
         for path in expired:
-            self._known.pop(path, None)
-        schemas = {f"{SCHEMAS}{schema}.json" for kept in self._known.values() for schema in kept.schemas}
+            self._kept_files.pop(path, None)
+        schemas = {f"{SCHEMAS}{schema}.json" for kept in self._kept_files.values() for schema in kept.schemas}
         unused = [
             file.path
             for file in self._listed(SCHEMAS)
@@ -463,8 +463,8 @@ class Shelf:
         return stored_files(self._uri, prefix)
 
     def _kept(self, path: str) -> _Kept | None:
-        if path in self._known:
-            return self._known[path]
+        if path in self._kept_files:
+            return self._kept_files[path]
         try:
             body = self._read(path)
         except FileNotFoundError:

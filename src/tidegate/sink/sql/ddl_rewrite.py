@@ -275,7 +275,7 @@ class _Writing:
                 before = text[offset:start]
                 parts.append(before if rule.becomes else before.rstrip())
                 parts.append(rule.becomes or "")
-                offset = cursor.tokens[cursor.at - 1].end
+                offset = cursor.tokens[cursor.position - 1].end
         return "".join([*parts, text[offset:]])
 
     def parted(self, text: str) -> str:

@@ -41,10 +41,10 @@ class TokenPattern:
         """Return True if the pattern matches here, moving past the match; else the cursor stays."""
         if cursor.peek().word not in self.first:
             return False
-        position = cursor.at
-        if _move(cursor, self.steps) and cursor.at > position:
+        position = cursor.position
+        if _move(cursor, self.steps) and cursor.position > position:
             return True
-        cursor.at = position
+        cursor.position = position
         return False
 
 
@@ -68,10 +68,10 @@ def _first(steps: list[Step]) -> frozenset[str]:
 
 def _move(cursor: Cursor, steps: list[Step]) -> bool:
     for step in steps:
-        position = cursor.at
+        position = cursor.position
         if isinstance(step, list):
             if not _move(cursor, step):
-                cursor.at = position
+                cursor.position = position
         elif not _step(cursor, step):
             return False
     return True

@@ -266,26 +266,26 @@ class ValueTable:
     """The values of one DDL at one target; `name` is that of their table."""
 
     def __init__(self, session: DdlConnection, target: TargetServer, computed: ComputedValues, name: TableName) -> None:
-        self._session, self._target, self._found = session, target, computed
+        self._session, self._target, self._computed = session, target, computed
         self._name, self._values = name, quote_path(name)
         self._table = quote_path(computed.new)
 
     def keep(self, facts: Facts) -> str:
         """Keep the key and the old values of all rows that have some; return why the DDL is refused, else "". `facts`
         are what the tables looked like before the DDL."""
-        key = self._found.key(facts, self._target)
+        key = self._computed.key(facts, self._target)
         self._check(on=False)
-        if not self._found.columns:
+        if not self._computed.columns:
             return ""
         names = dict(zip(_names("k", key), key, strict=True))
-        olds = dict(zip(self._olds, (column.old.name for column in self._found.columns), strict=True))
+        olds = dict(zip(self._olds, (column.old.name for column in self._computed.columns), strict=True))
         self._create(names | olds)
         self._session.ask(
             sent.KEEP_VALUES.format(
                 values=self._values,
                 names=", ".join(names | olds),
                 columns=", ".join(map(quote_name, (names | olds).values())),
-                table=quote_path(self._found.old),
+                table=quote_path(self._computed.old),
                 some=" OR ".join(f"{quote_name(name)} IS NOT NULL" for name in olds.values()),
             )
         )
@@ -294,15 +294,17 @@ class ValueTable:
 
     @property
     def _olds(self) -> list[str]:
-        return _names("o", self._found.columns)
+        return _names("o", self._computed.columns)
 
     @property
     def _news(self) -> list[str]:
-        return _names("v", self._found.columns)
+        return _names("v", self._computed.columns)
 
     def _create(self, columns: Mapping[str, str]) -> None:
-        columns_there = {lowered(row[0]): row[1:] for row in self._session.ask(sent.TYPED_COLUMNS, self._found.old.key)}
-        for changed_column in self._found.columns:
+        columns_there = {
+            lowered(row[0]): row[1:] for row in self._session.ask(sent.TYPED_COLUMNS, self._computed.old.key)
+        }
+        for changed_column in self._computed.columns:
             _check_type(changed_column.old, *columns_there[lowered(changed_column.old.name)][:2])
         self._session.ask(sent.DROP_VALUES.format(values=self._values))
         parts = []
@@ -314,7 +316,7 @@ class ValueTable:
         self._session.ask(sent.CREATE_VALUES.format(values=self._values, columns=", ".join(parts)))
 
     def _pairs(self, names: Sequence[str]) -> list[tuple[str, ComputedColumn]]:
-        return list(zip(names, self._found.columns, strict=True))
+        return list(zip(names, self._computed.columns, strict=True))
 
     def is_there(self) -> bool:
         """Return True if values are stored, some of which may still have to be written."""
@@ -322,12 +324,12 @@ class ValueTable:
 
     def write(self, facts: Facts, guard: Guard) -> None:
         """Write the values that are left."""
-        key = self._found.key(facts, self._target)
+        key = self._computed.key(facts, self._target)
         self._check(on=True)
-        for column, value in self._found.fills:
+        for column, value in self._computed.fills:
             self._fill(column, value, guard)
-        if self._found.columns and self.is_there():
-            self._mode([column.new for column in self._found.columns])
+        if self._computed.columns and self.is_there():
+            self._mode([column.new for column in self._computed.columns])
             after = 0
             while key and (after := self._chunk(key, guard, after)):
                 failpoint("ddl/amid-values")
@@ -362,8 +364,8 @@ class ValueTable:
 
     def _put(self, key: Sequence[str], first: int, last: int) -> None:
         """Write values into their rows; row by row in a TiDB, since the embedded one changes none by a join."""
-        own = [quote_name(self._found.staying[column]) for column in key]
-        puts = [quote_name(column.new.name) for column in self._found.columns]
+        own = [quote_name(self._computed.staying[column]) for column in key]
+        puts = [quote_name(column.new.name) for column in self._computed.columns]
         kept, news = _names("k", key), self._news
         names = {"table": self._table, "values": self._values, "first": first, "last": last}
         if self._target.kind is not ServerKind.TIDB:
@@ -378,7 +380,7 @@ class ValueTable:
 
     def _compute(self, after: int) -> list[int]:
         """Compute the next values behind a row, into the table of values; return the numbers of their rows."""
-        columns, news = self._found.columns, self._news
+        columns, news = self._computed.columns, self._news
         rows = self._after(
             ", ".join(read_sql(column.old.type).format(old) for old, column in self._pairs(self._olds)), after
         )
@@ -412,7 +414,7 @@ class ValueTable:
         while rows := self._after(both, after):
             after = rows[-1][0]
             for _, *answers in rows:
-                mismatches = map(_mismatch, self._found.columns, answers[::2], answers[1::2])
+                mismatches = map(_mismatch, self._computed.columns, answers[::2], answers[1::2])
                 if why := next(filter(None, mismatches), ""):
                     self._session.ask(sent.DROP_VALUES.format(values=self._values))
                     return f"{why}, and table {self._found.old} has no key to find rows by"
@@ -420,7 +422,7 @@ class ValueTable:
 
     @property
     def _rows(self) -> int:
-        kinds = {kind.code for column in self._found.columns for kind in (column.old.type, column.new.type)}
+        kinds = {kind.code for column in self._computed.columns for kind in (column.old.type, column.new.type)}
         return LARGE_ROWS if kinds & _LARGE else CHUNK_ROWS
 
     def _mode(self, columns: Sequence[ColumnInfo]) -> None:
@@ -435,8 +437,8 @@ class ValueTable:
 
     def _kept(self, table: str = "") -> str:
         """Assignments that keep the values of ON UPDATE columns."""
-        own = {lowered(column.new.name) for column in self._found.columns}
-        touched = [name for (name,) in self._session.ask(sent.TOUCHED_COLUMNS, self._found.new.key)]
+        own = {lowered(column.new.name) for column in self._computed.columns}
+        touched = [name for (name,) in self._session.ask(sent.TOUCHED_COLUMNS, self._computed.new.key)]
         names = [quote_name(name) for name in touched if lowered(name) not in own]
         return "".join(f"{table}{name} = {table}{name}, " for name in names)
 

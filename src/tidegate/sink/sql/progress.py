@@ -75,9 +75,9 @@ class TargetProgress:
 
     def __init__(self, feed: str) -> None:
         self._feed = feed.encode()
-        self.epoch = self._taken = self._at = 0
+        self.epoch = self._epoch_taken = self._position_ts = 0
         self._state = _State()
-        self._known: SchemaState | None = None
+        self._target_schema: SchemaState | None = None
         self.is_fresh = True
         """Nothing was written yet."""
 
@@ -97,15 +97,15 @@ class TargetProgress:
         session.ask(sent.BEGIN)
         ((epoch, position, state, definitions),) = session.ask(sent.TAKE_PROGRESS, values=(name, MAIN))
         self._state = _State() if state is None else _decoded(session, self._feed, state)
-        self._taken = self.epoch = (int(epoch) // WRITER + 1) * WRITER
-        self._at = int(position)
+        self._epoch_taken = self.epoch = (int(epoch) // WRITER + 1) * WRITER
+        self._position_ts = int(position)
         session.changed(sent.RAISE_FEED, self.epoch, name)
         session.ask(sent.COMMIT)
         self.is_fresh = state is None
         if definitions is None:
             return SinkPosition(Checkpoint(), SchemaState(), is_new=True)
-        self._known = SchemaState.from_json(bytes(definitions))
-        return SinkPosition(self._state.checkpoint, self._known)
+        self._target_schema = SchemaState.from_json(bytes(definitions))
+        return SinkPosition(self._state.checkpoint, self._target_schema)
 
     def start(self, position: SinkPosition) -> None:
         self._state = msgspec.structs.replace(self._state, checkpoint=position.checkpoint)
@@ -140,7 +140,7 @@ class TargetProgress:
         state = msgspec.structs.replace(self._state, checkpoint=position.checkpoint)
         values = [position.checkpoint.ts, encode_state(StateKind.DATABASE, state)]
         move = sent.MOVE
-        if position.state is not self._known:
+        if position.state is not self._target_schema:
             move, values = sent.MOVE_ALL, [*values, position.state.to_json()]
         if also is not None:
             session.ask(sent.BEGIN)
@@ -150,12 +150,12 @@ class TargetProgress:
             failpoint("sql/point-written")
             session.ask(sent.COMMIT)
         failpoint("sql/advanced")
-        self._state, self._known, self._at = state, position.state, position.checkpoint.ts
+        self._state, self._target_schema, self._position_ts = state, position.state, position.checkpoint.ts
 
     def _move(self, session: TargetSession, move: str, *values: object, ahead: int = 0) -> None:
         """Move the row that holds the checkpoint, from where this run brought it; or it stands at `ahead` already, by a
         try whose COMMIT got no answer."""
-        mine = (self._feed, MAIN, self._taken, self.epoch, self._at, ahead or self._at)
+        mine = (self._feed, MAIN, self._epoch_taken, self.epoch, self._position_ts, ahead or self._position_ts)
         if session.changed(move, *values, *mine) == 1:
             return
         if max((int(epoch) for (epoch,) in session.ask(sent.EPOCH, values=(self._feed,))), default=0) > self.epoch:

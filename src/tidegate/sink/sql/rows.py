@@ -296,11 +296,11 @@ class Texts:
     rows: Any
     keys: Any
     columns: Sequence[Any]
-    at: Any
+    indexes: Any
 
     def take(self, entries: Any) -> "Texts":
         indexes = pa.array(entries)
-        return Texts(self.rows.take(indexes), self.keys.take(indexes), self.columns, self.at[entries])
+        return Texts(self.rows.take(indexes), self.keys.take(indexes), self.columns, self.indexes[entries])
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +317,7 @@ def row_checks(table: WrittenTable, net: Net, texts: Texts, *, documents: bool) 
     found_by = f"{table.key_columns[0]}=".encode() if len(table.key) == 1 else b""
     select, where, _ = sent.STORED.format(same="\0", table=table.sql, key="\0").encode().split(b"\0")
     for entry in net.entry[net.op != DELETE].tolist():
-        values = [column[texts.at[entry]].as_py() for column in texts.columns]
+        values = [column[texts.indexes[entry]].as_py() for column in texts.columns]
         same = [_same(field, value, documents=documents) for field, value in zip(table.fields, values, strict=True)]
         question = b"".join([select, b",".join(same), where, found_by, texts.keys[entry].as_py()])
         yield RowCheck(question, [field.name for field in table.fields], table.sql)
@@ -380,7 +380,9 @@ def _updates(table: WrittenTable, texts: Texts, limits: StatementLimits) -> Iter
         if count > 1:
             yield Statement(opening + text + closing, count, Counted.DUPLICATES, table.sql)
         else:
-            values = [name.encode() + b"=" + texts.columns[index][texts.at[done]].as_py() for name, index in others]
+            values = [
+                name.encode() + b"=" + texts.columns[index][texts.indexes[done]].as_py() for name, index in others
+            ]
             where = f" WHERE {table.key_columns[0]}=" if len(table.key) == 1 else " WHERE "
             update = sent.UPDATE.format(table=table.sql)
             lone = [update.encode(), b",".join(values), where.encode(), texts.keys[done].as_py()]
@@ -603,7 +605,7 @@ def _merged(parts: Sequence[Entries]) -> Entries:
     columns = [pa.concat_arrays(each) for each in zip(*(part.texts.columns for part in putting), strict=True)]
     begins = np.cumsum([0, *(len(part.texts.columns[0]) if part.put.any() else 0 for part in parts)])
     rows, keys = (pa.concat_arrays([getattr(part.texts, name) for part in parts]) for name in ("rows", "keys"))
-    images = np.concatenate([part.texts.at + begin for part, begin in zip(parts, begins, strict=False)])
+    images = np.concatenate([part.texts.indexes + begin for part, begin in zip(parts, begins, strict=False)])
     number, commit_ts, put, existed, shard = (
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("number", "commit_ts", "put", "existed", "shard")

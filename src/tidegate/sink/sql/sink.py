@@ -89,7 +89,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         rules: TableFilter = TAKES_ALL,
     ) -> None:
         self.options = options
-        self._held, self._rules = run_lock, rules
+        self._run_lock, self._rules = run_lock, rules
         self._progress = TargetProgress(options.feed)
         self._session: TargetSession | None = None
         self._target: TargetServer | None = None
@@ -101,8 +101,8 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         self._leased_ts: int | None = None
         self._polled_s = -LEASE_POLL_S
 
-    def held(self) -> AbstractContextManager[None]:
-        return self._held()
+    def run_lock(self) -> AbstractContextManager[None]:
+        return self._run_lock()
 
     def recover(self) -> SinkPosition:
         with self._connected() as session:

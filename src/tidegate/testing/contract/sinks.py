@@ -184,10 +184,10 @@ class CutChanges:
 class CutEffects(tuple[Effect, ...]):  # noqa: SLOT001  it is pickled with its attribute
     """The given effects; whoever goes through them gets the first `told`, and then an error that may pass."""
 
-    told: int
+    visible: int
 
     def __iter__(self) -> Iterator[Effect]:
-        yield from self[: self.told]
+        yield from self[: self.visible]
         raise SinkError("the target went away in the middle of a DDL")
 
 
@@ -203,7 +203,7 @@ class CutDdls:
             if place not in self._done:
                 self._done.add(place)
                 effects = CutEffects(planned.effects)
-                effects.told = count
+                effects.visible = count
                 return replace(planned, effects=effects)
         return planned
 
@@ -333,7 +333,7 @@ class SinkContract:
         done = self.live(tmp_path, source, until=story.ts)
 
         assert (done.state, done.checkpoint_ts) == ("finished", story.ts)
-        self.holds(tmp_path, load.told, story.ts, once=True)
+        self.holds(tmp_path, load.rest_script, story.ts, once=True)
 
     @pytest.mark.parametrize("place", ["in a task", "before advance"])
     def test_a_crash_in_a_load(self, tmp_path: Path, place: str) -> None:
@@ -349,7 +349,7 @@ class SinkContract:
                 continue
         else:
             pytest.fail(f"no end after {LIVES_MAX} lives")
-        self.holds(tmp_path, load.told, story.ts)
+        self.holds(tmp_path, load.rest_script, story.ts)
 
     @pytest.mark.parametrize("target", ["refuse", "truncate", "keep"])
     def test_a_load_into_a_filled_target(self, tmp_path: Path, target: str) -> None:
@@ -387,7 +387,7 @@ class SinkContract:
         source: Any = LoadingSource(
             load, kept, lambda *_: True, stream, guard=lambda _: NoGuard(), ordered=ordered, keyless=True, target=target
         )
-        source.script = load.told
+        source.script = load.rest_script
         return cast("Source", source)
 
     # --- b: crashes ---

@@ -89,7 +89,7 @@ class Composer:
         self._blob = pool.joined()
         self._together = [index for index, member in enumerate([*members, *members]) if member.cell.together]
         self._likely = sum(len(member.head) + len(member.tail) + _MARKS for member in members)
-        self._most = self._likely + SPARE * len(members)
+        self._row_limit = self._likely + SPARE * len(members)
 
     def texts(self, steps: Sequence[Step], rows: int, images: BatchImages | None = None) -> Any:
         """Return the text of each row. Mismatch for values that the plain encoder has to write."""
@@ -104,7 +104,7 @@ class Composer:
         indexes = _NO_CODES if images is None else np.ascontiguousarray(images.indexes)
         masks = images.masks if images is not None else []
         mask = np.ascontiguousarray(masks) if len(masks) and not all(map(np.all, masks)) else _NO_MASKS
-        most = each + 2 * self._most
+        most = each + 2 * self._row_limit
         arrays = (
             np.array(lines, np.int64),
             np.array(codes, np.int64) if codes else _NO_CODES,
