@@ -87,7 +87,7 @@ def test_columns_and_names_are_bounded(protocol: str) -> None:
 def test_what_is_kept_of_tables_is_bounded(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ever new tables cost what is kept at most, not what they are."""
     row, options = ROWS[protocol], DecodeOptions(protocol=protocol)
-    known = {"open-protocol": open_template, "canal-json": canal_template}[protocol]._known
+    known = {"open-protocol": open_template, "canal-json": canal_template}[protocol]._templates
     known.clear()
     monkeypatch.setattr(swept, "ROWS_MIN", 1)
     monkeypatch.setattr(known, "most", 1 << 18)
@@ -102,7 +102,7 @@ def test_what_is_kept_of_tables_is_bounded(protocol: str, monkeypatch: pytest.Mo
 def test_a_chunk_may_fill_the_memory(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of an older layout are read though new tables of the same chunk made the memory forget it."""
     row, options = ROWS[protocol], DecodeOptions(protocol=protocol)
-    known = {"open-protocol": open_template, "canal-json": canal_template}[protocol]._known
+    known = {"open-protocol": open_template, "canal-json": canal_template}[protocol]._templates
     known.clear()
     monkeypatch.setattr(swept, "ROWS_MIN", 1)
     old, new = row(["a"]), row(["a", "b"])

@@ -86,7 +86,7 @@ class TellsDdlsTwice(CallbackSink):
 class NobodyHeld(CallbackSink):
     """Lets a second writer in."""
 
-    def held(self) -> Any:
+    def run_lock(self) -> Any:
         """Hold nothing."""
         return nullcontext()
 

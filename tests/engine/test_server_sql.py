@@ -74,7 +74,7 @@ def test_all_are_listed(path: Path) -> None:
         (node.lineno, ast.unparse(value))
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-        if node.func.attr in {"ask", "changed", "stream", "execute", "query", "send", "_ask", "_asked"}
+        if node.func.attr in {"ask", "changed", "stream", "execute", "query", "send", "_ask", "_query"}
         for value in node.args
         if isinstance(value, ast.JoinedStr)
         or (isinstance(value, ast.Constant) and isinstance(value.value, str | bytes))

@@ -94,7 +94,7 @@ def forget() -> None:
             for attribute in vars(module).values():
                 if hasattr(attribute, "cache_clear"):
                     attribute.cache_clear()
-            getattr(module, "_known", {}).clear()
+            getattr(module, "_templates", {}).clear()
 
 
 def seconds(read: Callable[..., None], messages: Messages, options: DecodeOptions) -> float:

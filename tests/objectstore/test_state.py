@@ -136,7 +136,7 @@ def test_a_store_that_overwrites_what_has_changed_is_refused(unsigned: int, monk
 def test_a_bucket_that_is_not_there_is_told() -> None:
     """A feed does not begin without one, and says so."""
     one = StoreCheckpoints("s3://nobody/state", "feed")
-    with one.held(), pytest.raises(SinkRefused, match="no such bucket"):
+    with one.run_lock(), pytest.raises(SinkRefused, match="no such bucket"):
         one.load()
 
 

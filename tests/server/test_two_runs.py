@@ -192,7 +192,7 @@ class SharedCheckpoints(Checkpoints):
     def __init__(self) -> None:
         self._begun = False
 
-    def held(self) -> AbstractContextManager[None]:
+    def run_lock(self) -> AbstractContextManager[None]:
         """Let the next `load` take it over."""
         self._begun = False
         return nullcontext()

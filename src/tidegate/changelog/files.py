@@ -672,7 +672,7 @@ def _read(uri: str, path: str, groups: Sequence[RowGroup], columns: Sequence[str
     after, upto = range_
     schema = pa.schema([LANDED_SCHEMA.field(name) for name in columns])
     parts = []
-    metadata, size = _known(uri, path)
+    metadata, size = _read_footer(uri, path)
     with opened(uri, path, size) as source:
         file = pq.ParquetFile(source, metadata=metadata, read_dictionary=["layout"], pre_buffer=True)
         for group in groups:
@@ -700,7 +700,7 @@ class Footers:
             if groups is not None:
                 self._kept.move_to_end((uri, path))
                 return groups
-        metadata, size = _known(uri, path)
+        metadata, size = _read_footer(uri, path)
         with opened(uri, path, size) as source:
             file = pq.ParquetFile(source, metadata=metadata)
             columns = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
@@ -723,7 +723,7 @@ def groups_of(uri: str, path: str) -> tuple[RowGroup, ...]:
 
 
 @lru_cache(FILES_KNOWN)
-def _known(uri: str, path: str) -> tuple[pq.FileMetaData, int]:
+def _read_footer(uri: str, path: str) -> tuple[pq.FileMetaData, int]:
     with opened(uri, path) as source:
         return pq.ParquetFile(source).metadata, source.seek(0, io.SEEK_END) or source.tell()
 

@@ -12,7 +12,7 @@ $ tidegate dlq replay /srv/lake --at shop/2/7041 --value-file fixed.json
 PLACE is where the feed keeps what has landed: its lake, or STATE-DIR/CHANGEFEED where its sink keeps no progress.
 """
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -112,7 +112,8 @@ def replay_(home: str, message: str, key_file: Path | None, value_file: Path | N
         value_file.read_bytes() if value_file else None,
         {name: str(value) for name, value in settings_of(settings).items()},
     )
-    with _held(root):
+    beside = _beside(root)  # a checkpoint in a local directory has a lock, which keeps the feed from running
+    with nullcontext() if beside is None else beside.run_lock():
         before = _checkpoint_ts(root)
         done = replay(root, position, instead, checkpoint_ts=before)
         after = _checkpoint_ts(root)
@@ -133,13 +134,6 @@ def replay_(home: str, message: str, key_file: Path | None, value_file: Path | N
 def _root(home: str) -> str:
     root = location_of(home, "PLACE")
     return root.rstrip("/") if "://" in root else str(Path(root).absolute())
-
-
-def _held(root: str) -> AbstractContextManager[None]:
-    """Keep the feed from running until the block ends, if its checkpoint is in a local directory; lakes and object
-    stores have no lock."""
-    beside = _beside(root)
-    return nullcontext() if beside is None else beside.run_lock()
 
 
 def _checkpoint_ts(root: str) -> int:

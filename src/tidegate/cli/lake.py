@@ -293,7 +293,7 @@ def lake() -> None:
     """Read a lake: its tables, its history, and its rows at one moment."""
 
 
-def _at(command: T) -> T:
+def _moment_options(command: T) -> T:
     live = click.option(
         "--live", is_flag=True, help="Include landed changes that are not merged yet, exactly up to --at."
     )
@@ -325,7 +325,7 @@ def _view(root: str, moment: str, *, live: bool) -> "Lake | Live":
 
 @lake.command()
 @_root
-@_at
+@_moment_options
 @_json
 def show(*, root: str, moment: str, live: bool, as_json: bool) -> None:
     """List the tables of LAKE with their rows, keys, directories and Delta versions."""
@@ -385,7 +385,7 @@ def history(*, root: str, limit: int, as_json: bool) -> None:
 @lake.command()
 @_root
 @click.argument("table")
-@_at
+@_moment_options
 @_form
 @_limit
 @click.option("--columns", metavar="A,B", help="Only these columns, in this order.")
@@ -446,7 +446,7 @@ def _names(columns: str | None) -> Sequence[str]:
 @lake.command()
 @_root
 @click.argument("query")
-@_at
+@_moment_options
 @_form
 @_limit
 def sql(*, root: str, query: str, moment: str, live: bool, form: str, limit: int | None) -> None:

@@ -143,7 +143,7 @@ def _during(lease: Lease, stop: StopEvent, hold_s: float, command: tuple[str, ..
     child = subprocess.Popen(command, env={**os.environ, "TIDEGATE_HELD_TS": str(ts)}) if command else None
     end_s, renewed_s = time.monotonic() + hold_s, time.monotonic()
 
-    def over() -> bool:
+    def has_ended() -> bool:
         nonlocal renewed_s
         if time.monotonic() - renewed_s >= RENEW_S:
             lease.renew()
@@ -151,7 +151,7 @@ def _during(lease: Lease, stop: StopEvent, hold_s: float, command: tuple[str, ..
         return stop.is_set() or (child is not None and child.poll() is not None)
 
     try:
-        in_time = wait_until(over, max(end_s - time.monotonic(), 0.0))
+        in_time = wait_until(has_ended, max(end_s - time.monotonic(), 0.0))
         lease.renew()
     finally:
         if child is not None and child.poll() is None:

@@ -55,5 +55,6 @@ def resume(root: str, names: tuple[str, ...], *, every: bool) -> None:
     options = DeltaOptions(root=lake_root(root), feed="")
     for group in ask(options, latest(options), names):
         say(
-            f"{', '.join(group.names)} will resume from ts {group.checkpoint.ts} when the changefeed runs; see: tidegate status"
+            f"{', '.join(group.names)} will resume from ts {group.checkpoint.ts} when the changefeed runs; see: "
+            "tidegate status"
         )

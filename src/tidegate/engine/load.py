@@ -556,7 +556,7 @@ class LoadingSource(Source):
             self._guard = self._make_guard(plan).__enter__()
         if not self._landing:
             self._stream.start(tasks, max(start_ts, plan.ts))
-        self._landing, self._at, self._parts = False, start_ts, tuple(_parts(plan))
+        self._landing, self._position_ts, self._parts = False, start_ts, tuple(_parts(plan))
         self._creates = [SourceDdl(EventPosition(), ddl) for ddl in create_statements(plan)]
         return start_ts
 
@@ -601,7 +601,7 @@ class LoadingSource(Source):
         """Return the definitions with which the stream begins, one tick below its first event."""
         covered = self._stream.frontier() or 0
         events = [each.first_ts for each in self._stream.changes(0, covered).row_ranges()]
-        events += [one.ddl.commit_ts or 0 for one in self._stream.ddls(0, covered)]
+        events += [source_ddl.ddl.commit_ts or 0 for source_ddl in self._stream.ddls(0, covered)]
         begin = min(events, default=covered + 1) - 1
         if self._definitions == "now":
             return msgspec.structs.replace(self._defined_now(covered), ts=begin, chunks=())
@@ -622,16 +622,16 @@ class LoadingSource(Source):
                 f"definitions-at = now: the stream has come to {shown_ts(covered)}, and the definitions are of "
                 f"{shown_ts(plan.ts)}: they hold for tables that have no DDL until then"
             )
-        names = tuple(one.name for one in plan.tables)
-        ddls = (names_of(one.ddl) for one in self._stream.ddls(0, plan.ts))
+        names = tuple(item.name for item in plan.tables)
+        ddls = (names_of(item.ddl) for item in self._stream.ddls(0, plan.ts))
         defined = SilentTables(0, names).without(set[tuple[str, str]]().union(*ddls)).tables
         altered = [name for name in names if name not in defined]
-        told = (
+        groups = (
             (f"as they are at {shown_ts(plan.ts)}, which holds if the changefeed leaves no DDL of theirs out", defined),
             ("known from their rows alone, since the stream has DDLs of theirs", altered),
         )
-        notes = tuple(f"definitions-at = now: tables {how}: {some_of(some)}" for how, some in told if some)
-        left = without(plan, [LeftOut(str(name), "") for name in altered], told=False)
+        notes = tuple(f"definitions-at = now: tables {how}: {some_of(some)}" for how, some in groups if some)
+        left = without(plan, [LeftOut(str(name), "") for name in altered], listed=False)
         return msgspec.structs.replace(left, notes=notes)
 
     def _cover(self, tasks: Tasks) -> None:
@@ -698,7 +698,7 @@ class LoadingSource(Source):
 
     def frontier(self) -> int | None:
         if self._plan is not None and self._loads():
-            return self._at if self._rests_until() else self._plan.ts
+            return self._position_ts if self._rests_until() else self._plan.ts
         return self._stream.frontier()
 
     def carry(self, state: SchemaState) -> None:
@@ -829,14 +829,14 @@ def unloaded(plan: LoadPlan) -> Iterator[LeftOut]:
     yield from (LeftOut(str(name), "a temporary table") for name in plan.temporary)
 
 
-def without(plan: LoadPlan, left_out: Sequence[LeftOut], *, told: bool = True) -> LoadPlan:
-    """Return the plan without some tables, which it names if `told`."""
-    names = {one.table for one in left_out}
-    kept = [index for index, one in enumerate(plan.tables) if str(one.name) not in names]
+def without(plan: LoadPlan, left_out: Sequence[LeftOut], *, listed: bool = True) -> LoadPlan:
+    """Return the plan without some tables, which it names if `listed`."""
+    names = {item.table for item in left_out}
+    kept = [index for index, item in enumerate(plan.tables) if str(item.name) not in names]
     new = {index: number for number, index in enumerate(kept)}
-    chunks = [msgspec.structs.replace(one, table=new[one.table]) for one in plan.chunks if one.table in new]
+    chunks = [msgspec.structs.replace(item, table=new[item.table]) for item in plan.chunks if item.table in new]
     tables = tuple(plan.tables[index] for index in kept)
-    named = (*plan.left_out, *left_out) if told else plan.left_out
+    named = (*plan.left_out, *left_out) if listed else plan.left_out
     return msgspec.structs.replace(plan, tables=tables, chunks=tuple(chunks), left_out=named)
 
 

@@ -194,24 +194,18 @@ def _cased(change: Callable[[str], str]) -> Function:
     return define("t", text_result, apply)
 
 
-def _found(apply: Callable[[str, str, int], int]) -> Function:
-    """A search by the collation of its texts: `apply` takes needle, text and start."""
+def _locate(node: Node, scope: Scope) -> Compiled:
+    """LOCATE: a search by the collation of its texts."""
+    values = arguments(node, scope, 2, 3)
+    collation, _ = agreed(values[:2], scope)
+    lowers = collation.endswith("_ci")
 
-    def build(node: Node, scope: Scope) -> Compiled:
-        values = arguments(node, scope, 2, 3)
-        collation, _ = agreed(values[:2], scope)
-        lowers = collation.endswith("_ci")
+    def search(needle: str, text: str, start: int = 1) -> int:
+        if lowers:
+            needle, text = needle.lower(), text.lower()
+        return text.find(needle, start - 1) + 1 if 0 < start <= len(text) + 1 else 0
 
-        def search(needle: str, text: str, start: int = 1) -> int:
-            return apply(*((needle.lower(), text.lower()) if lowers else (needle, text)), start)
-
-        return define("ssi", INT, search, least=2)(node, scope)
-
-    return build
-
-
-def _locate(needle: str, text: str, start: int) -> int:
-    return text.find(needle, start - 1) + 1 if 0 < start <= len(text) + 1 else 0
+    return define("ssi", INT, search, least=2)(node, scope)
 
 
 def _field_call(node: Node, scope: Scope) -> Compiled:
@@ -232,7 +226,6 @@ def _matches(text: str, pattern: str, flags: str = "") -> int:
     return int(regexp(pattern, flags).is_in(text))
 
 
-_LOCATE: Final = _found(_locate)
 _SUBSTRING: Final = define("tii", text_result, _substring, least=2)
 _CHARS: Final = define("t", INT, len)
 _OCTETS: Final = define("o", INT, len)
@@ -260,17 +253,17 @@ STRING_FUNCTIONS: Final[Mapping[str, Function]] = {
         lambda name, names: names.split(",").index(name) + 1 if names and name in names.split(",") else 0,
     ),
     "HEX": _hex_call,
-    "INSTR": lambda node, scope: _LOCATE(_with_arguments(node, node.expressions[::-1]), scope),
+    "INSTR": lambda node, scope: _locate(_with_arguments(node, node.expressions[::-1]), scope),
     "LCASE": _LOWER,
     "LEFT": define("ti", text_result, lambda text, length: text[: max(length, 0)]),
     "LENGTH": _OCTETS,
-    "LOCATE": _LOCATE,
+    "LOCATE": _locate,
     "LOWER": _LOWER,
     "LPAD": define("tit", text_result, lambda text, length, fill: _pad(text, length, fill, left=True)),
     "LTRIM": define("t", text_result, lambda text: text.lstrip(_blank(text))),
     "MID": _SUBSTRING,
     "OCTET_LENGTH": _OCTETS,
-    "POSITION": _LOCATE,
+    "POSITION": _locate,
     "REGEXP_LIKE": define("sss", BOOL, _matches, least=2),
     "REPEAT": define("ti", text_result, _repeat),
     "REPLACE": define("ttt", text_result, lambda text, old, new: text.replace(old, new) if old else text),

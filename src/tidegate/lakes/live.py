@@ -146,7 +146,7 @@ class Live:
         options = base.options or DeltaOptions(root=root, feed=changelog.state.feed)
         self.options = msgspec.structs.replace(options, root=root)
         self.base = base
-        self.ts = _reach(root, base, changelog.frontier(), upto)
+        self.ts = _end_ts(root, base, changelog.frontier(), upto)
         self._slice, self._round = planned(base, changelog, self.ts, self.options)
         check_round(base, self._round, self.options)
         self._units = {step_table.incarnation: unit for unit in self._round.units for step_table in unit.tables}
@@ -294,7 +294,7 @@ def reaches_back(changelog: Changelog, base: Snapshot) -> bool:
     return base.checkpoint.ts >= changelog.floor()
 
 
-def _reach(root: str, base: Snapshot, frontier: int | None, upto: int | None) -> int:
+def _end_ts(root: str, base: Snapshot, frontier: int | None, upto: int | None) -> int:
     reached = max(frontier or 0, base.checkpoint.ts)
     if not reached:
         raise ConfigError(f"{root} has no snapshot, and nothing has landed completely: there is no moment to read")

@@ -219,7 +219,7 @@ def altered(
         convert = converter(was.type, column.type, time_zone=zone, commit_ts=commit_ts, session=session.zone)
         rule = _shown(was.type, column.type, convert)
         same = same and rule is None and was.name == column.name
-        makers[column.name] = _taken(was.name, rule)
+        makers[column.name] = _value_of(was.name, rule)
     if same and not by_id:
         return None
     return lambda row: {name: make(row) for name, make in makers.items()}
@@ -242,7 +242,7 @@ def _shown(old: ColumnType, new: ColumnType, rule: Rule | None) -> Rule | None:
     return change
 
 
-def _taken(name: str, rule: Callable[[Value], Value] | None) -> Callable[[Row], Value]:
+def _value_of(name: str, rule: Callable[[Value], Value] | None) -> Callable[[Row], Value]:
     return (lambda row: row[name]) if rule is None else (lambda row: rule(row[name]))
 
 

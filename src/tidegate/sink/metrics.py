@@ -458,7 +458,9 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
         for tally in self._tallies:
             metric = tally.rule.metric
             if metric in kept and kept[metric]["form"] != tally.rule.form:
-                self._warn_once(f"the rule of {metric} has another type, other labels or other buckets now: it restarts")
+                self._warn_once(
+                    f"the rule of {metric} has another type, other labels or other buckets now: it restarts"
+                )
         self._exempt = frozenset(notes.get(EXEMPT, ()))
         self._waiting = [
             CloudEvent(each["id"], each["body"].encode(), each["ts"], each["alert"]) for each in notes.get(ALERTS, ())

@@ -32,7 +32,7 @@ class MetricsOptions:
     otlp_token_file: Annotated[
         str, Option("otlp-token-file", "file with the bearer token of these calls", local=Local.TOKEN)
     ] = ""
-    alert_url: Annotated[str, Option("alert-url", "URL for alerts, posted as single CloudEvents", called=True)] = ""
+    alert_url: Annotated[str, Option("alert-url", "URL for alerts, posted as single CloudEvents", masked=True)] = ""
     alert_secret_file: Annotated[
         str, Option("alert-secret-file", "file with the secret that signs alerts", local=Local.TOKEN)
     ] = ""

@@ -51,7 +51,7 @@ CONSUMER: Final[Mapping[str, str]] = {
 @lru_cache(maxsize=8)
 def consumer(connection: tuple[tuple[str, str], ...]) -> Any:
     """This process's consumer for a connection; assign and unassign it, never close it."""
-    return _made(Consumer, {**CONSUMER, **dict(connection)})
+    return _client(Consumer, {**CONSUMER, **dict(connection)})
 
 
 class Described(NamedTuple):
@@ -73,10 +73,10 @@ class Admin(NamedTuple):
 def admin(connection: tuple[tuple[str, str], ...]) -> Admin:
     """This process's admin client for a connection."""
     words = ClientErrors()
-    return Admin(_made(AdminClient, {**dict(connection), "error_cb": words.hear}), words)
+    return Admin(_client(AdminClient, {**dict(connection), "error_cb": words.hear}), words)
 
 
-def _made(kind: Any, config: dict[str, Any]) -> Any:
+def _client(kind: Any, config: dict[str, Any]) -> Any:
     try:
         return kind(config, logger=LOGGER)
     except (KafkaException, ValueError) as refused:

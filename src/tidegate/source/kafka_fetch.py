@@ -68,14 +68,18 @@ def messages_at(
     runs: list[list[EventPosition]] = []
     for position in sorted(positions):
         last = runs[-1][-1] if runs else None
-        if last is not None and _at(last, position.offset) == position and position.offset - last.offset <= FIRST_CHUNK:
+        if (
+            last is not None
+            and _with_offset(last, position.offset) == position
+            and position.offset - last.offset <= FIRST_CHUNK
+        ):
             runs[-1].append(position)
         else:
             runs.append([position])
     for run in runs:
         with suppress(HistoryLost):
             for chunk in fetch_range(source, run[0], run[-1].offset + 1):
-                read = ((_at(run[0], message.offset), message) for message in chunk)
+                read = ((_with_offset(run[0], message.offset), message) for message in chunk)
                 messages |= {
                     position: (message.key, message.value) for position, message in read if position in positions
                 }
@@ -107,24 +111,24 @@ def _chunks(client: Any, source: KafkaTopics, start: EventPosition, end: int) ->
             if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  its public name
                 offset = max(offset, message.offset())
             elif error.code() in LOST:
-                raise history_lost(source, _at(start, offset))
+                raise history_lost(source, _with_offset(start, offset))
             elif error.code() in PASSING:
                 last_error = str(error.str())
             else:
-                raise SourceError(f"broker {source.brokers}: {_at(start, offset)}: {error.str()}")
+                raise SourceError(f"broker {source.brokers}: {_with_offset(start, offset)}: {error.str()}")
         if got and (chunk or offset >= end):
             deadline = time.monotonic() + source.timeout_s
         elif time.monotonic() > deadline:
             raise SourceError(
-                f"broker {source.brokers}: {_at(start, offset)}: no data for {source.timeout_s:.0f} s, although "
-                f"messages up to offset {end - 1} exist; {last_error}"
+                f"broker {source.brokers}: {_with_offset(start, offset)}: no data for {source.timeout_s:.0f} s, "
+                f"although messages up to offset {end - 1} exist; {last_error}"
             )
         if chunk:
             size = max(1, min(CHUNK, CHUNK_BYTES * len(chunk) // max(1, chunk.size_bytes)))
             yield from chunk.pieces(2 * CHUNK_BYTES) if chunk.size_bytes > 2 * CHUNK_BYTES else (chunk,)
 
 
-def _at(position: EventPosition, offset: int) -> EventPosition:
+def _with_offset(position: EventPosition, offset: int) -> EventPosition:
     return EventPosition(position.topic, position.partition, offset)
 
 

@@ -299,11 +299,11 @@ class UpstreamRows:
     def _read(
         self, name: TableName, ts: int, rows: Sequence[RowChange], needs: Sequence[Needed]
     ) -> list[RowChange | TidegateError]:
-        self._rows_of(self._snapshot, (ts - 1,))
-        ((_, text, *_),) = self._rows_of(sent.DEFINITION.format(table=quote_names(*name)))
+        self._query(self._snapshot, (ts - 1,))
+        ((_, text, *_),) = self._query(sent.DEFINITION.format(table=quote_names(*name)))
         definition = defined(name, text.decode("utf-8", "surrogateescape"), ts - 1)
         before = self._images(definition, [(need.names, need.before) for need in needs if need.before is not None])
-        self._rows_of(self._snapshot, (ts,))
+        self._query(self._snapshot, (ts,))
         after = self._images(definition, [(need.names, need.after) for need in needs if need.after is not None])
         images = {"before": (before, ts - 1), "after": (after, ts)}
         return [_whole(row, definition, need, images) for row, need in zip(rows, needs, strict=True)]
@@ -312,12 +312,12 @@ class UpstreamRows:
         images: dict[Key, Values] = {}
         for names in dict.fromkeys(names for names, _ in every):
             keys = list(dict.fromkeys(key for its_names, key in every if its_names == names))
-            rows = [definition.read(raw) for raw in self._rows_of(*rows_query(definition, names, keys))]
+            rows = [definition.read(raw) for raw in self._query(*rows_query(definition, names, keys))]
             is_single = len(keys) == 1 and len(rows) == 1
             images |= {keys[0]: rows[0]} if is_single else {definition.key_of(row, names): row for row in rows}
         return images
 
-    def _rows_of(self, statement: str, values: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
+    def _query(self, statement: str, values: Sequence[object] = ()) -> Sequence[Sequence[Any]]:
         if self._connection is None:
             raw = dict(driver().converters.encoders)
             connection = connect(self._address.connection_options, use_unicode=False, conv=raw, sql_mode="")

@@ -347,7 +347,7 @@ def plan_ignored(statement: Ignored, catalog: Catalog, _session: DdlSession) -> 
             return StatementPlan()
 
 
-def _made(definition: SequenceDef) -> StoredSequence:
+def _stored_sequence(definition: SequenceDef) -> StoredSequence:
     """Return the stored sequence of a definition; SqlRefused 4136 if its values conflict."""
     increment = 1 if definition.increment is None else definition.increment
     up = increment >= 0
@@ -376,7 +376,7 @@ def _create(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
         "",
         state=ElementState.NONE,
         comment=definition.comment or "",
-        sequence=_made(definition),
+        sequence=_stored_sequence(definition),
     )
     return StatementPlan((request_new(34, schema, CreateTableArgs(table)),))
 
@@ -399,7 +399,9 @@ def _alter(definition: SequenceDef, catalog: Catalog) -> StatementPlan:
         cycle=current.sequence_cycle if definition.cycle is None else definition.cycle,
         comment=current.sequence_comment if definition.comment is None else definition.comment,
     )
-    arguments = AlterSequenceArgs(_made(whole), None if definition.restart is None else definition.restart - 1)
+    arguments = AlterSequenceArgs(
+        _stored_sequence(whole), None if definition.restart is None else definition.restart - 1
+    )
     return StatementPlan((request_on(35, table, arguments),))
 
 

@@ -594,7 +594,7 @@ def row_mutations(
         was = before[physical_id][1] if physical_id in before else None
         now = after[physical_id][1] if physical_id in after else None
         stays = old is not None and physical_id == old.physical_id
-        moves += _at(shape, allowed, (was, now), form, stays=stays)
+        moves += _mutations(shape, allowed, (was, now), form, stays=stays)
     for mutation in moves:
         if mutation.value is None:
             mutations[mutation.key] = mutation
@@ -616,7 +616,7 @@ def _spots(shape: TableShape, image: RowImage | None) -> dict[int, tuple[Access,
     return spots
 
 
-def _at(
+def _mutations(
     shape: TableShape,
     allowed: Access,
     images: tuple[RowImage | None, RowImage | None],

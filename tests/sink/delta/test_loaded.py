@@ -171,11 +171,11 @@ def test_each_table_is_shown_once_it_is_whole(tmp_path: Path, mode: Mode) -> Non
     """With `load-publish=table` a snapshot below S has the tables whose last chunk is in, as of S; one without a chunk
     is there at once. From S on the lake is as if all had been shown together."""
     lake, _, load = run(tmp_path / "one", mode, by_table=True, rows=CHUNK_ROWS)
-    assert shown(lake, load.made.ts) == [
+    assert shown(lake, load.load_plan.ts) == [
         ("shop.none",), ("shop.none", "shop.t"), ("shop.bare", "shop.none", "shop.t"),
     ]  # fmt: skip
     together, _, _ = run(tmp_path / "together", mode, rows=CHUNK_ROWS)
-    assert shown(together, load.made.ts) == []
+    assert shown(together, load.load_plan.ts) == []
     assert tables(lake) == tables(together)
 
 
@@ -207,7 +207,7 @@ def test_dies_anywhere(tmp_path: Path, place: str, *, by_table: bool) -> None:
             continue
     assert lives > 1
     assert tables(tmp_path / "lake") == tables(whole)
-    assert bool(shown(tmp_path / "lake", load.made.ts)) is by_table
+    assert bool(shown(tmp_path / "lake", load.load_plan.ts)) is by_table
 
 
 @pytest.mark.parametrize("times", [1, READ_TRIES])
@@ -233,7 +233,7 @@ def test_iceberg_metadata(tmp_path: Path) -> None:
     lake, _, load = run(tmp_path, iceberg=True, by_table=True, rows=CHUNK_ROWS)
     options, early = DeltaOptions(root=str(lake), feed="feed"), 0
     for snapshot in snapshots.history(options):
-        early += snapshot.checkpoint_ts < load.made.ts
+        early += snapshot.checkpoint_ts < load.load_plan.ts
         for incarnation, table in snapshot.tables.items():
             home = Path(options.table_uri(incarnation), "metadata")
             assert (home / f"v{table.version + 1}.metadata.json").exists()

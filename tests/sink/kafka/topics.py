@@ -58,7 +58,7 @@ class Kept:
         self.holders = 0
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def run_lock(self) -> Iterator[None]:
         """Counts who holds it."""
         self.holders += 1
         yield

@@ -25,7 +25,7 @@ class Scripted(UpstreamRows):
         super().__init__("mysql://h/")
         self.answers, self.asked = list(answers), []  # type: list[list[list[bytes | None]]], list[Any]
 
-    def _asked(self, statement: str, values: Any = ()) -> Any:
+    def _query(self, statement: str, values: Any = ()) -> Any:
         self.asked.append((statement, tuple(values)))
         return [] if statement.startswith("SET") else self.answers.pop(0)
 

@@ -135,7 +135,7 @@ def canned(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
         shown = b"CREATE TABLE `t` (`id` int NOT NULL, `a` varchar(1000), PRIMARY KEY (`id`))"
         return ((b"t", shown),) if "SHOW CREATE" in statement else ()
 
-    monkeypatch.setattr(UpstreamRows, "_asked", asked)
+    monkeypatch.setattr(UpstreamRows, "_query", asked)
 
 
 UNHAD = {"no row": "replay or skip", "9006": "replay or update", "1064": "skip"}

@@ -184,8 +184,8 @@ def test_hours_of_a_load(tmp_path: Path) -> None:
     assert (source.frontier(), now.rests_until) == (begin, guard.until)
     assert "rests until 22:00" in load_words(now)
     guard.until = ""
-    assert source.frontier() == load.made.ts
-    source.release(load.made.ts)
+    assert source.frontier() == load.load_plan.ts
+    source.release(load.load_plan.ts)
     guard.until = "22:00+00:00"
     assert source.frontier() == ScriptedSource(stories.shop()).frontier()
 
@@ -206,7 +206,7 @@ def test_few_connections(tmp_path: Path) -> None:
     limited = source.limited(tasks)
     assert limited.run(lambda job: -job, range(8)) == [-job for job in range(8)]
     assert (limited.slots, tasks.runs) == (3, [3, 3, 2])
-    source.release(load.made.ts)
+    source.release(load.load_plan.ts)
     assert source.limited(tasks) is tasks
 
 
@@ -227,9 +227,9 @@ def test_gc_life_time_is_set_back(tmp_path: Path, *, dies: bool, fails: bool) ->
 
     def begun(at: int | None) -> tuple[LoadingSource, int]:
         load, source = loading(tmp_path, stories.shop(), guard=lambda _: guard)
-        load.made = msgspec.structs.replace(load.made, gc_life_time=("10m0s", "72h"))
+        load.load_plan = msgspec.structs.replace(load.load_plan, gc_life_time=("10m0s", "72h"))
         source.start(LocalTasks(), at)
-        return source, load.made.ts
+        return source, load.load_plan.ts
 
     source, ts = begun(None)
     source.release(ts - 1)

@@ -173,7 +173,7 @@ def test_how_a_topic_tells_a_load(tmp_path: Path, protocol: str) -> None:
     made, rules = target(topics, protocol), TableFilter.parse(["*.*"])
     into = KafkaSink(made, DirectoryCheckpoints(tmp_path, "feed"), rules=rules, force=True)
     run_here(loading(tmp_path, ScriptedSource(STORY)), into, until=STORY.ts, tasks=LocalTasks(pickles=False))
-    chunks = range(S - len(LOAD.made.chunks) + 1, S + 1)
+    chunks = range(S - len(LOAD.load_plan.chunks) + 1, S + 1)
     loaded = set()
     for events in topics.events(protocol).values():
         marks = [index for index, event in enumerate(events) if isinstance(event, Resolved) and event.ts >= S]

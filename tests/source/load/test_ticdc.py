@@ -24,7 +24,7 @@ from tidegate.testing.contract import stories
 TOPIC = "kafka://k:9092/shop?protocol=canal-json&enable-tidb-extension=true"
 FROM = "mysql://u@db:4000/"
 STORY = stories.shop()
-PLAN = CountedLoad(STORY, STORY.marks[1]).made
+PLAN = CountedLoad(STORY, STORY.marks[1]).load_plan
 DROPS = {"matcher": ["shop.accounts", "shop.orders"], "ignore-event": ["delete", "drop table"]}
 NARROWS = {"matcher": ["shop.orders"], "columns": ["*", "!price"]}
 OWN = FeedRules(addresses=("k:9092/shop",))

@@ -39,7 +39,7 @@ from tidegate.model.mysql import NAMED, MysqlType
 _KEY_END: Final = np.uint64(int.from_bytes(b',"type":', "little"))
 _NAMES: Final = ("type", "es", "ts", "sqlType", "mysqlType", "old", "data", "commitTs")
 
-_known: Final = LayoutMemory[int, tuple[Template, ...]]()
+_templates: Final = LayoutMemory[int, tuple[Template, ...]]()
 """A cache of templates by key, which includes the options of decoding."""
 
 
@@ -57,7 +57,7 @@ class _CanalShape:
 
     def __init__(self, values: Sequence[bytes], *, legacy: bool) -> None:
         self._values, self._legacy = values, legacy
-        self.templates = _known
+        self.templates = _templates
         text = TextRun(values)
         self.texts = (RowsText(text.array, text.starts, text.ends),)
 
@@ -125,7 +125,7 @@ def _template(text: str, layout: RowLayout) -> Template:
     return Template(layout, (tuple(steps),), tuple(found_types))
 
 
-def _digits(text: str, member: JsonMember, _layout: RowLayout, _at: int) -> list[ScanStep]:
+def _digits(text: str, member: JsonMember, _layout: RowLayout, _offset: int) -> list[ScanStep]:
     return [digits(text, member, 0 if member.name == "commitTs" else -1)]
 
 
@@ -147,12 +147,12 @@ def _image(text: str, offset: int, layout: RowLayout) -> Image:
 
 
 _STEPS: Final[dict[str, Callable[[str, JsonMember, RowLayout, int], list[ScanStep]]]] = {
-    "type": lambda _text, _member, _layout, _at: [ScanStep(scan.WORD)],
+    "type": lambda _text, _member, _layout, _offset: [ScanStep(scan.WORD)],
     "es": _digits,
     "ts": _digits,
     "commitTs": _digits,
-    "sqlType": lambda text, member, _layout, _at: [ScanStep(scan.CODES, literal(text, member.start, member.end))],
-    "mysqlType": lambda _text, _member, _layout, _at: [ScanStep(scan.TYPES)],
+    "sqlType": lambda text, member, _layout, _offset: [ScanStep(scan.CODES, literal(text, member.start, member.end))],
+    "mysqlType": lambda _text, _member, _layout, _offset: [ScanStep(scan.TYPES)],
     "old": _old,
     "data": _data,
 }

@@ -28,7 +28,7 @@ _VERSION: Final = (1).to_bytes(8, "big")
 _DIGITS: Final = {"ts": 0, "ptn": 1, "rid": scan.SIGNED}
 """Members of a head whose values vary, with the index of their number in a row."""
 
-_known: Final = LayoutMemory[int, tuple[Template, ...]]()
+_templates: Final = LayoutMemory[int, tuple[Template, ...]]()
 """A cache of templates by key, which includes the options of decoding."""
 
 
@@ -96,7 +96,7 @@ class _OpenShape:
 
     def __init__(self, heads: _Frames, bodies: _Frames, *, legacy: bool) -> None:
         self._heads, self._bodies, self._legacy = heads, bodies, legacy
-        self.templates = _known
+        self.templates = _templates
         self.texts = tuple([RowsText(part.text.array, part.starts, part.ends) for part in (heads, bodies)])
 
     @cached_property

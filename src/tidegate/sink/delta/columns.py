@@ -468,7 +468,7 @@ def first_schema(table: TableInfo, options: DeltaOptions) -> LakeSchema:
     """Return the columns of a table that is being created. Raises SinkRefused for a name that it cannot have."""
     columns = [
         LakeColumn(name, delta, index, upstream, name)
-        for index, (name, delta, upstream, _) in enumerate(_wanted(table, options), 1)
+        for index, (name, delta, upstream, _) in enumerate(_layout(table, options), 1)
     ]
     return next_schema(LakeSchema(), columns, len(columns), options.column_mapping, rewritten=True)
 
@@ -501,7 +501,7 @@ def evolve(
     columns: list[LakeColumn] = []
     fills: list[Fill] = []
     conversions: list[Convert] = []
-    for name, delta, upstream, column in _wanted(new, options):
+    for name, delta, upstream, column in _layout(new, options):
         have = current.get(upstream)
         if have is None:
             max_id += 1
@@ -544,7 +544,7 @@ def _differs(old: ColumnInfo, new: ColumnInfo, options: DeltaOptions, session: s
     return converter(old.type, new.type, time_zone=options.time_zone, session=session) is not None
 
 
-def _wanted(table: TableInfo, options: DeltaOptions) -> list[tuple[str, str, int, ColumnInfo | None]]:
+def _layout(table: TableInfo, options: DeltaOptions) -> list[tuple[str, str, int, ColumnInfo | None]]:
     table = stored_definition(table, options)
     layout: list[tuple[str, str, int, ColumnInfo | None]] = [
         (

@@ -45,7 +45,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
@@ -530,10 +529,19 @@ class RestCatalog:
 
     def _lead(self, ours: Mapping[Name, _Ours], number: int, snapshot_ids: Collection[str]) -> None:
         """Bring tables to what is published, again where somebody was faster. Raises what a single table met last."""
+
+        def change(entry: tuple[Name, _Ours]) -> Update | CatalogAnswer | None:
+            # None for a table that is current; an answer of the catalog that refuses it is a value
+            try:
+                return self._change(*entry, number, snapshot_ids)
+            except CatalogAnswer as answer:
+                if not 400 <= answer.status < 500:
+                    raise
+                return answer
+
         left, refused = dict(ours), list[CatalogAnswer]()
         for _ in range(TRIES):
-            ask = partial(self._asked, number=number, snapshot_ids=snapshot_ids)
-            answers = dict(zip(left, each(self._rest.uri, ask, list(left.items())), strict=True))
+            answers = dict(zip(left, each(self._rest.uri, change, list(left.items())), strict=True))
             refused += [answer for answer in answers.values() if isinstance(answer, CatalogAnswer)]
             changes = {name: answer for name, answer in answers.items() if isinstance(answer, Mapping)}
             left = {name: left[name] for name in self._commit(changes)}
@@ -544,17 +552,6 @@ class RestCatalog:
             raise SinkError(f"catalog {self._rest.uri}: another writer commits to {names} at the same time")
         if refused:
             raise refused[0]
-
-    def _asked(
-        self, entry: tuple[Name, _Ours], number: int, snapshot_ids: Collection[str]
-    ) -> Update | CatalogAnswer | None:
-        """The update of a table, None if it is current; an answer of the catalog that refuses it, as a value."""
-        try:
-            return self._change(*entry, number, snapshot_ids)
-        except CatalogAnswer as answer:
-            if not 400 <= answer.status < 500:
-                raise
-            return answer
 
     def _change(self, name: Name, ours: _Ours, number: int, snapshot_ids: Collection[str]) -> Update | None:
         state = self._load(name)

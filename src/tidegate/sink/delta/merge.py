@@ -416,14 +416,14 @@ def _rewritten(work: _Merge, job: _Job) -> list[Action]:
         begun, news = begun + part.num_rows, news + count
     indexes.append(total + np.arange(len(job.fresh)))
     come = work.numbers[np.concatenate(parts)]
-    rows = _taken(work.rows, come)
+    rows = _rows_at(work.rows, come)
     if stored:
-        rows = _taken(pa.concat_tables([*stored, rows]), np.concatenate(indexes))
+        rows = _rows_at(pa.concat_tables([*stored, rows]), np.concatenate(indexes))
         stored.clear()
     return list(write(work.uri, by_key(rows, work.key), work.columns, work.key))
 
 
-def _taken(rows: pa.Table, indexes: Any) -> pa.Table:
+def _rows_at(rows: pa.Table, indexes: Any) -> pa.Table:
     """The rows at `indexes`; no copy when these are all of them."""
     if len(indexes) == rows.num_rows and np.array_equal(indexes, np.arange(rows.num_rows)):
         return rows

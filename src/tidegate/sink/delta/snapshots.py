@@ -163,8 +163,8 @@ class Snapshot:
         if group is not None:
             raise TableParked(
                 f"table {table.name} is parked: its rows are of ts {group.checkpoint.ts}, not {self.checkpoint.ts} "
-                f"({group.code}: {group.message}). The lake at({group.checkpoint.ts}) shows them; once the cause is fixed, "
-                f"`tidegate table resume {root} {table.name}` resumes it"
+                f"({group.code}: {group.message}). The lake at({group.checkpoint.ts}) shows them; once the cause is "
+                f"fixed, `tidegate table resume {root} {table.name}` resumes it"
             ).at(table=str(table.name), commit_ts=group.commit_ts)
 
 

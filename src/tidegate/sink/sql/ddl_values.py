@@ -417,7 +417,7 @@ class ValueTable:
                 mismatches = map(_mismatch, self._computed.columns, answers[::2], answers[1::2])
                 if why := next(filter(None, mismatches), ""):
                     self._session.ask(sent.DROP_VALUES.format(values=self._values))
-                    return f"{why}, and table {self._found.old} has no key to find rows by"
+                    return f"{why}, and table {self._computed.old} has no key to find rows by"
         return ""
 
     @property

@@ -163,10 +163,10 @@ class TargetProgress:
         positions = [int(position) for (position,) in session.ask(sent.CHECKPOINT, values=(self._feed,))]
         state = f"is at ts {positions[0]}" if positions else "has no progress of it"
         raise SinkRefused(
-            f"{session.options.address} lost acknowledged writes: this run of changefeed {self._feed.decode()} "
-            f"brought it to ts {self._at}, but it {state}: it was restored from a backup, or emptied. Start the "
-            f"changefeed again: it continues from there, or reports what is missing if the source does not reach back "
-            f"that far"
+            f"{session.options.address} lost acknowledged writes: this run of changefeed {self._feed.decode()} brought "
+            f"it to ts {self._position_ts}, but it {state}: it was restored from a backup, or emptied. Start the "
+            "changefeed again: it continues from there, or reports what is missing if the source does not reach back "
+            "that far"
         )
 
 

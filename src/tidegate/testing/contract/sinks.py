@@ -373,7 +373,7 @@ class SinkContract:
         assert self.live(tmp_path, source(), until=story.ts).state == "finished"
         contents = self.read(tmp_path).tables
         if contents is not None:
-            expected = dict(self._carried(load.told, load.told.tables(story.ts)))
+            expected = dict(self._carried(load.rest_script, load.rest_script.tables(story.ts)))
             if target == "keep":
                 beside = [row for row in others.tables(others.ts)["shop.accounts"] if row["id"] == 99]
                 expected["shop.accounts"] = [*expected["shop.accounts"], *beside]

@@ -229,7 +229,7 @@ def _alter(change: str, *, table: str = "shop.t", **values: Value) -> Kind:
     return act
 
 
-def _say(name: str, query: str, *then: tuple[str, Row]) -> Kind:
+def _ddl_kind(name: str, query: str, *then: tuple[str, Row]) -> Kind:
     def act(story: Script) -> None:
         story.ddl(name, query)
         if then:
@@ -277,12 +277,14 @@ def _exchange(story: Script) -> None:
 
 
 DDLS: Final[Mapping[str, Kind]] = {
-    "create table": _say("shop.u", "CREATE TABLE shop.u (id INT PRIMARY KEY, w BIGINT)", ("shop.u", {"id": 1, "w": 2})),
-    "create empty table": _say("shop.u", "CREATE TABLE shop.u (id INT PRIMARY KEY)"),
-    "create table like": _say("shop.u", "CREATE TABLE shop.u LIKE shop.t", ("shop.u", {"id": 1, "v": "new"})),
-    "create database": _say("market", "CREATE DATABASE market"),
-    "drop database": _say("shop", "DROP DATABASE IF EXISTS market"),
-    "create view": _say("shop.seen", "CREATE VIEW shop.seen AS SELECT id FROM shop.t"),
+    "create table": _ddl_kind(
+        "shop.u", "CREATE TABLE shop.u (id INT PRIMARY KEY, w BIGINT)", ("shop.u", {"id": 1, "w": 2})
+    ),
+    "create empty table": _ddl_kind("shop.u", "CREATE TABLE shop.u (id INT PRIMARY KEY)"),
+    "create table like": _ddl_kind("shop.u", "CREATE TABLE shop.u LIKE shop.t", ("shop.u", {"id": 1, "v": "new"})),
+    "create database": _ddl_kind("market", "CREATE DATABASE market"),
+    "drop database": _ddl_kind("shop", "DROP DATABASE IF EXISTS market"),
+    "create view": _ddl_kind("shop.seen", "CREATE VIEW shop.seen AS SELECT id FROM shop.t"),
     "add column": _alter("ADD COLUMN c INT NOT NULL DEFAULT 7 AFTER id", c=8),
     "drop column": _alter("DROP COLUMN v", n=3),
     "modify column": _alter("MODIFY COLUMN n BIGINT", n=1 << 40),
@@ -291,10 +293,10 @@ DDLS: Final[Mapping[str, Kind]] = {
     "drop index": _alter("DROP INDEX old", n=3),
     "comment": _alter("COMMENT = 'told'", n=3),
     "default": _alter("ALTER COLUMN n SET DEFAULT 9", n=3),
-    "rename table": _say("shop.u", "RENAME TABLE shop.t TO shop.u", ("shop.u", {"id": 1, "v": "moved"})),
+    "rename table": _ddl_kind("shop.u", "RENAME TABLE shop.t TO shop.u", ("shop.u", {"id": 1, "v": "moved"})),
     "swap names": _swap,
-    "truncate table": _say("shop.t", "TRUNCATE TABLE shop.t", ("shop.t", {"id": 1, "v": "again"})),
-    "drop table": _say("shop.t", "DROP TABLE shop.t"),
+    "truncate table": _ddl_kind("shop.t", "TRUNCATE TABLE shop.t", ("shop.t", {"id": 1, "v": "again"})),
+    "drop table": _ddl_kind("shop.t", "DROP TABLE shop.t"),
     "drop and create table": _drop_and_create,
     "add partition": _alter("ADD PARTITION (PARTITION top VALUES LESS THAN (30))", table="shop.parts", v="x"),
     "drop partition": _alter("DROP PARTITION low", table="shop.parts"),
@@ -303,7 +305,7 @@ DDLS: Final[Mapping[str, Kind]] = {
     "drop key": _handle_moves("UNIQUE KEY ka (a), UNIQUE KEY kb (b)", "DROP INDEX ka"),
     "add primary key": _handle_moves("UNIQUE KEY kb (b)", "ADD PRIMARY KEY (a)"),
     "recover table": _recover,
-    "unreadable": _say("shop.t", UNREADABLE, ("shop.t", {"id": 1, "v": "after"})),
+    "unreadable": _ddl_kind("shop.t", UNREADABLE, ("shop.t", {"id": 1, "v": "after"})),
 }
 """The DDLs of `around_ddl`, by kind."""
 

@@ -55,7 +55,7 @@ def _texts(array: Any) -> tuple[int, Any]:
 
 
 @cache
-def _made(make: Callable[..., Any], **words: Any) -> Callable[[Any], tuple[int, Any]]:
+def _prepared_by(make: Callable[..., Any], **words: Any) -> Callable[[Any], tuple[int, Any]]:
     """Write many columns at once by Arrow or Python; equal functions are called once."""
 
     def prepared(array: Any) -> tuple[int, Any]:
@@ -78,7 +78,7 @@ def open_cell(column: WireColumn, options: EncodeOptions) -> Cell:
     if code in BLOBS:
         return Cell(_bytes if column.binary else _texts, quoted=True)
     if code in CHARS and column.binary:
-        return Cell(_made(go_quotes, quote=style.quote), quoted=True, together=True)
+        return Cell(_prepared_by(go_quotes, quote=style.quote), quoted=True, together=True)
     return _text(column, options, style.quote)
 
 
@@ -96,13 +96,13 @@ def canal_cell(column: WireColumn, options: EncodeOptions) -> Cell:
 
 def _float(code: int, float32: FloatText, float64: FloatText, *, quoted: bool) -> Cell:
     single = code == MysqlType.FLOAT
-    return Cell(_made(floats, write=float32 if single else float64, single=single), quoted=quoted, together=True)
+    return Cell(_prepared_by(floats, write=float32 if single else float64, single=single), quoted=quoted, together=True)
 
 
 def _text(column: WireColumn, options: EncodeOptions, quote: Quote) -> Cell:
     """Types that TiDB prints itself are PRINTED, TIMESTAMPs in the time zone of the options."""
     code = column.type.code
     if code == MysqlType.TIMESTAMP and options.time_zone != "UTC":
-        return Cell(_made(shifted, time_zone=options.time_zone), quoted=True, together=True)
+        return Cell(_prepared_by(shifted, time_zone=options.time_zone), quoted=True, together=True)
     quote = PRINTED if code in PRINTED_TYPES else quote
     return Cell(partial(strings, quote=quote), quoted=True, table=QUOTES.index(quote))
