@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.server.http_kit import served
-from tests.server.kit import Place
+from tests.server.kit import ServerHome
 from tests.server.page.browser import NAMES, Visitor, running
 from tests.server.page.many import show_many
 
@@ -30,7 +30,11 @@ def main() -> None:
     if not any(map(shutil.which, NAMES)):
         print("no Chromium on this machine")
         return
-    with tempfile.TemporaryDirectory() as home, served(Place(Path(home))) as (server, client), running() as browser:
+    with (
+        tempfile.TemporaryDirectory() as home,
+        served(ServerHome(Path(home))) as (server, client),
+        running() as browser,
+    ):
         show_many(server, FEEDS, TABLES)
         print(f"{FEEDS} changefeeds, {TABLES} tables each")
         for path in ("/", "/?feed=default/feed-000", "/?feed=default/feed-000&view=partitions"):

@@ -15,23 +15,23 @@ from tidegate.objectstore import failpoint
 
 __all__ = [
     "ALL",
-    "DDL_PLACES",
-    "FILES_PLACES",
-    "LOAD_PLACES",
-    "METRICS_PLACES",
-    "PLACES",
-    "POINT_PLACES",
-    "REDIS_PLACES",
-    "SEARCH_PLACES",
-    "SERVER_PLACES",
-    "SQL_PLACES",
-    "STORAGE_PLACES",
-    "TOPIC_PLACES",
-    "VALUE_PLACES",
+    "DDL_FAILPOINTS",
+    "FEED_FAILPOINTS",
+    "FILES_FAILPOINTS",
+    "LOAD_FAILPOINTS",
+    "METRICS_FAILPOINTS",
+    "POINT_FAILPOINTS",
+    "REDIS_FAILPOINTS",
+    "SEARCH_FAILPOINTS",
+    "SERVER_FAILPOINTS",
+    "SQL_FAILPOINTS",
+    "STORAGE_FAILPOINTS",
+    "TOPIC_FAILPOINTS",
+    "VALUE_FAILPOINTS",
     "armed",
 ]
 
-PLACES: Final[Mapping[str, str]] = {
+FEED_FAILPOINTS: Final[Mapping[str, str]] = {
     "start/recovered": "the lake's newest snapshot is read",
     "landing/before-claim": "the changelog exists, the new epoch does not",
     "landing/after-claim": "the epoch is raised, nothing is landed under it",
@@ -72,7 +72,7 @@ PLACES: Final[Mapping[str, str]] = {
 }
 """Place of a feed into a lake -> what is true there."""
 
-LOAD_PLACES: Final[Mapping[str, str]] = {
+LOAD_FAILPOINTS: Final[Mapping[str, str]] = {
     "load/planned": "S and the chunks are known, nothing is written down",
     "load/plan-kept": "they are written down, no row is read",
     "load/rows-read": "rows of a load's chunks are in memory",
@@ -80,7 +80,7 @@ LOAD_PLACES: Final[Mapping[str, str]] = {
 }
 """The places of a feed that begins with a full load, beside those of its sink."""
 
-TOPIC_PLACES: Final[Mapping[str, str]] = {
+TOPIC_FAILPOINTS: Final[Mapping[str, str]] = {
     "topic/rows-queued": "a task's rows are with its producer, perhaps with the broker",
     "topic/rows-written": "all rows of a stretch are acknowledged, its DDL is not sent",
     "topic/ddl-sent": "a DDL is acknowledged, its resolved ts is not sent",
@@ -89,7 +89,7 @@ TOPIC_PLACES: Final[Mapping[str, str]] = {
 }
 """The places of a feed from a change log into topics."""
 
-SERVER_PLACES: Final[Mapping[str, str]] = {
+SERVER_FAILPOINTS: Final[Mapping[str, str]] = {
     "server/create": "a changefeed is checked, nothing is kept of it",
     "server/created": "it is kept, and does not run",
     "server/pause": "somebody wants a pause, the record says that it runs",
@@ -99,7 +99,7 @@ SERVER_PLACES: Final[Mapping[str, str]] = {
     "server/took-record": "a new owner has written some records anew, and others not yet",
 }
 """The places of a server amid its verbs."""
-SQL_PLACES: Final[Mapping[str, str]] = {
+SQL_FAILPOINTS: Final[Mapping[str, str]] = {
     "sql/before-statements": "a transaction of rows is not begun, or is without some of its statements",
     "sql/before-commit": "all of its statements are done, none is committed",
     "sql/after-commit": "it is committed, its task does not know",
@@ -109,11 +109,11 @@ SQL_PLACES: Final[Mapping[str, str]] = {
     "sql/advanced": "the checkpoint is saved, nobody was told",
 }
 """The places of a feed into a database."""
-POINT_PLACES: Final[Mapping[str, str]] = {
+POINT_FAILPOINTS: Final[Mapping[str, str]] = {
     "sql/point-written": "a sync point and its checkpoint are written, neither is committed",
 }
 """Those of one that has sync points."""
-DDL_PLACES: Final[Mapping[str, str]] = {
+DDL_FAILPOINTS: Final[Mapping[str, str]] = {
     "ddl/before-plan": "the tables are looked at, the ledger of a database has nothing of a DDL",
     "ddl/noted": "it has a DDL as skipped or refused, nobody was told",
     "ddl/planned": "the ledger of a database has a DDL as planned, with the shape of its tables",
@@ -122,13 +122,13 @@ DDL_PLACES: Final[Mapping[str, str]] = {
     "ddl/done": "the ledger has it as done, nobody was told",
 }
 """The places of a DDL on its way into a database."""
-VALUE_PLACES: Final[Mapping[str, str]] = {
+VALUE_FAILPOINTS: Final[Mapping[str, str]] = {
     "ddl/kept": "old values of a table are kept beside it, the statement is not sent",
     "ddl/values-written": "some new values are written behind the statement, they are not committed",
     "ddl/amid-values": "some are committed, others are not",
 }
 """Those of one whose values the database would compute otherwise."""
-REDIS_PLACES: Final[Mapping[str, str]] = {
+REDIS_FAILPOINTS: Final[Mapping[str, str]] = {
     "redis/before-write": "a batch of rows is read, Redis has none of it",
     "redis/after-write": "Redis has it, its task does not know",
     "redis/amid-ddl": "some keys of a table are moved, others are not",
@@ -136,7 +136,7 @@ REDIS_PLACES: Final[Mapping[str, str]] = {
     "redis/before-advance": "all of a round is in Redis, the checkpoint is the one before",
 }
 """The places of a feed into a Redis."""
-SEARCH_PLACES: Final[Mapping[str, str]] = {
+SEARCH_FAILPOINTS: Final[Mapping[str, str]] = {
     "search/before-write": "a batch of rows is read, its index has none of it",
     "search/after-write": "the index has it, its task does not know",
     "search/amid-fill": "a new index has some of the rows that it begins with",
@@ -145,7 +145,7 @@ SEARCH_PLACES: Final[Mapping[str, str]] = {
     "search/published": "the checkpoint names the new indexes, aliases name the old ones",
 }
 """The places of a feed into search indexes."""
-STORAGE_PLACES: Final[Mapping[str, str]] = {
+STORAGE_FAILPOINTS: Final[Mapping[str, str]] = {
     "storage/file-written": "a data file lies there, no index names it",
     "storage/before-save": "all files of a round lie there, the checkpoint is the one before",
     "storage/saved": "the checkpoint is saved, no index names the files of its round",
@@ -154,12 +154,12 @@ STORAGE_PLACES: Final[Mapping[str, str]] = {
     "storage/published": "the round is published, nobody was told",
 }
 """The places of a feed into files."""
-FILES_PLACES: Final[Mapping[str, str]] = {
+FILES_FAILPOINTS: Final[Mapping[str, str]] = {
     "files/listed": "a checkpoint and the list behind it are known, nothing is read",
     "files/read": "the rows of a file are in memory, its stream's other files are not",
 }
 """The places of a feed from files, beside those of every landing."""
-METRICS_PLACES: Final[Mapping[str, str]] = {
+METRICS_FAILPOINTS: Final[Mapping[str, str]] = {
     "metrics/counted": "a task has counted the rows of a table, nobody knows",
     "metrics/before-save": "numbers and checkpoint of a round are made, those before it are saved",
     "metrics/saved": "they are saved, what is shown is the round before",
@@ -167,19 +167,19 @@ METRICS_PLACES: Final[Mapping[str, str]] = {
 }
 """The places of a feed into numbers."""
 ALL: Final = {
-    **PLACES,
-    **LOAD_PLACES,
-    **TOPIC_PLACES,
-    **SERVER_PLACES,
-    **SQL_PLACES,
-    **POINT_PLACES,
-    **DDL_PLACES,
-    **VALUE_PLACES,
-    **REDIS_PLACES,
-    **SEARCH_PLACES,
-    **STORAGE_PLACES,
-    **FILES_PLACES,
-    **METRICS_PLACES,
+    **FEED_FAILPOINTS,
+    **LOAD_FAILPOINTS,
+    **TOPIC_FAILPOINTS,
+    **SERVER_FAILPOINTS,
+    **SQL_FAILPOINTS,
+    **POINT_FAILPOINTS,
+    **DDL_FAILPOINTS,
+    **VALUE_FAILPOINTS,
+    **REDIS_FAILPOINTS,
+    **SEARCH_FAILPOINTS,
+    **STORAGE_FAILPOINTS,
+    **FILES_FAILPOINTS,
+    **METRICS_FAILPOINTS,
 }
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tidegate.cli import options as our_logging
 from tidegate.cli.main import main
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 from tidegate.config.status import StatusFile
 from tidegate.engine.progress import Progress, TableProgress, json_lines, line, lines, live
 from tidegate.model.errors import SchemaError
@@ -34,7 +34,7 @@ def is_tame(text: str) -> bool:
 
 def test_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     """A line shows what a terminal would obey as escapes, and no password."""
-    say(f"table {EVIL} of {ADDRESS} stays", err=True)
+    echo(f"table {EVIL} of {ADDRESS} stays", err=True)
     told = capsys.readouterr().err
     assert is_tame(told)
     assert r"t\x1b]0;x\x07\x9b2J\u202e\r\nerror" in told
@@ -80,8 +80,8 @@ def test_bytes_that_are_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[st
     odd = Progress(phase="running", warnings=("table s\udcff.t is new",))
     StatusFile(str(tmp_path), "feed", "feed", source="s", sink="t").save(odd)
     assert b"s\\udcff.t" in (tmp_path / "feed.state.json").read_bytes()
-    say("table s\udcff.t")
-    say_json({"table": "s\udcff.t"})
+    echo("table s\udcff.t")
+    echo_json({"table": "s\udcff.t"})
     with json_lines(sys.stdout) as show:
         show(odd)
     told = capsys.readouterr().out

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import tidegate
-from tests.failpoint import TOPIC_PLACES, armed
+from tests.failpoint import TOPIC_FAILPOINTS, armed
 from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
 from tidegate.engine.ports import LocalTasks
@@ -53,7 +53,7 @@ def untroubled(log: Path, state: Path, protocol: str) -> Broker:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("place", TOPIC_PLACES)
+@pytest.mark.parametrize("place", TOPIC_FAILPOINTS)
 def test_a_crash_anywhere_gives_repetitions_and_nothing_else(tmp_path: Path, place: str, protocol: str) -> None:
     """Killed four times in a row at a place and started again, a feed writes what an untroubled one does, in its order
     once repetitions are taken out, and nothing new at or below a resolved ts that was told."""

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 import tidegate
 from tests.s3 import BUCKET, environment
 from tests.s3 import serving as s3_server
-from tests.server.kit import Place, until
+from tests.server.kit import ServerHome, until
 from tidegate.cli.main import main
 from tidegate.codec.columnar.rows import Batch
 from tidegate.engine.ports import LocalTasks
@@ -35,7 +35,7 @@ WAIT_S = 90.0
 class ServerProcess:
     """`tidegate server` of a place."""
 
-    def __init__(self, place: Place, data: str = "", **environment: str) -> None:
+    def __init__(self, place: ServerHome, data: str = "", **environment: str) -> None:
         words = ["server", "--addr", "127.0.0.1:0", "--json", "--data-dir", data or str(place.home / "data")]
         words += ["--source-uri", f"tidb://{place.home / 'log'}", "--config", str(_file(place))]
         words += ["--allow-path", str(place.home)]
@@ -81,14 +81,14 @@ class ServerProcess:
         os.kill(self.process.pid, number)
 
 
-def _file(place: Place) -> Path:
+def _file(place: ServerHome) -> Path:
     path = place.home / "server.toml"
     path.write_text(f'capture-session-ttl = {TTL_S}\ncallback-modules = ["tests.e2e.collected"]\n')
     return path
 
 
 @contextmanager
-def serving(place: Place, data: str = "", **environment: str) -> Iterator[ServerProcess]:
+def serving(place: ServerHome, data: str = "", **environment: str) -> Iterator[ServerProcess]:
     """A server until the end of the block."""
     server = ServerProcess(place, data, **environment)
     try:
@@ -104,7 +104,7 @@ def serving(place: Place, data: str = "", **environment: str) -> Iterator[Server
         server.log.close()
 
 
-def made(server: ServerProcess, place: Place, name: str, sink: str) -> None:
+def made(server: ServerProcess, place: ServerHome, name: str, sink: str) -> None:
     """A changefeed from the begin of the log."""
     status, told = server.ask("POST", "/changefeeds", {"changefeed_id": name, "sink_uri": sink, "start_ts": 1})
     assert status == 200, told
@@ -115,7 +115,7 @@ def reached(server: ServerProcess, name: str, ts: int) -> None:
     until(lambda: server.feed(name).get("checkpoint_ts", 0) >= ts, f"{name}: {server.feed(name)}", WAIT_S)
 
 
-def complete(place: Place, name: str) -> None:
+def complete(place: ServerHome, name: str) -> None:
     """What a sink was given, repeats left out, is what another changefeed of the same log gives."""
     whole = place.home / "sinks" / "whole"
     uri = f"callback://tests.e2e.collected/into?home={whole}"
@@ -154,7 +154,7 @@ def data(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_killed_owner_is_followed(tmp_path: Path, data: str) -> None:
     """Of two servers the one that does not own answers all the same; when the owner is killed it goes on where that
     one was, and nothing is lost."""
-    place = Place(tmp_path)
+    place = ServerHome(tmp_path)
     with serving(place, data) as one, serving(place, data) as two:
         until(one.owns, wait_s=WAIT_S)
         made(two, place, "one", place.sink("one"))
@@ -173,7 +173,7 @@ def test_a_killed_owner_is_followed(tmp_path: Path, data: str) -> None:
 @pytest.mark.more
 def test_a_paused_owner_writes_nothing(tmp_path: Path) -> None:
     """An owner that is stopped and wakes when another has taken over finds itself out, and answers for that one."""
-    place = Place(tmp_path)
+    place = ServerHome(tmp_path)
     with serving(place) as one, serving(place) as two:
         until(one.owns, wait_s=WAIT_S)
         lake = f"delta://{tmp_path / 'lake'}"
@@ -195,7 +195,7 @@ def test_a_paused_owner_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.more
 def test_another_jvm_is_started(tmp_path: Path) -> None:
     """When Spark's JVM is killed another is started, and all changefeeds go on; their user pauses one."""
-    place = Place(tmp_path)
+    place = ServerHome(tmp_path)
     with serving(place) as server:
         until(server.owns, wait_s=WAIT_S)
         for name in ("one", "two"):
@@ -232,7 +232,7 @@ VERBS = {
 def test_killed_amid_a_verb(tmp_path: Path, where: str) -> None:
     """A server that is killed amid a verb leaves a changefeed as it was before or will be after; nothing is lost, and
     it runs once."""
-    place, (verb, left) = Place(tmp_path), VERBS[where]
+    place, (verb, left) = ServerHome(tmp_path), VERBS[where]
     with serving(place, TIDEGATE_FAILPOINTS=f"{where}=kill") as server:
         until(server.owns, wait_s=WAIT_S)
         with suppress(OSError, http.client.HTTPException):

@@ -10,12 +10,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import tidegate
-from tests.server.kit import Place
+from tests.server.kit import ServerHome
 from tidegate.engine import loop as trace
 from tidegate.engine.ports import LocalTasks
 
 
-def _run(place: Place) -> None:
+def _run(place: ServerHome) -> None:
     uri = f"callback://tests.e2e.collected/into?home={place.home / 'got'}"
     feed = tidegate.Changefeed(f"tidb://{place.home / 'log'}", uri, name="one", state_dir=place.home / "state")
     feed.run(tasks=LocalTasks(), idle_s=0)
@@ -29,7 +29,7 @@ def test_a_round_is_a_span(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(api, "get_tracer", provider.get_tracer)
     trace._opener.cache_clear()
     try:
-        _run(Place(tmp_path))
+        _run(ServerHome(tmp_path))
     finally:
         trace._opener.cache_clear()
 
@@ -46,7 +46,7 @@ def test_without_opentelemetry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     trace._opener.cache_clear()
     try:
-        _run(Place(tmp_path))
+        _run(ServerHome(tmp_path))
     finally:
         trace._opener.cache_clear()
 

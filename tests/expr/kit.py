@@ -5,7 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from tidegate.expr.parse import Dml, parse
+from tidegate.expr.parse import Dml, parse_statements
 from tidegate.expr.result_type import INT, decimal_type, text_type
 from tidegate.expr.scope import FixedRelation, Relation, RelationColumn, ResultSet
 from tidegate.model.errors import SqlRefused
@@ -71,7 +71,7 @@ def context(**given: Any) -> Context:
 
 def answer(sql: str, tables: Tables | None = None, used: Context | None = None) -> ResultSet:
     """The answer to one query."""
-    [parsed] = parse(sql)
+    [parsed] = parse_statements(sql)
     assert isinstance(parsed, Dml)
     return select(parsed.node, tables or Tables(), used or context())
 

@@ -21,7 +21,7 @@ import pytest
 
 from tests.counts import some
 from tests.e2e.rig import LAST, TIDEGATE, Topic, differences, feed, moment_ts, recorded, running
-from tests.failpoint import PLACES
+from tests.failpoint import FEED_FAILPOINTS
 from tests.kill.published import Undisturbed, Witness, readable
 from tests.kill.victims import Victim, armed_processes, driver, group, jvm, live, worker
 from tidegate_upstream.demo.recorded import create_topic
@@ -40,7 +40,7 @@ OFTEN = {
 """Places that each life passes several times; the others are taken at their first chance."""
 ONLY_BY_HAND = {"compact/before-commit", "compact/after-commit", "upkeep/table-half", "upkeep/before-cut"}
 """Feeds give readers an hour before they delete, and the recording has no table with so many small files."""
-IN_A_FEED = tuple(place for place in PLACES if place not in ONLY_BY_HAND)
+IN_A_FEED = tuple(place for place in FEED_FAILPOINTS if place not in ONLY_BY_HAND)
 OF_A_ROUND = tuple(place for place in IN_A_FEED if place.startswith(("round/", "apply/", "publish/")))
 AROUND_IT = tuple(place for place in IN_A_FEED if place not in OF_A_ROUND)
 """Landing, logs, upkeep."""

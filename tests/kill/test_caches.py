@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.rig import Running
-from tests.failpoint import REDIS_PLACES
+from tests.failpoint import REDIS_FAILPOINTS
 from tests.kill.conftest import MOMENT
 from tests.kill.seeds import chance
 from tests.kill.test_cluster import ON_CLUSTER
@@ -40,7 +40,7 @@ def test_every_place_of_a_redis(tmp_path: Path, mode: str) -> None:
 
         victims: list[Victim] = [driver, jvm, group, worker, executor, target]
         spread = cycle(by_chance.sample(victims, len(victims)))
-        plan = {place: next(spread) for place in by_chance.sample([*REDIS_PLACES], len(REDIS_PLACES))}
+        plan = {place: next(spread) for place in by_chance.sample([*REDIS_FAILPOINTS], len(REDIS_FAILPOINTS))}
         deeds = [f"{place}=pause@{by_chance.randint(1, 3)}" for place in plan]
         sink = f"redis://127.0.0.1:{server.port}/?mode={mode}&batch-rows=16"
         words = ["run", "--source-uri", f"tidb://{tmp_path / 'segments'}", "--sink-uri", sink, "-c", "kill"]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.counts import some
 from tests.e2e.rig import Running
-from tests.failpoint import DDL_PLACES, SQL_PLACES, VALUE_PLACES
+from tests.failpoint import DDL_FAILPOINTS, SQL_FAILPOINTS, VALUE_FAILPOINTS
 from tests.kill.conftest import MOMENT
 from tests.kill.seeds import chance
 from tests.kill.test_cluster import ON_CLUSTER
@@ -24,10 +24,10 @@ from tidegate_upstream.demo.replica import MariaDb
 
 pytestmark = pytest.mark.slow
 
-PLACES = (*SQL_PLACES, *DDL_PLACES, *VALUE_PLACES)
-ARMED = some(4, len(PLACES))
+FAILPOINTS = (*SQL_FAILPOINTS, *DDL_FAILPOINTS, *VALUE_FAILPOINTS)
+ARMED = some(4, len(FAILPOINTS))
 NOTED = "ddl/noted"
-ONCE = {"sql/laid-out", NOTED, *VALUE_PLACES}
+ONCE = {"sql/laid-out", NOTED, *VALUE_FAILPOINTS}
 """Places that a feed passes once: its tables stay as they are, and the recording has one DDL, a key on an expression
 behind the 10th moment, that a MariaDB leaves out whole, and one before it whose values a MariaDB would compute."""
 
@@ -47,7 +47,7 @@ def test_every_place_of_a_database(tmp_path: Path) -> None:
 
     victims: list[Victim] = [driver, jvm, group, worker, executor, target]
     spread = cycle(by_chance.sample(victims, len(victims)))
-    plan = {place: next(spread) for place in by_chance.sample(PLACES, ARMED)}
+    plan = {place: next(spread) for place in by_chance.sample(FAILPOINTS, ARMED)}
     truth = truths()[10 if NOTED in plan else MOMENT - 1]
     deeds = [f"{place}=pause@{1 if place in ONCE else by_chance.randint(1, 3)}" for place in plan]
     sink = f"mysql://root@127.0.0.1:{server.port}/?transaction-atomicity={by_chance.choice(['none', 'global'])}"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.failpoint import PLACES, armed
+from tests.failpoint import FEED_FAILPOINTS, armed
 from tests.kill.published import PROTOCOLS, TRUTHS, WORKLOAD, Undisturbed, Witness, readable
 from tests.kill.seeds import chance
 from tests.replay.small_topics import SWAPPED, swapped
@@ -89,7 +89,7 @@ def crash_at(waiting: dict[str, int]) -> dict[str, Callable[[], None]]:
                 del waiting[place]
                 raise Crash(place)
 
-    return {place: (lambda place=place: passing(place)) for place in PLACES}
+    return {place: (lambda place=place: passing(place)) for place in FEED_FAILPOINTS}
 
 
 def lives_until_the_end(home: Path, recording: str, seed: int, waiting: dict[str, int]) -> int:
@@ -129,17 +129,17 @@ def lives_until_the_end(home: Path, recording: str, seed: int, waiting: dict[str
 def test_one_after_the_other(tmp_path: Path, recording: str, number: int) -> None:
     """Every named place is reached by the recording; a crash at each, in one replay, loses and doubles nothing."""
     by_chance = chance("places", recording, number)
-    waiting = {place: 1 if place in RARE else by_chance.randint(1, TIMES_MAX) for place in PLACES}
+    waiting = {place: 1 if place in RARE else by_chance.randint(1, TIMES_MAX) for place in FEED_FAILPOINTS}
 
     lives = lives_until_the_end(tmp_path, recording, by_chance.randint(1, 10**6), waiting)
 
     assert waiting == {}, "places that were not reached"
-    assert lives == len(PLACES) + 1
+    assert lives == len(FEED_FAILPOINTS) + 1
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("recording", ["open", "canal"])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", FEED_FAILPOINTS)
 @pytest.mark.parametrize("times", range(1, 1 + TIMES_MAX))
 def test_each_alone(tmp_path: Path, recording: str, place: str, times: int) -> None:
     """A crash at one place, the first times that it is reached, in a replay of its own: the same end."""
@@ -179,7 +179,7 @@ def test_tables_change_places(tmp_path: Path, protocol: str) -> None:
     calm = held(tmp_path / "calm")
     assert [*calm] == [*range(10, last + 1)]
     by_chance, reached = chance("a circle", protocol), set()
-    for place in PLACES:
+    for place in FEED_FAILPOINTS:
         root, waiting = tmp_path / place, {place: by_chance.randint(1, TIMES_MAX)}
         with armed(crash_at(waiting)), suppress(Crash):
             live(root)

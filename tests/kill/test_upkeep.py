@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.failpoint import PLACES
+from tests.failpoint import FEED_FAILPOINTS
 from tests.kill.published import TRUTHS, WORKLOAD, Undisturbed, Witness, readable
 from tests.kill.seeds import chance
 from tests.kill.victims import armed_processes
@@ -24,7 +24,7 @@ from tidegate.sink.delta.upkeep import note_limits
 pytestmark = pytest.mark.slow
 
 TIDY = (sys.executable, str(Path(__file__).with_name("tidy.py")), "lake", "upkeep")
-OF_UPKEEP = tuple(place for place in PLACES if place.startswith(("trim/", "compact/", "upkeep/")))
+OF_UPKEEP = tuple(place for place in FEED_FAILPOINTS if place.startswith(("trim/", "compact/", "upkeep/")))
 BY_HAND = tuple(place for place in OF_UPKEEP if place != "upkeep/before-adopt")
 """All of upkeep but what the engine does with its result."""
 AFTER_DROPS = 9

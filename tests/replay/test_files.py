@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.counts import some
-from tests.failpoint import FILES_PLACES, PLACES, STORAGE_PLACES, armed
+from tests.failpoint import FEED_FAILPOINTS, FILES_FAILPOINTS, STORAGE_FAILPOINTS, armed
 from tests.recorded import RecordedLanding, partitions_of
 from tests.replay.test_workload import PROTOCOLS, TRUTHS, WORKLOAD, differences
 from tests.source.storage.kit import Polled
@@ -44,7 +44,7 @@ WAYS: dict[str, tuple[CsvOptions | EncodeOptions, Dialect]] = {
 KEYED_BY_OPEN = {"shop.events_log"}
 """Its key is a unique index of NOT NULL columns, which canal-json does not tell."""
 LAST = TRUTHS[-1].ts
-READING = [*FILES_PLACES, *(place for place in PLACES if place.startswith("landing/"))]
+READING = [*FILES_FAILPOINTS, *(place for place in FEED_FAILPOINTS if place.startswith("landing/"))]
 """The places of a feed out of files, up to its changelog."""
 
 
@@ -165,7 +165,7 @@ def test_the_shop_through_files(tmp_path: Path, recording: str, way: str) -> Non
     shop, chance = Shop(tmp_path, recording, way), random.Random(7)
     died: Counter[str] = Counter()
     for _ in range(some(1, 6)):
-        for writing, reading in zip_longest(STORAGE_PLACES, READING):
+        for writing, reading in zip_longest(STORAGE_FAILPOINTS, READING):
             if writing is not None:
                 died[writing] += is_killed(writing, chance.randint(1, 4), shop.write)
             if reading is not None and (shop.home / "in" / "metadata").exists():
@@ -179,4 +179,4 @@ def test_the_shop_through_files(tmp_path: Path, recording: str, way: str) -> Non
     keyed = {one.table for one in sent} & {one.table for one in arrived}
     assert {one.table for one in sent} - keyed <= KEYED_BY_OPEN
     assert {one for one in arrived if one.table in keyed} == {one for one in sent if one.table in keyed}
-    assert [place for place in (*STORAGE_PLACES, *READING) if not died[place]] == []
+    assert [place for place in (*STORAGE_FAILPOINTS, *READING) if not died[place]] == []

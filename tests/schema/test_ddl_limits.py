@@ -9,7 +9,7 @@ import pytest
 from tidegate.model.errors import SqlError, TidegateError, UnsupportedError
 from tidegate.model.event import Ddl
 from tidegate.model.table import COLUMNS_MAX, KEYS_MAX
-from tidegate.schema.parse_ddl import QUERY_CHARACTERS_MAX, TABLES_MAX, parse
+from tidegate.schema.parse_ddl import QUERY_CHARACTERS_MAX, TABLES_MAX, parse_ddl
 from tidegate.schema.state import SchemaState, apply_ddl
 
 pytestmark = pytest.mark.slow
@@ -69,24 +69,24 @@ def test_long_strings_take_their_own_size(quoted: str) -> None:
     for text in (quoted.format("a" * (1 << 20)), quoted.format("\\a" * (1 << 19)), quoted[0] + "a" * (1 << 20)):
         tracemalloc.start()
         with suppress(SqlError):
-            parse(text, "d")
+            parse_ddl(text, "d")
         assert tracemalloc.get_traced_memory()[1] < 32 << 20
         tracemalloc.stop()
 
 
 def test_long_texts_are_refused() -> None:
     """A text that no job of TiDB's can hold is refused before it is read."""
-    parse(" " * QUERY_CHARACTERS_MAX, "d")
+    parse_ddl(" " * QUERY_CHARACTERS_MAX, "d")
     with pytest.raises(SqlError, match="more than 6291456 characters"):
-        parse(" " * (QUERY_CHARACTERS_MAX + 1), "d")
+        parse_ddl(" " * (QUERY_CHARACTERS_MAX + 1), "d")
 
 
 @pytest.mark.parametrize("query", ["drop table {}", "drop view {}"])
 def test_texts_name_so_many_tables(query: str) -> None:
     """The tables that all statements of a text name are counted."""
-    parse(f"truncate t; {query.format(listed(TABLES_MAX - 1, 't{}'))}", "d")
+    parse_ddl(f"truncate t; {query.format(listed(TABLES_MAX - 1, 't{}'))}", "d")
     with pytest.raises(SqlError, match="names more than 10000 tables"):
-        parse(f"truncate t; {query.format(listed(TABLES_MAX, 't{}'))}", "d")
+        parse_ddl(f"truncate t; {query.format(listed(TABLES_MAX, 't{}'))}", "d")
 
 
 def test_tables_have_so_many_columns() -> None:

@@ -9,11 +9,11 @@ from tidegate.schema import statement as d
 from tidegate.schema import statement as p
 from tidegate.schema import statement as s
 from tidegate.schema.columns import complete_type, parse_type, render_type
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 
 
 def one(query: str) -> s.Statement:
-    (statement,) = parse(query, "db")
+    (statement,) = parse_ddl(query, "db")
     return statement
 
 
@@ -379,8 +379,8 @@ def test_statements(query: str, statement: s.Statement) -> None:
 
 def test_several_statements() -> None:
     """Statements part at semicolons; blank text has none."""
-    assert len(parse("; truncate t ;; drop table t; ", "db")) == 2
-    assert parse(" /* nothing */ ", "db") == ()
+    assert len(parse_ddl("; truncate t ;; drop table t; ", "db")) == 2
+    assert parse_ddl(" /* nothing */ ", "db") == ()
 
 
 def test_plain_backslashes() -> None:
@@ -406,4 +406,4 @@ def test_plain_backslashes() -> None:
 def test_errors_tell_the_place(query: str, where: str) -> None:
     """What cannot be read is an SqlError that names the offset."""
     with pytest.raises(SqlError, match=where):
-        parse(query, "db")
+        parse_ddl(query, "db")

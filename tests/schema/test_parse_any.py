@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tidegate.model.errors import SchemaError, SqlError, UnsupportedError
 from tidegate.model.event import Ddl
 from tidegate.schema.columns import parse_type
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import CreateTable
 
@@ -136,7 +136,7 @@ STATE = known_state()
 def test_any_text(text: str, start: str) -> None:
     """Whatever arrives is statements or SqlError; nothing else escapes."""
     with contextlib.suppress(SqlError):
-        parse(start + text, "db")
+        parse_ddl(start + text, "db")
     with contextlib.suppress(SqlError):
         parse_type(text)
 
@@ -157,8 +157,8 @@ def test_depth_costs_nothing() -> None:
     """Thousands of parentheses neither overflow nor stall."""
     deep = "(" * 20_000
     with pytest.raises(SqlError):
-        parse(f"create table t (a int as {deep}", "db")
+        parse_ddl(f"create table t (a int as {deep}", "db")
     closed = deep + "1" + ")" * 20_000
-    (statement,) = parse(f"create table t (a int as ({closed}))", "db")
+    (statement,) = parse_ddl(f"create table t (a int as ({closed}))", "db")
     assert isinstance(statement, CreateTable)
     assert statement.columns[0].generated == closed

@@ -14,7 +14,7 @@ from tidegate.model.event import Ddl
 from tidegate.model.table import ColumnInfo, IndexInfo, TableInfo, TableName
 from tidegate.schema.columns import render_type
 from tidegate.schema.effects import Effect, NoEffect
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.state import SchemaState, apply_ddl
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ def test_parses(stream: str, field: str) -> None:
     """A recorded statement parses as TiCDC restored it and as the user wrote it."""
     for line in lines(stream):
         if line["kind"] == "ddl":
-            assert len(parse(line[field], line["schema"])) == 1, line[field]
+            assert len(parse_ddl(line[field], line["schema"])) == 1, line[field]
 
 
 def default_text(value: str | bytes | None) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import uvicorn
 
 from tests.e2e.collected import into
-from tests.server.kit import Place, until
+from tests.server.kit import ServerHome, until
 from tidegate.server.application import application
 from tidegate.server.config import announced
 from tidegate.server.server import Server
@@ -93,7 +93,7 @@ def listening(server: Server, listener: socket.socket) -> Iterator[uvicorn.Serve
 
 
 @contextmanager
-def served(place: Place, **flags: object) -> Iterator[tuple[Server, Client]]:
+def served(place: ServerHome, **flags: object) -> Iterator[tuple[Server, Client]]:
     """A server of a place that owns, and a client of it."""
     with port() as (listener, address):
         server = place.server(advertise_addr=address, **flags)

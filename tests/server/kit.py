@@ -34,7 +34,7 @@ def until(true: Callable[[], object], what: str = "", wait_s: float = WAIT_S) ->
         time.sleep(0.02)
 
 
-class Place:
+class ServerHome:
     """A directory with an upstream's log, a server's data and what sinks have."""
 
     def __init__(self, home: Path, seed: int = 1) -> None:

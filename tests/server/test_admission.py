@@ -16,7 +16,7 @@ import pytest
 
 from tests.certificates import make_certificate
 from tests.server.http_kit import Client, listening, port, served
-from tests.server.kit import Place, until
+from tests.server.kit import ServerHome, until
 from tidegate.model.errors import ConfigError
 from tidegate.model.option import MASK
 from tidegate.server import entrance, web_server
@@ -30,20 +30,20 @@ SECRET = "geheim-4711"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> ServerHome:
     """An upstream with some work behind it."""
-    return Place(tmp_path_factory.mktemp("admission"))
+    return ServerHome(tmp_path_factory.mktemp("admission"))
 
 
 @pytest.fixture(scope="module")
-def plain(place: Place) -> Iterator[tuple[Server, Client]]:
+def plain(place: ServerHome) -> Iterator[tuple[Server, Client]]:
     """A server of this machine without users."""
     with served(place) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def users(place: Place) -> Path:
+def users(place: ServerHome) -> Path:
     """Ann may write, Bob may read."""
     file = place.home / "users"
     file.write_text(with_user(with_user("", "ann", "pässword:1"), "bob", "b"))
@@ -51,7 +51,7 @@ def users(place: Place) -> Path:
 
 
 @pytest.fixture(scope="module")
-def strict(place: Place, users: Path) -> Iterator[tuple[Server, Client]]:
+def strict(place: ServerHome, users: Path) -> Iterator[tuple[Server, Client]]:
     """A server with users and a token."""
     token = place.home / "token"
     token.write_text("tok-123\n")
@@ -105,7 +105,7 @@ def test_users(strict: tuple[Server, Client], *, method: str, path: str, sent: s
     assert ("www-authenticate" in answer.headers) == (status == 401)
 
 
-def test_who_did_it(strict: tuple[Server, Client], place: Place) -> None:
+def test_who_did_it(strict: tuple[Server, Client], place: ServerHome) -> None:
     """What was done is noted with the user who did it."""
     server, client = strict
     made = {"changefeed_id": "one", "sink_uri": place.sink("who")}
@@ -197,7 +197,7 @@ def test_logins_keep_nobody_waiting(strict: tuple[Server, Client], monkeypatch: 
 
 
 def test_reads_pass_writes_that_hang(
-    plain: tuple[Server, Client], place: Place, monkeypatch: pytest.MonkeyPatch
+    plain: tuple[Server, Client], place: ServerHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While fifty changefeeds are being made whose sinks do not answer, probes and lists are answered at once."""
     server, client = plain
@@ -275,7 +275,7 @@ def test_heads_are_bounded(plain: tuple[Server, Client], monkeypatch: pytest.Mon
 
 
 def test_no_secret_in_answers_and_logs(
-    plain: tuple[Server, Client], place: Place, caplog: pytest.LogCaptureFixture
+    plain: tuple[Server, Client], place: ServerHome, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A secret of an address or a setting stands in no answer and no line of the log, and is kept through a change of
     what was shown."""
@@ -306,7 +306,9 @@ def test_no_secret_in_answers_and_logs(
     assert kept.config["sink"]["kafka-config"]["sasl-password"] == SECRET
 
 
-def test_no_secret_in_any_read(plain: tuple[Server, Client], place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_secret_in_any_read(
+    plain: tuple[Server, Client], place: ServerHome, caplog: pytest.LogCaptureFixture
+) -> None:
     """An error that quotes an address with its password is shown without it by every path that can be read, in the
     metrics and in the log."""
     server, client = plain
@@ -352,7 +354,7 @@ def test_no_secret_in_any_read(plain: tuple[Server, Client], place: Place, caplo
     ],
 )
 def test_clients_reach_no_files_and_no_modules(
-    plain: tuple[Server, Client], place: Place, what: str, given: object
+    plain: tuple[Server, Client], place: ServerHome, what: str, given: object
 ) -> None:
     """No address of a client reads a file or the environment of the server, or calls what its file does not allow, in
     a new changefeed and in a change of one."""
@@ -370,7 +372,7 @@ def test_clients_reach_no_files_and_no_modules(
     assert "root:" not in str(answers)
 
 
-def test_certificates(place: Place) -> None:
+def test_certificates(place: ServerHome) -> None:
     """With mtls a client shows a certificate of the authority and of a name that is allowed; without one it is not
     heard at all."""
     home = place.home / "tls"
@@ -398,7 +400,7 @@ def test_certificates(place: Place) -> None:
 # Two servers of one store.
 
 
-def test_a_server_that_does_not_own_asks_the_owner(place: Place) -> None:
+def test_a_server_that_does_not_own_asks_the_owner(place: ServerHome) -> None:
     """Each of two servers answers for both; the other goes on when one is gone; circles end."""
     data = {"data_dir": str(place.home / "two"), "capture_session_ttl": 2}
     with served(place, **data) as (first, one), port() as (listener, address):
@@ -424,7 +426,7 @@ def test_a_server_that_does_not_own_asks_the_owner(place: Place) -> None:
             second.stop()
 
 
-def test_an_owner_that_is_gone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_that_is_gone(place: ServerHome, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the owner is gone and nobody has taken over, the other server says that it does not answer."""
     data = {"data_dir": str(place.home / "gone")}
     with port() as (_, nobody), port() as (listener, address):
@@ -440,7 +442,7 @@ def test_an_owner_that_is_gone(place: Place, monkeypatch: pytest.MonkeyPatch) ->
             owner.stop()
 
 
-def test_before_it_has_joined(place: Place) -> None:
+def test_before_it_has_joined(place: ServerHome) -> None:
     """A server that has not joined answers 503 to the API, and lives."""
     from tests.server.kit import HereHost
 

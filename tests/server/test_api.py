@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.server.http_kit import Answered, Client, served
-from tests.server.kit import Place, until
+from tests.server.kit import ServerHome, until
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress
 from tidegate.model.tso import compose, physical_ms
 from tidegate.server import answers
@@ -27,13 +27,13 @@ INFO_ALWAYS = {"id", "namespace", "keyspace", "sink_uri", "create_time", "config
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> ServerHome:
     """An upstream with some work behind it."""
-    return Place(tmp_path_factory.mktemp("api"))
+    return ServerHome(tmp_path_factory.mktemp("api"))
 
 
 @pytest.fixture(scope="module")
-def serving(place: Place) -> Iterator[tuple[Server, Client]]:
+def serving(place: ServerHome) -> Iterator[tuple[Server, Client]]:
     """A server that owns, with a changefeed that is stopped and one that runs."""
     with served(place) as (server, client):
         for name in ("stopped-1", "runs-1"):
@@ -49,7 +49,7 @@ def client(serving: tuple[Server, Client]) -> Client:
     return serving[1]
 
 
-def body(place: Place, name: str, **more: object) -> dict[str, object]:
+def body(place: ServerHome, name: str, **more: object) -> dict[str, object]:
     """A changefeed from the beginning of the log."""
     return {"changefeed_id": name, "sink_uri": place.sink(name), "start_ts": 1, **more}
 
@@ -131,7 +131,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("method", "path", "given", "status", "code"), WRONG)
 def test_what_is_wrong(
-    serving: tuple[Server, Client], place: Place, *, method: str, path: str, given: Any, status: int, code: str
+    serving: tuple[Server, Client], place: ServerHome, *, method: str, path: str, given: Any, status: int, code: str
 ) -> None:
     """Each wrong request has TiCDC's status and code, and changes nothing."""
     server, client = serving
@@ -204,7 +204,7 @@ def test_status(serving: tuple[Server, Client]) -> None:
         assert client.ask("GET", path).status == 200
 
 
-def test_a_life(client: Client, place: Place) -> None:
+def test_a_life(client: Client, place: ServerHome) -> None:
     """A changefeed is made, shown, changed, resumed at another checkpoint and removed, in TiCDC's shapes."""
     config = {"filter": {"rules": ["test.*"]}, "unknown": 1, "memory_quota": None}
     made = client.post("/changefeeds", body(place, "life-1", replica_config=config, pd_addrs=["h:2379"]),
@@ -232,7 +232,7 @@ def test_a_life(client: Client, place: Place) -> None:
     assert client.get("/changefeeds/life-1").status == 400
 
 
-def test_a_name_is_made_up(client: Client, place: Place) -> None:
+def test_a_name_is_made_up(client: Client, place: ServerHome) -> None:
     """Without a name a changefeed is given a UUID."""
     made = client.post("/changefeeds", {**body(place, "any"), "changefeed_id": ""}).json
 
@@ -276,7 +276,7 @@ def test_what_is_ours(client: Client) -> None:
     assert ours["moments"][0]["kind"] == "created"
 
 
-def test_tables_are_verified(client: Client, place: Place) -> None:
+def test_tables_are_verified(client: Client, place: ServerHome) -> None:
     """Tables are told by database, name, number and whether they are partitioned; empty lists are left out."""
     found = client.post("/verify_table", {"sink_uri": place.sink("x"), "start_ts": place.work(0)}).json
 
@@ -298,7 +298,7 @@ def test_now(client: Client) -> None:
         assert found["timestamp"] > 1_700_000_000_000
 
 
-def test_what_the_newer_command_line_sends(client: Client, place: Place) -> None:
+def test_what_the_newer_command_line_sends(client: Client, place: ServerHome) -> None:
     """`cdc cli changefeed create` and `update` of TiCDC's newer architecture: each request names a keyspace, tables are
     asked for without a sink, whatever the settings say of one, and every answer has what they print."""
     settings = {"filter": {"rules": ["test.*"]}, "sink": {"protocol": "canal-json"}, "bdr_mode": True}
@@ -455,7 +455,7 @@ curl -X POST -H "'Content-type':'application/json'" http://127.0.0.1:8300/api/v2
 """
 
 
-def test_documented_calls(serving: tuple[Server, Client], place: Place, tmp_path: Path) -> None:
+def test_documented_calls(serving: tuple[Server, Client], place: ServerHome, tmp_path: Path) -> None:
     """The calls of TiCDC's documentation run as they are printed, malformed headers and all, but for the server's own
     address and id, a sink that is here, and the server's token where one writes."""
     server, client = serving
@@ -476,7 +476,7 @@ def test_documented_calls(serving: tuple[Server, Client], place: Place, tmp_path
         client.delete(f"/changefeeds/{name}")
 
 
-def test_both_directions(place: Place, client: Client) -> None:
+def test_both_directions(place: ServerHome, client: Client) -> None:
     """A changefeed with bdr_mode is for a database, and its answer says so."""
     with Upstream(Cluster.open()) as target:
         sink_uri = f"tidb://root@127.0.0.1:{target.ports['n1']}/"

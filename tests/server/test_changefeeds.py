@@ -10,7 +10,7 @@ import pytest
 
 from tests.failpoint import armed
 from tests.replay.stage import Crash
-from tests.server.kit import Place, until
+from tests.server.kit import ServerHome, until
 from tidegate.config.changefeed import Changefeed
 from tidegate.engine import checkpoints
 from tidegate.engine.progress import Progress
@@ -37,13 +37,13 @@ ONE = FeedId("default", "one")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> ServerHome:
     """An upstream with some work behind it."""
-    return Place(tmp_path)
+    return ServerHome(tmp_path)
 
 
 @pytest.fixture
-def server(place: Place) -> Iterator[Server]:
+def server(place: ServerHome) -> Iterator[Server]:
     """A server that owns."""
     server = place.server()
     until(lambda: server.changefeeds.is_owner)
@@ -57,7 +57,7 @@ def feeds(server: Server) -> Changefeeds:
     return server.changefeeds
 
 
-def test_a_life(place: Place, feeds: Changefeeds) -> None:
+def test_a_life(place: ServerHome, feeds: Changefeeds) -> None:
     """A changefeed is made, follows, rests while it is paused, goes on behind its checkpoint, and is forgotten."""
     made = feeds.create(place.wish("one"), "ann")
     assert (made.state, made.record.start_ts) == ("normal", 1)
@@ -82,7 +82,7 @@ def test_a_life(place: Place, feeds: Changefeeds) -> None:
 
 
 @pytest.mark.parametrize("mode", ["initial", "only"])
-def test_one_begins_with_a_load(place: Place, feeds: Changefeeds, mode: str) -> None:
+def test_one_begins_with_a_load(place: ServerHome, feeds: Changefeeds, mode: str) -> None:
     """load-from in its configuration: all rows, then the changes, or the end."""
     with Upstream(place.upstream.cluster) as sql:
         address = f"mysql://root:@127.0.0.1:{sql.ports['n1']}/?enable-tls=false"
@@ -104,7 +104,7 @@ def test_one_begins_with_a_load(place: Place, feeds: Changefeeds, mode: str) -> 
         assert "loaded" in extension(view)["loading"]
 
 
-def test_a_name_is_free_again(place: Place, feeds: Changefeeds) -> None:
+def test_a_name_is_free_again(place: ServerHome, feeds: Changefeeds) -> None:
     """A changefeed made after another of its name was removed begins anew, not at the checkpoint of that one."""
     end = place.work()
     feeds.create(place.wish("one"), "")
@@ -129,7 +129,7 @@ def test_a_name_is_free_again(place: Place, feeds: Changefeeds) -> None:
         ({"sink_uri": "callback://tests.nowhere/nothing"}, TidegateError),
     ],
 )
-def test_what_cannot_be_made(place: Place, feeds: Changefeeds, change: dict[str, object], error: type) -> None:
+def test_what_cannot_be_made(place: ServerHome, feeds: Changefeeds, change: dict[str, object], error: type) -> None:
     """What is wrong is told, and leaves nothing behind."""
     with pytest.raises(error):
         feeds.create(replace(place.wish("one"), **change), "")  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ def test_what_cannot_be_made(place: Place, feeds: Changefeeds, change: dict[str,
     assert feeds.operations()[0].result == "failed"
 
 
-def test_verbs_in_states(place: Place, feeds: Changefeeds) -> None:
+def test_verbs_in_states(place: ServerHome, feeds: Changefeeds) -> None:
     """Each verb acts where TiCDC's does, and says what is missing elsewhere."""
     for verb in (feeds.get, lambda one: feeds.pause(one, ""), lambda one: feeds.resume(one, "")):
         with pytest.raises(ChangefeedMissing):
@@ -161,7 +161,7 @@ def test_verbs_in_states(place: Place, feeds: Changefeeds) -> None:
         feeds.resume(ONE, "", 1 << 62)
 
 
-def test_a_target_is_reached(place: Place, feeds: Changefeeds) -> None:
+def test_a_target_is_reached(place: ServerHome, feeds: Changefeeds) -> None:
     """A changefeed with a target ends there as finished, and resumes to finish again."""
     end = place.work()
     feeds.create(place.wish("one", target_ts=end), "")
@@ -172,7 +172,7 @@ def test_a_target_is_reached(place: Place, feeds: Changefeeds) -> None:
     until(lambda: feeds.get(ONE).state == "finished")
 
 
-def test_a_checkpoint_is_overwritten(place: Place, feeds: Changefeeds) -> None:
+def test_a_checkpoint_is_overwritten(place: ServerHome, feeds: Changefeeds) -> None:
     """A changefeed that resumes at an older ts brings what lies behind that once more."""
     middle = place.work()
     end = place.work()
@@ -187,7 +187,7 @@ def test_a_checkpoint_is_overwritten(place: Place, feeds: Changefeeds) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_one_that_fails_harms_no_other(place: Place, feeds: Changefeeds, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_fails_harms_no_other(place: ServerHome, feeds: Changefeeds, monkeypatch: pytest.MonkeyPatch) -> None:
     """A changefeed whose sink always refuses is failed with its error, one with a defect too; others go on."""
     refuses = "callback://tests.server.sinks/refusing"
     monkeypatch.setattr(running, "Changefeed", Broken)
@@ -214,7 +214,7 @@ class Broken(Changefeed):
         return super().run(*given, **more)
 
 
-def test_what_may_pass_is_waited_out(place: Place, feeds: Changefeeds, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_pass_is_waited_out(place: ServerHome, feeds: Changefeeds, monkeypatch: pytest.MonkeyPatch) -> None:
     """A changefeed that another process runs is a warning with its next try, and normal once that process has ended."""
     monkeypatch.setattr(running.RetryPolicy, "pause_s", lambda *_, **__: 0.05)
     monkeypatch.setattr(checkpoints, "LOCK_WAIT_S", 0.05)
@@ -242,7 +242,7 @@ def test_what_may_pass_is_waited_out(place: Place, feeds: Changefeeds, monkeypat
         ("server/forgot-checkpoint", "remove", "removed"),
     ],
 )
-def test_dying_amid_a_verb(place: Place, at: str, verb: str, left: str | None) -> None:
+def test_dying_amid_a_verb(place: ServerHome, at: str, verb: str, left: str | None) -> None:
     """A verb that dies at any place is done or not done for the next owner, and the changefeed is whole."""
     server = place.server()
     until(lambda: server.changefeeds.is_owner)
@@ -277,7 +277,7 @@ def _die() -> None:
     raise Crash
 
 
-def test_what_cannot_be_read_is_left_alone(place: Place) -> None:
+def test_what_cannot_be_read_is_left_alone(place: ServerHome) -> None:
     """A record that is none is told and left alone, one whose source is gone has failed and can be removed; the others
     run."""
     server = place.server()

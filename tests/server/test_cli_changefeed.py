@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.server.http_kit import Client, served
-from tests.server.kit import Place
+from tests.server.kit import ServerHome
 from tidegate.cli.main import main
 from tidegate.model.tso import compose
 from tidegate.server.client import Credentials, credentials
@@ -25,13 +25,13 @@ OLD = compose(1_600_000_000_000)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> ServerHome:
     """An upstream with some work behind it."""
-    return Place(tmp_path_factory.mktemp("cli"))
+    return ServerHome(tmp_path_factory.mktemp("cli"))
 
 
 @pytest.fixture(scope="module")
-def serving(place: Place) -> Iterator[tuple[Server, Client]]:
+def serving(place: ServerHome) -> Iterator[tuple[Server, Client]]:
     """A server that owns."""
     with served(place) as found:
         yield found
@@ -40,7 +40,7 @@ def serving(place: Place) -> Iterator[tuple[Server, Client]]:
 class Shell:
     """Runs commands against a server."""
 
-    def __init__(self, server: Server, client: Client, place: Place) -> None:
+    def __init__(self, server: Server, client: Client, place: ServerHome) -> None:
         self.server, self.client, self.place = server, client, place
 
     def __call__(self, words: str, *more: str, stdin: str = "") -> Result:
@@ -56,7 +56,7 @@ class Shell:
 
 
 @pytest.fixture
-def shell(serving: tuple[Server, Client], place: Place) -> Iterator[Shell]:
+def shell(serving: tuple[Server, Client], place: ServerHome) -> Iterator[Shell]:
     """A shell at the server, whose changefeeds are removed afterwards."""
     yield Shell(*serving, place)
     server = serving[0]

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from tests.certificates import make_certificate
 from tests.server.http_kit import Client, served
-from tests.server.kit import Place
+from tests.server.kit import ServerHome
 from tidegate.cli.main import main
 from tidegate.server.entrance import with_user
 
@@ -32,7 +32,7 @@ def client(home: Path) -> Iterator[Client]:
     security = {"ca-path": str(home / "ca.crt"), "cert-path": str(home / "server.crt"),
                 "key-path": str(home / "server.key"), "users-file": str(home / "users"),
                 "token-file": str(home / "token")}  # fmt: skip
-    with served(Place(home), security=security) as (_, client):
+    with served(ServerHome(home), security=security) as (_, client):
         yield client
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.contract.test_sql_sink import asked, emptied
 from tests.mariadb import Server as MariaServer
 from tests.mariadb import running_server
-from tests.server.kit import Place, until
+from tests.server.kit import ServerHome, until
 from tidegate.server.changefeeds import Changefeeds
 from tidegate.server.record import FeedId, UpdateRefused
 from tidegate_upstream.demo.replica import MariaDb
@@ -27,14 +27,14 @@ def mariadb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaServer]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, mariadb: MariaServer) -> Place:
+def place(tmp_path: Path, mariadb: MariaServer) -> ServerHome:
     """An upstream with some work behind it."""
     cleared(mariadb)
-    return Place(tmp_path)
+    return ServerHome(tmp_path)
 
 
 @pytest.fixture
-def feeds(place: Place) -> Iterator[Changefeeds]:
+def feeds(place: ServerHome) -> Iterator[Changefeeds]:
     """The changefeeds of a server that owns."""
     server = place.server()
     until(lambda: server.changefeeds.is_owner)
@@ -54,7 +54,7 @@ def noted(mariadb: MariaServer) -> list[int]:
     return [asked(mariadb, f"SELECT COUNT(*) FROM tidegate.{table}")[0][0] for table in tables]
 
 
-def test_a_database_keeps_the_checkpoint(place: Place, feeds: Changefeeds, mariadb: MariaServer) -> None:
+def test_a_database_keeps_the_checkpoint(place: ServerHome, feeds: Changefeeds, mariadb: MariaServer) -> None:
     """Its checkpoint is not overwritten; what is noted of it goes with it, and another one of its name begins anew."""
     end = place.work()
     uri = f"mysql://root@127.0.0.1:{mariadb.port}/"
@@ -74,7 +74,7 @@ def test_a_database_keeps_the_checkpoint(place: Place, feeds: Changefeeds, maria
 
 
 def test_a_database_that_is_gone(
-    place: Place, feeds: Changefeeds, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    place: ServerHome, feeds: Changefeeds, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     """A changefeed whose database does not answer is removed all the same, and the log says what stays there."""
     (tmp_path / "dying").mkdir()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.server.kit import Place, until
+from tests.server.kit import ServerHome, until
 from tidegate.server.record import FeedId
 from tidegate.server.server import Server
 
@@ -27,13 +27,13 @@ ONE, TWO = FeedId("default", "one"), FeedId("default", "two")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> ServerHome:
     """An upstream with some work behind it."""
-    return Place(tmp_path)
+    return ServerHome(tmp_path)
 
 
 @pytest.fixture
-def server(place: Place) -> Iterator[Server]:
+def server(place: ServerHome) -> Iterator[Server]:
     """A server with a changefeed that follows and one that has failed."""
     server = place.server()
     until(lambda: server.changefeeds.is_owner)
@@ -53,7 +53,7 @@ def samples(server: Server) -> dict[tuple[str, str], float]:
     return {(one.name, one.labels.get("changefeed", "")): one.value for family in families for one in family.samples}
 
 
-def test_numbers(place: Place, server: Server) -> None:
+def test_numbers(place: ServerHome, server: Server) -> None:
     """A changefeed's state, rows and lags are those that it has; times are in ms, lags in s."""
     found = samples(server)
     view = server.changefeeds.get(ONE)
@@ -120,7 +120,7 @@ def test_promtool(server: Server, tmp_path: Path) -> None:
     assert checked.returncode in {0, 3}, checked.stderr.decode()
 
 
-def test_numbers_of_rows(place: Place, server: Server) -> None:
+def test_numbers_of_rows(place: ServerHome, server: Server) -> None:
     """What a changefeed into metrics:// makes of rows stands on the server's page, while it runs."""
     feeds = server.changefeeds
     rules = [{"metric": "changes_total", "labels": ["table=event.table_name"]}]

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.counts import some
 from tests.server.http_kit import Client, served
-from tests.server.kit import Place
+from tests.server.kit import ServerHome
 from tidegate.server.routes import SERVER_FAULT
 
 pytestmark = pytest.mark.slow
@@ -33,13 +33,13 @@ NAMES = ("one", "two")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> ServerHome:
     """An upstream with some work behind it."""
-    return Place(tmp_path_factory.mktemp("openapi"))
+    return ServerHome(tmp_path_factory.mktemp("openapi"))
 
 
 @pytest.fixture
-def client(place: Place) -> Iterator[Client]:
+def client(place: ServerHome) -> Iterator[Client]:
     """A server with two changefeeds."""
     with served(place) as (server, client):
         for name in NAMES:
@@ -73,7 +73,7 @@ def check(answer: requests.Response) -> str:
 @pytest.mark.limit(900)
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.filterwarnings("ignore")
-def test_answers_are_as_described(client: Client, place: Place, mode: GenerationMode) -> None:
+def test_answers_are_as_described(client: Client, place: ServerHome, mode: GenerationMode) -> None:
     """Right and wrong requests of every operation are answered as described, and no answer is an unknown fault."""
     load_all_checks()
     schema = schemathesis.openapi.from_url(f"http://{client.address}/openapi.json")

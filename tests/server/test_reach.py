@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.server.kit import Place, until
+from tests.server.kit import ServerHome, until
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import KEYS, document_of, load
 from tidegate.config.registry import SINKS, SOURCES, entries_of
@@ -372,7 +372,7 @@ def test_feeds_that_are_there(home: Path, caplog: pytest.LogCaptureFixture) -> N
     """Changefeeds that were made under wider rules go on, are named once in the log at the start, and can be changed,
     while new ones like them are refused."""
     wide = tmp(home, "wide")
-    place = Place(home / "place")
+    place = ServerHome(home / "place")
     server = place.server(allow_path=["/"])
     until(lambda: server.changefeeds.is_owner)
     server.changefeeds.create(NewFeed(FeedId("default", "old"), f"file://{wide}/out?protocol=csv", start_ts=1), "")

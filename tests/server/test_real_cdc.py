@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.http_kit import Client, served
-from tests.server.kit import Place, until
+from tests.server.kit import ServerHome, until
 from tidegate.server.config import found_token
 
 CDC = os.environ.get("TIDEGATE_TEST_CDC", "")
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.skipif(not CDC, reason="TIDEGATE_TEST_CDC names no `cdc
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> ServerHome:
     """An upstream with some work behind it."""
-    return Place(tmp_path_factory.mktemp("cdc"))
+    return ServerHome(tmp_path_factory.mktemp("cdc"))
 
 
 @pytest.fixture(scope="module")
-def client(place: Place) -> Iterator[Client]:
+def client(place: ServerHome) -> Iterator[Client]:
     """A server that owns."""
     with served(place) as (_, client):
         yield client
@@ -40,7 +40,7 @@ def cdc(client: Client, words: str, *more: str) -> str:
     return ran.stdout
 
 
-def test_a_life(client: Client, place: Place, tmp_path: Path) -> None:
+def test_a_life(client: Client, place: ServerHome, tmp_path: Path) -> None:
     """TiCDC's own verbs make, show, change, end and list changefeeds of ours."""
     assert "Create changefeed successfully!" in cdc(
         client, "changefeed create -c one --no-confirm --sink-uri", place.sink("one")
@@ -62,7 +62,7 @@ def test_a_life(client: Client, place: Place, tmp_path: Path) -> None:
     assert json.loads(cdc(client, "changefeed list -a")) == []
 
 
-def test_statistics(client: Client, place: Place) -> None:
+def test_statistics(client: Client, place: ServerHome) -> None:
     """TiCDC's statistics reads our timestamps."""
     cdc(client, "changefeed create -c two --no-confirm --sink-uri", place.sink("two"))
     command = [

@@ -19,7 +19,7 @@ from tidegate.server.replica_config import (
     duration_ns,
     duration_text,
     masked,
-    parse,
+    parse_replica_config,
     render,
     unmasked,
 )
@@ -104,10 +104,10 @@ def strategy(found: Leaf | Section) -> st.SearchStrategy[Any]:
 @given(objects(TABLE))
 def test_a_file_and_json_say_the_same(config: dict[str, Any]) -> None:
     """What JSON asks for is a changefeed file that is read, and showing and sending that file again changes nothing."""
-    tree = parse(config)
+    tree = parse_replica_config(config)
 
     document_of(tree)
-    assert unmasked(parse(render(tree)), tree) == tree
+    assert unmasked(parse_replica_config(render(tree)), tree) == tree
 
 
 @given(st.integers(0, (1 << 63) - 1))
@@ -157,7 +157,7 @@ def test_defaults_are_shown(row: str) -> None:
 )
 def test_json_becomes_a_file(given_: object, tree: dict[str, Any]) -> None:
     """Each name becomes the file's, and what is absent, null, unknown or the default anyway is left out."""
-    assert parse(given_) == tree
+    assert parse_replica_config(given_) == tree
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_json_becomes_a_file(given_: object, tree: dict[str, Any]) -> None:
 def test_wrong_types_are_refused(given_: object, where: str) -> None:
     """A value of another type is refused by its path."""
     with pytest.raises(ApiParamInvalid, match=where):
-        parse(given_)
+        parse_replica_config(given_)
 
 
 def test_no_secret_is_shown() -> None:

@@ -41,7 +41,7 @@ from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.snapshots import latest
 from tidegate.source.kafka_land import Landing
 
-PLACES = [
+FAILPOINTS = [
     "start/recovered",
     "landing/before-claim",
     "landing/after-claim",
@@ -55,7 +55,7 @@ PLACES = [
     "publish/before-snapshot",
     "publish/after-snapshot",
 ]
-LATE = [place for place in PLACES if place != "publish/before-schema"]
+LATE = [place for place in FAILPOINTS if place != "publish/before-schema"]
 """Those that a run reaches that finds a lake."""
 CALLED = [place for place in LATE if not place.startswith("apply/")]
 """Those of a sink that calls a function."""
@@ -238,7 +238,7 @@ def named(places: Sequence[str]) -> dict[str, str]:
     return {place: place for place in places}
 
 
-@pytest.mark.parametrize(("first", "second"), crossed(named(PLACES), named(LATE[-3:] + LATE[:-3])))
+@pytest.mark.parametrize(("first", "second"), crossed(named(FAILPOINTS), named(LATE[-3:] + LATE[:-3])))
 def test_one_of_two_runs_on_a_lake_goes_on(tmp_path: Path, monkeypatch: Any, first: str, second: str) -> None:
     """The run whose landing claimed last reaches the end, wherever both were when they met; the other is fenced, or had
     reached it before."""
@@ -255,7 +255,7 @@ def test_one_of_two_runs_on_a_lake_goes_on(tmp_path: Path, monkeypatch: Any, fir
     check(pair, tmp_path / "lake")
 
 
-@pytest.mark.parametrize(("first", "second"), crossed(named(PLACES), named(LATE[-3:] + LATE[:-3])))
+@pytest.mark.parametrize(("first", "second"), crossed(named(FAILPOINTS), named(LATE[-3:] + LATE[:-3])))
 def test_the_owners_run_goes_on_at_a_takeover(tmp_path: Path, monkeypatch: Any, first: str, second: str) -> None:
     """Two servers on one data directory: the run of the one that lost the lease wakes up at a place and does there what
     it was amid, a claim too; the run of the owner reaches the end, and has not failed."""

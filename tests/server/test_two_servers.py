@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.kit import Place, until
+from tests.server.kit import ServerHome, until
 from tidegate.server.record import FeedId, NotOwner
 
 pytestmark = pytest.mark.slow
@@ -14,7 +14,7 @@ ONE = FeedId("default", "one")
 
 def test_an_owner_resigns(tmp_path: Path) -> None:
     """An owner that resigns ends its runs, the other goes on at once, and each knows who owns."""
-    place = Place(tmp_path)
+    place = ServerHome(tmp_path)
     one, two = place.server(capture_session_ttl=4), place.server(capture_session_ttl=4)
     until(lambda: one.changefeeds.is_owner or two.changefeeds.is_owner)
     first, second = (one, two) if one.changefeeds.is_owner else (two, one)
@@ -41,7 +41,7 @@ def test_an_owner_resigns(tmp_path: Path) -> None:
 
 def test_what_another_has_written_is_left_alone(tmp_path: Path) -> None:
     """An owner that meets a record that another server has written gives up, and changes nothing."""
-    place = Place(tmp_path)
+    place = ServerHome(tmp_path)
     server = place.server()
     until(lambda: server.changefeeds.is_owner)
     server.changefeeds.create(place.wish("one"), "")

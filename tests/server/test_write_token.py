@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.server.http_kit import Client, served
-from tests.server.kit import Place
+from tests.server.kit import ServerHome
 from tidegate.cli.main import main
 from tidegate.model.errors import ConfigError
 from tidegate.server.config import announced, found_token, server_config, write_token
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> ServerHome:
     """An upstream with some work behind it."""
-    return Place(tmp_path_factory.mktemp("token"))
+    return ServerHome(tmp_path_factory.mktemp("token"))
 
 
 @pytest.fixture(scope="module")
-def plain(place: Place) -> Iterator[tuple[Server, Client]]:
+def plain(place: ServerHome) -> Iterator[tuple[Server, Client]]:
     """A server of this machine without users."""
     with served(place) as found:
         yield found
@@ -41,7 +41,7 @@ def basic(user: str, password: str) -> str:
     return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
-def test_writes_need_the_token(plain: tuple[Server, Client], place: Place) -> None:
+def test_writes_need_the_token(plain: tuple[Server, Client], place: ServerHome) -> None:
     """Reads are open; each path that changes something takes the token, as bearer or as the password of any user, and
     nothing else."""
     server, client = plain
@@ -70,7 +70,7 @@ def test_writes_need_the_token(plain: tuple[Server, Client], place: Place) -> No
     assert server.token not in anybody.ask("GET", "/metrics").text
 
 
-def test_who_did_it_with_the_token(plain: tuple[Server, Client], place: Place) -> None:
+def test_who_did_it_with_the_token(plain: tuple[Server, Client], place: ServerHome) -> None:
     """What was done is noted with the name that came with the token, if any did."""
     server, client = plain
     made = {"changefeed_id": "told", "sink_uri": place.sink("told")}
@@ -95,7 +95,7 @@ def test_one_token_of_a_directory(tmp_path: Path) -> None:
         write_token(config, documents_in(str(tmp_path)))
 
 
-def test_no_token_is_asked_for(place: Place) -> None:
+def test_no_token_is_asked_for(place: ServerHome) -> None:
     """With auth=none everybody may write, as was before; with users there is no token, and both is a contradiction."""
     data = {"data_dir": str(place.home / "none")}
     with served(place, **data, security={"auth": "none"}) as (server, client):
@@ -115,7 +115,7 @@ def paused(client: Client, *more: str, **env: str) -> Result:
     return CliRunner(env=env).invoke(main, words)
 
 
-def test_the_command_line_finds_it(plain: tuple[Server, Client], place: Place, tmp_path: Path) -> None:
+def test_the_command_line_finds_it(plain: tuple[Server, Client], place: ServerHome, tmp_path: Path) -> None:
     """`tidegate cli` of the server's user needs no word about the token; others give the file, or the word as a
     password, as TiCDC's own does; without it they hear where it is."""
     server, client = plain
@@ -164,7 +164,7 @@ def test_one_token_of_a_store(tmp_path: Path) -> None:
     assert len(words.pop()) >= 32
 
 
-def test_a_source_that_a_reader_names(plain: tuple[Server, Client], place: Place, tmp_path: Path) -> None:
+def test_a_source_that_a_reader_names(plain: tuple[Server, Client], place: ServerHome, tmp_path: Path) -> None:
     """Who may only read learns the tables of the server's own source; another one is opened for those who may write."""
     server, client = plain
     anybody = Client(client.address)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tidegate
-from tests.failpoint import ALL, PLACES, armed
+from tests.failpoint import ALL, FEED_FAILPOINTS, armed
 from tidegate.model.errors import ConfigError, SinkError
 from tidegate.objectstore.failpoint import arm, failpoint, parse_failpoints
 from tidegate.objectstore.stores import storing
@@ -35,13 +35,13 @@ def test_every_place_has_one_name() -> None:
     found = reached_in_code()
 
     assert sorted(found) == sorted(ALL)
-    assert len(PLACES) >= 15
+    assert len(FEED_FAILPOINTS) >= 15
 
 
 def test_nothing_happens_unarmed() -> None:
     """A process without the variable passes every place."""
     before = arm(None)
-    for place in PLACES:
+    for place in FEED_FAILPOINTS:
         failpoint(place)
     arm(before)
 

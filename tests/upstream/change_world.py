@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.stored.definition import ElementState, StoredSchema, StoredTable, render_stored
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate_upstream.change.draft import StepOutcome
@@ -77,7 +77,7 @@ class World:
 
     def plan(self, sql: str, session: DdlSession | None = None) -> StatementPlan:
         """What the one statement asks for."""
-        (statement,) = parse(sql, self.database)
+        (statement,) = parse_ddl(sql, self.database)
         return plan(statement, self.snapshot, session or self.session(sql))
 
     def requests(self, sql: str, new_ids: NewIds | None = None) -> Iterator[Request]:

@@ -3,7 +3,7 @@
 import pytest
 
 from tidegate.model.table import TableName
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.statement import (
     AddCheck,
     AlterCheck,
@@ -23,7 +23,7 @@ from tidegate.schema.statement import (
 
 def one(sql):
     """The one statement of a text."""
-    (statement,) = parse(sql, "d")
+    (statement,) = parse_ddl(sql, "d")
     return statement
 
 

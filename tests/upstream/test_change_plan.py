@@ -10,7 +10,7 @@ import pytest
 from tests.upstream.change_world import SnapshotDefinitions, World, example
 from tidegate.model.errors import SqlRefused
 from tidegate.schema.modify_kind import ModifyKind
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.stored.definition import PREVENT_NULL, render_stored
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.request import operation_of
@@ -250,7 +250,7 @@ def test_plan_is_pure(sql):
     world = example()
     snapshot = world.snapshot
     before = [render_stored(found.stored) for found in snapshot.tables.values()]
-    (statement,) = parse(sql, "d")
+    (statement,) = parse_ddl(sql, "d")
     session = world.session(sql)
 
     assert plan(statement, snapshot, session) == plan(statement, snapshot, session)

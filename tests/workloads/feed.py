@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tests.failpoint import TOPIC_PLACES, armed
+from tests.failpoint import TOPIC_FAILPOINTS, armed
 from tests.source.tidb.kit import Queue, Run, feed
 from tests.workloads.setting import CLAIM, DEFAULT, OPTION, PACKING, RAW, Setting
 from tidegate.config.entry import Document
@@ -152,7 +152,7 @@ class Bench:
         if self.one is None or self.random.random() < 0.2:
             self.one = self._feed()
         roll = 1.0 if calm else self.random.random()
-        place = IN_TASKS if roll < 0.3 else self.random.choice(list(TOPIC_PLACES))
+        place = IN_TASKS if roll < 0.3 else self.random.choice(list(TOPIC_FAILPOINTS))
         deeds = {place: self._deed(place)} if roll < 0.6 else {}
         try:
             with armed(deeds):

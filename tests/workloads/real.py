@@ -39,7 +39,7 @@ AWAY_S = 3.0
 MOMENTS = 5
 PARTED = {"matcher": ["gd.p*"], "partition": "index-value", "topic": "parted"}
 """A second topic."""
-PLACES = ("topic/rows-written", "topic/ddl-sent", "topic/resolved-sent", "topic/advanced")
+FAILPOINTS = ("topic/rows-written", "topic/ddl-sent", "topic/resolved-sent", "topic/advanced")
 
 
 def real_setting(seed: int) -> Setting:
@@ -71,7 +71,7 @@ class Real:
         """All lives; their exit statuses."""
         (self.home / "deeds").mkdir()
         monkeypatch.setenv("TIDEGATE_FAILPOINTS_DIR", str(self.home / "deeds"))
-        first, second = self.random.sample(PLACES, 2)
+        first, second = self.random.sample(FAILPOINTS, 2)
         deeds = [
             f"topic/rows-queued=kill@{self.random.randint(1, 3)},{first}=kill@{self.random.randint(4, 8)}",
             f"{second}=kill@{self.random.randint(1, 3)}",

@@ -16,7 +16,7 @@ import time
 
 import click
 
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 from tidegate.cli.sink import feed_of, session_of
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import addresses, load, read_document
@@ -77,11 +77,11 @@ def apply(
             raise ConfigError("apply is for replicas in databases; for other sinks, use tidegate run --until")
         brought = _bring(config, until_ts, as_json=as_json)
     if as_json:
-        say_json({"changefeed": config.name, "from_ts": checkpoint_ts, "ts": brought})
+        echo_json({"changefeed": config.name, "from_ts": checkpoint_ts, "ts": brought})
     else:
-        say(f"the replica is as its upstream was at {brought} ({time_of(brought):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC)")
+        echo(f"the replica is as its upstream was at {brought} ({time_of(brought):%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC)")
     if until_ts is not None and brought < until_ts:
-        say(f"the source is resolved only up to {brought}, not up to {until_ts}", err=True)
+        echo(f"the source is resolved only up to {brought}, not up to {until_ts}", err=True)
         ctx.exit(1)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from tidegate.cli.lake import lake_root
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 from tidegate.config.uri import read_token
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.errors import ConfigError
@@ -72,6 +72,6 @@ def serve(
 
 def _tell(address: str, root: str, *, as_json: bool) -> None:
     if as_json:
-        say_json({"uri": address, "warehouses": ["lake", "lake@now"], "lake": root})
+        echo_json({"uri": address, "warehouses": ["lake", "lake@now"], "lake": root})
         return
-    say(f"Iceberg REST catalog of {root}: uri {address}, warehouse lake or lake@now")
+    echo(f"Iceberg REST catalog of {root}: uri {address}, warehouse lake or lake@now")

@@ -16,7 +16,7 @@ from typing import IO
 import click
 import msgspec
 
-from tidegate.cli.say import say
+from tidegate.cli.say import echo
 from tidegate.model.errors import InputError, SqlError
 from tidegate.schema.restore_ddl import restore_ddl
 from tidegate.source.tidb_ddl import statements
@@ -51,7 +51,7 @@ def restore(*, as_json: bool, file: IO[str]) -> None:
         except SqlError as error:
             failed = True
             if not as_json:
-                say(f"error {error.code}: statement {number} is printed unchanged: {error}", err=True)
+                echo(f"error {error.code}: statement {number} is printed unchanged: {error}", err=True)
             restored, result = line.sql, {"error": str(error)}
         else:
             result = {"restored": restored}

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tidegate.cli.framed import address, framed_messages, settings_of, whole_events
-from tidegate.cli.say import say
+from tidegate.cli.say import echo
 from tidegate.codec import DecodeOptions, from_config
 from tidegate.codec import decode as decode_message
 from tidegate.codec.neutral import Json, error_object, event_object, render
@@ -224,7 +224,7 @@ def decode(
 
 def _cut(positions: list[str], position: str, error: TidegateError) -> None:
     positions.append(position)
-    say(f"warning {error.code}: {position}: {error}", err=True)
+    echo(f"warning {error.code}: {position}: {error}", err=True)
 
 
 def _options(

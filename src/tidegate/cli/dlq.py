@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from tidegate.cli.framed import settings_of
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 from tidegate.config.uri import location_of
 from tidegate.engine.change import DeadLetter, EventPosition
 from tidegate.engine.checkpoints import StateFiles, checkpoints_in
@@ -49,20 +49,20 @@ def list_(home: str, *, as_json: bool) -> None:
     root = _root(home)
     letters = listed(opened_changelog(root), _checkpoint_ts(root))
     if as_json:
-        say_json([_fields(letter, state) for letter, state in letters])
+        echo_json([_fields(letter, state) for letter, state in letters])
         return
     if not letters:
         click.echo("no dead letters")
     for letter, state in letters:
         position = letter.position
-        say(
+        echo(
             f"{state:<7} {position.topic}/{position.partition}/{position.offset}   {letter.error_code}   {letter.error}"
         )
         for name, body in (("key", letter.raw_key), ("value", letter.raw_value)):
             if body is not None:
                 shown = body[:PREVIEW_BYTES]
                 rest = " …" if len(body) > PREVIEW_BYTES else ""
-                say(f"        {name:<6} {len(body):,} bytes   {shown.hex(' ', 4)}  {_ascii(shown)}{rest}")
+                echo(f"        {name:<6} {len(body):,} bytes   {shown.hex(' ', 4)}  {_ascii(shown)}{rest}")
 
 
 @dlq.command()
@@ -74,10 +74,10 @@ def show(home: str, message: str, *, as_json: bool) -> None:
     root = _root(home)
     letter, state = find(opened_changelog(root), parse_position(message), _checkpoint_ts(root))
     if as_json:
-        say_json(_fields(letter, state))
+        echo_json(_fields(letter, state))
         return
-    say(f"{letter.position} ({state})")
-    say(f"{letter.error_code} at byte {letter.error_offset}: {letter.error}")
+    echo(f"{letter.position} ({state})")
+    echo(f"{letter.error_code} at byte {letter.error_offset}: {letter.error}")
     for name, body in (("key", letter.raw_key), ("value", letter.raw_value)):
         click.echo(f"{name}: none" if body is None else f"{name}: {len(body):,} bytes")
         for start in range(0, len(body or b""), HEX_WIDTH):

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 
 import click
 
-from tidegate.cli.say import say
+from tidegate.cli.say import echo
 from tidegate.codec import DecodeOptions, EncodeOptions, encode_options
 from tidegate.codec.kept import TABLES_MAX, LayoutMemory
 from tidegate.codec.stream import read_frames
@@ -78,7 +78,7 @@ def write_out(messages: Iterable[bytes | RefusedMessage]) -> None:
         if isinstance(part, RefusedMessage):
             failed = True
             position = f"{part.position}: " if part.position else ""
-            say(f"error {part.error.code}: {position}{part.error}", err=True)
+            echo(f"error {part.error.code}: {position}{part.error}", err=True)
         else:
             sys.stdout.buffer.write(part)
     sys.stdout.buffer.flush()

@@ -24,7 +24,7 @@ import click
 import msgspec
 import pyarrow as pa
 
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 from tidegate.config.delta import DELTA_SINK
 from tidegate.config.option import read_all
 from tidegate.config.uri import RawValue, location_of
@@ -240,9 +240,9 @@ def project(*, root: str, as_json: bool) -> None:
         EmbeddedCatalog(options).publish(newest)
     tables = len(named(options, newest))
     if as_json:
-        say_json({"tables": tables, "versions": versions})
+        echo_json({"tables": tables, "versions": versions})
     else:
-        say(f"{tables} tables, {versions} table versions are readable as Iceberg tables")
+        echo(f"{tables} tables, {versions} table versions are readable as Iceberg tables")
 
 
 def lake_root(text: str, where: str = "LAKE", *others: str) -> str:
@@ -332,13 +332,13 @@ def show(*, root: str, moment: str, live: bool, as_json: bool) -> None:
     view = _view(root, moment, live=live)
     rows = [_shown(view, name) for name in view.tables()]
     if as_json:
-        say_json({"checkpoint_ts": view.checkpoint_ts, "tables": rows})
+        echo_json({"checkpoint_ts": view.checkpoint_ts, "tables": rows})
         return
     click.echo(f"{'live at' if live else 'checkpoint'} {view.checkpoint_ts} ({_time(view.checkpoint_ts)})")
     for row in rows:
         stored = f"  {row['rows']:,} rows  version {row['version']}  {row['path']}" if "rows" in row else ""
         stored += f"  parked at {row['parked_ts']}: {row['error']}" if "parked_ts" in row else ""
-        say(f"{row['table']}  key ({row['key']}){stored}")
+        echo(f"{row['table']}  key ({row['key']}){stored}")
 
 
 def _shown(view: "Lake | Live", name: str) -> Mapping[str, object]:
@@ -375,11 +375,11 @@ def history(*, root: str, limit: int, as_json: bool) -> None:
                 "changed": snapshot.changed,
                 "gone": snapshot.gone,
             }
-            say_json(line)
+            echo_json(line)
             continue
         moves = [*snapshot.changed, *(f"-{name}" for name in snapshot.gone)]
         when = f"{snapshot.checkpoint_ts}  {_time(snapshot.checkpoint_ts)}"
-        say(f"{snapshot.number}  {when}  {', '.join(moves) or 'no table'}")
+        echo(f"{snapshot.number}  {when}  {', '.join(moves) or 'no table'}")
 
 
 @lake.command()
@@ -466,7 +466,7 @@ def register(*, root: str, catalog: str | None) -> None:
 
     lake = Lake(lake_root(root))
     for statement in statements(lake.options, lake.snapshot, catalog):
-        say(f"{statement};")
+        echo(f"{statement};")
 
 
 lake.add_command(upkeep)

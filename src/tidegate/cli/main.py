@@ -20,7 +20,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 from tidegate.config.uri import mask_text
 from tidegate.model.errors import EnvironmentFault, TidegateError
 
@@ -183,11 +183,11 @@ def _tell(error: TidegateError, *, json: bool, debug: bool) -> None:
     if debug:
         first, *rest = "".join(traceback.format_exception(error)).splitlines()
         for line in (first, *(f"    {line}" for line in rest)):
-            say(line, err=True)
+            echo(line, err=True)
     if json:
-        say_json({"error": {"code": error.code, "message": mask_text(str(error))}}, err=True)
+        echo_json({"error": {"code": error.code, "message": mask_text(str(error))}}, err=True)
         return
-    say(f"error {error.code}: {' '.join(str(error).split())}", err=True)
+    echo(f"error {error.code}: {' '.join(str(error).split())}", err=True)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

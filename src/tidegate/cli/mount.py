@@ -24,7 +24,7 @@ import click
 import msgspec
 
 from tidegate.cli.framed import unzipped
-from tidegate.cli.say import say
+from tidegate.cli.say import echo
 from tidegate.codec.go import positional64
 from tidegate.codec.neutral import Json, event_object, render
 from tidegate.engine.mount import ColumnPlan, Mounted, Mounter
@@ -68,7 +68,7 @@ def mount(*, force_replicate: bool, time_zone: str, file: str) -> None:
             row = _step(line, history, mounter)
         except TidegateError as error:
             failed = failed or not isinstance(error, SchemaError)
-            say(f"error {error.code}: commit_ts {line.commit_ts}, key {line.key.hex()}: {error}", err=True)
+            echo(f"error {error.code}: commit_ts {line.commit_ts}, key {line.key.hex()}: {error}", err=True)
             continue
         if row is not None:
             out.write(render(_row(row, line.start_ts)) + b"\n")

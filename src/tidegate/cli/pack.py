@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 
 STEP_BYTES = 50_000_000
 """Bytes between two lines of progress."""
@@ -29,14 +29,14 @@ def pack(*, target: Path, python: bool, also: tuple[str, ...], as_json: bool) ->
         if done == total or done - reported >= STEP_BYTES:
             reported = done
             if as_json:
-                say_json({"packed_bytes": done, "total_bytes": total})
+                echo_json({"packed_bytes": done, "total_bytes": total})
             else:
-                say(f"packed {done / 1e6:.0f} of {total / 1e6:.0f} MB", err=True)
+                echo(f"packed {done / 1e6:.0f} of {total / 1e6:.0f} MB", err=True)
 
     begun_s, files = time.monotonic(), members(python=python, also=also)
     size_bytes = write_archive(target, files, tell)
     if as_json:
-        say_json({"archive": str(target), "files": len(files), "size_bytes": size_bytes})
+        echo_json({"archive": str(target), "files": len(files), "size_bytes": size_bytes})
         return
-    say(f"{target}: {len(files)} files, {size_bytes / 1e6:.0f} MB, {time.monotonic() - begun_s:.0f} s", err=True)
-    say(f"--archives {target}#{UNPACKED} --conf spark.pyspark.python={EXECUTORS_PYTHON}")
+    echo(f"{target}: {len(files)} files, {size_bytes / 1e6:.0f} MB, {time.monotonic() - begun_s:.0f} s", err=True)
+    echo(f"--archives {target}#{UNPACKED} --conf spark.pyspark.python={EXECUTORS_PYTHON}")

@@ -23,7 +23,7 @@ import click
 import msgspec
 
 from tidegate.cli.framed import FollowedTables, clock, target_options, whole_events
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, Message, decode, from_config
 from tidegate.codec.batch import ClaimStore
 from tidegate.codec.options import DECODE_KEYS
@@ -322,10 +322,10 @@ def transcode_topic(
     chosen = TopicFilter(tables, _events(file, read))
     idle = idle_keys(file, SOURCES["kafka"], SINKS["kafka"])
     if idle:
-        say(f"warning: accepted without effect: {', '.join(idle)}", err=True)
+        echo(f"warning: accepted without effect: {', '.join(idle)}", err=True)
     for complaint in (*complaints(target.rules), *map(hour_twice, {read.time_zone, target.options.time_zone})):
         if complaint:
-            say(f"warning: {complaint}", err=True)
+            echo(f"warning: {complaint}", err=True)
     connected = partial(TopicWriter, sink.client_config(), target.options.max_message_bytes)
     topics = KnownTopics(partial(connected, None), BatchEncoder(target.options, now_ms=clock(now_ms)))
     writer = connected(_new_topics(uris[1]))
@@ -347,7 +347,7 @@ class _Run:
     def refused(self, position: str, error: TidegateError) -> None:
         """Report a refused event on standard error."""
         self.report.refused += 1
-        say(f"error {error.code}: {position}: {error}", err=True)
+        echo(f"error {error.code}: {position}: {error}", err=True)
 
     def play(self, messages: Gathered, relay: Relay, writer: TopicWriter, chosen: TopicFilter) -> None:
         """Read to the end and write; a signal stops it in good order."""
@@ -396,7 +396,7 @@ class _Run:
         report.rows, report.ddls, report.watermarks = relay.rows, relay.ddls, relay.watermarks
         report.messages_written, report.repeated, report.resolved_ts = writer.messages, merge.repeated, merge.resolved
         if self._as_json:
-            say_json(report)
+            echo_json(report)
             return
         line = f"{report.messages_read:,} messages read, {report.messages_written:,} written: {report.rows:,} rows, "
         line += f"{report.ddls:,} DDLs, {report.watermarks:,} watermarks up to {report.resolved_ts}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidegate.cli.options import conf_of
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 from tidegate.config.load import load
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.tso import compose, parse_ts
@@ -141,9 +141,9 @@ def run(
 
     logging.configure(json=as_json)
     if not as_json:
-        say(f"changefeed {config.name}: {config.source_uri} -> {config.sink_uri}", err=True)
+        echo(f"changefeed {config.name}: {config.source_uri} -> {config.sink_uri}", err=True)
     for warning in config.warnings:
-        say(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     if checks:
         _check(config, as_json=as_json)
         return
@@ -167,10 +167,10 @@ def _check(config: "FeedConfig", *, as_json: bool) -> None:
 
     checked = check(config)
     if as_json:
-        say_json(checked)
+        echo_json(checked)
         return
     for line in checked.lines():
-        say(line)
+        echo(line)
 
 
 def _tasks(master: str | None, settings: tuple[str, ...], archive: Path | None) -> "dict[str, SparkTasks]":

@@ -11,11 +11,11 @@ from tidegate.config.uri import mask_text
 from tidegate.model.name import printable
 
 
-def say(line: str, *, err: bool = False) -> None:
+def echo(line: str, *, err: bool = False) -> None:
     """Print a line of text, on standard error with `err`."""
     click.echo(printable(mask_text(line)), err=err)
 
 
-def say_json(line: object, *, err: bool = False) -> None:
+def echo_json(line: object, *, err: bool = False) -> None:
     """Print a value as a line of JSON, on standard error with `err`."""
     click.echo(render(line), err=err)

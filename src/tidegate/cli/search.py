@@ -9,7 +9,7 @@ from contextlib import closing
 import click
 import msgspec
 
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 from tidegate.config.search import parse_search, store_of
 from tidegate.config.uri import resolve_uri
 from tidegate.model.errors import ConfigError
@@ -36,9 +36,9 @@ def search(table: str, words: str, sink_uri: str, limit: int, *, as_json: bool) 
         count, hits = store.search(alias_of(TableName(*names), target.prefix), words, limit)
     if as_json:
         rows = [{"id": hit.id, "score": hit.score, "row": msgspec.json.decode(hit.source)} for hit in hits]
-        say_json({"count": count, "rows": rows})
+        echo_json({"count": count, "rows": rows})
         return
     for hit in hits:
         text = hit.source.decode("utf-8", "replace")
-        say(f"{hit.score:8.3f}  {hit.id}  {text if len(text) <= SHOWN else text[:SHOWN] + ' ..'}")
-    say(f"{len(hits)} of {count}")
+        echo(f"{hit.score:8.3f}  {hit.id}  {text if len(text) <= SHOWN else text[:SHOWN] + ' ..'}")
+    echo(f"{len(hits)} of {count}")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 from tidegate.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def user(name: str, file: Path, password: str) -> None:
     from tidegate.server.entrance import with_user
 
     write_whole(file, with_user(file.read_text("utf-8") if file.exists() else "", name, password))
-    say(f"{name} is in {file}")
+    echo(f"{name} is in {file}")
 
 
 def _session(master: str | None, settings: tuple[str, ...], archive: Path | None) -> "SparkSession":
@@ -116,7 +116,7 @@ def _tell(server: "Server", address: str, *, as_json: bool) -> None:
     page = f"{address}/#token={server.token}" if server.token else address
     if as_json:
         line = {"uri": address, "page": page, "id": server.id, "pid": os.getpid(), "data_dir": server.config.data_dir}
-        say_json(line)
+        echo_json(line)
         return
-    say(f"tidegate server {server.id}: {page}, changefeeds in {server.config.data_dir}")
+    echo(f"tidegate server {server.id}: {page}, changefeeds in {server.config.data_dir}")
     python_logging.getLogger(__name__).info("ready")

@@ -23,7 +23,7 @@ from contextlib import closing
 import click
 
 from tidegate.cli.former import former_verify
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 from tidegate.config.sql import parse_sql
 from tidegate.config.uri import resolve_uri
 from tidegate.engine.stop_signals import StopEvent, stop_on_signals, wait_until
@@ -67,18 +67,18 @@ def ddl(
         else:
             ddls = list_ddls(session, feed, every=every)
     for entry in ddls:
-        say_json(entry._asdict()) if as_json else _show(entry)
+        echo_json(entry._asdict()) if as_json else _show(entry)
     if ddl_id and not as_json:
-        say(f"resume changefeed {feed}: it continues after this DDL" if done_id else f"resume changefeed {feed}")
+        echo(f"resume changefeed {feed}: it continues after this DDL" if done_id else f"resume changefeed {feed}")
     elif not ddls and not as_json:
-        say("no DDL is waiting")
+        echo("no DDL is waiting")
 
 
 def _show(entry: LedgerDdl) -> None:
     name = ".".join(filter(None, (entry.schema, entry.table)))
-    say(f"{entry.ddl_ts}  {entry.id}  {entry.state}  {name}  {' '.join(entry.query.split())[:200]}")
+    echo(f"{entry.ddl_ts}  {entry.id}  {entry.state}  {name}  {' '.join(entry.query.split())[:200]}")
     if entry.note and entry.state == "refused":
-        say(f"    {entry.note}")
+        echo(f"    {entry.note}")
 
 
 @sink.command()
@@ -113,14 +113,14 @@ def hold(
         with stop_on_signals() as stop, lease_at(session, feed, ts) as lease:
             held_ts = _stands(lease, stop, wait_s)
             if as_json:
-                say_json({"changefeed": feed, "ts": held_ts})
+                echo_json({"changefeed": feed, "ts": held_ts})
             else:
-                say(f"holds {feed} at {held_ts} ({time_of(held_ts)})", err=bool(command))
+                echo(f"holds {feed} at {held_ts} ({time_of(held_ts)})", err=bool(command))
             status = _during(lease, stop, hold_s, command, held_ts)
     finally:
         session.close()
     if not as_json:
-        say(f"{feed} continues", err=bool(command))
+        echo(f"{feed} continues", err=bool(command))
     ctx.exit(status)
 
 

@@ -6,7 +6,7 @@ shop: normal since 2026-03-17T09:31:06Z, checkpoint 470606744143265793 (2026-03-
 
 import click
 
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 from tidegate.config.status import FeedStatus, statuses
 from tidegate.config.uri import location_of
 from tidegate.engine.progress import PathsSeen, left_out_words, load_words, slow_words, undecodable_words
@@ -46,6 +46,6 @@ def status(*, root: str | None, state_dir: str | None, name: str | None, as_json
         raise ConfigError(f"{where} knows no changefeed {name!r}")
     for each in shown:
         if as_json:
-            say_json(each)
+            echo_json(each)
         else:
-            say(words(each))
+            echo(words(each))

@@ -11,7 +11,7 @@ by another `schema-change`, it goes on from where it stands and catches up.
 import click
 
 from tidegate.cli.lake import lake_root
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 from tidegate.engine.progress import FeedError
 
 ROOT = click.argument("root", metavar="LAKE")
@@ -33,12 +33,12 @@ def list_(root: str, *, as_json: bool) -> None:
     parked = latest(DeltaOptions(root=lake_root(root), feed="")).parked
     rows = [(group.checkpoint.ts, FeedError.of_parked(group, name)) for group in parked for name in group.names]
     if as_json:
-        say_json([{"table": error.table, "parked_ts": ts, "error": error} for ts, error in rows])
+        echo_json([{"table": error.table, "parked_ts": ts, "error": error} for ts, error in rows])
         return
     if not rows:
         click.echo("no parked tables")
     for ts, error in rows:
-        say(f"{error.table}   at {ts}   {error}")
+        echo(f"{error.table}   at {ts}   {error}")
 
 
 @table.command()
@@ -54,7 +54,7 @@ def resume(root: str, names: tuple[str, ...], *, every: bool) -> None:
         raise click.UsageError("expected table names, or --all")
     options = DeltaOptions(root=lake_root(root), feed="")
     for group in ask(options, latest(options), names):
-        say(
+        echo(
             f"{', '.join(group.names)} will resume from ts {group.checkpoint.ts} when the changefeed runs; see: "
             "tidegate status"
         )

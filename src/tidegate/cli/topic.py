@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import click
 
 from tidegate.cli.framed import address
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 from tidegate.codec import decode
 from tidegate.config.kafka import kafka_topics
 from tidegate.engine.change import OPS, EventPosition, SourceDdl, ordered_ddls
@@ -179,7 +179,7 @@ def inspect_(uri: str, *, limit: int, as_json_: bool) -> None:
     report = inspect(kafka_topics(uri), limit)
     now_ms = time.time_ns() // 1_000_000
     if as_json_:
-        say_json(as_json(report, now_ms=now_ms))
+        echo_json(as_json(report, now_ms=now_ms))
         return
     for partition_report in report.partitions:
         _show(partition_report, now_ms)
@@ -192,20 +192,20 @@ def _show(report: PartitionReport, now_ms: int) -> None:
     resolved = "no watermark"
     if report.resolved is not None:
         resolved = f"resolved {report.resolved} ({_age(now_ms - physical_ms(report.resolved))})"
-    say(
+    echo(
         f"topic {report.topic} partition {report.partition}   offsets {report.low}..{report.high}   {resolved}   "
         f"{report.messages:,} messages" + (f" from offset {report.begin}" if report.begin > report.low else "")
     )
     for name, ops in sorted(report.tables.items()):
         counts = "   ".join(f"{ops[op]:,} {word}" for op, word in WORDS.items() if op in ops)
-        say(f"  {name:<40} {counts}")
+        echo(f"  {name:<40} {counts}")
     if report.rows_without_ts:
         click.echo(
             f"  {report.rows_without_ts:,} rows have no commit_ts: canal-json without enable-tidb-extension has "
             f"neither commit_ts nor watermarks"
         )
     if report.undecodable:
-        say(f"  {report.undecodable:,} messages cannot be read; the first: {report.first_error}")
+        echo(f"  {report.undecodable:,} messages cannot be read; the first: {report.first_error}")
 
 
 def _show_ddls(report: TopicReport) -> None:
@@ -215,7 +215,7 @@ def _show_ddls(report: TopicReport) -> None:
     click.echo(f"{len(ddls)} DDLs")
     for source_ddl in ddls:
         query = " ".join(source_ddl.ddl.query.split())
-        say(f"  {source_ddl.ddl.commit_ts}   {query[:QUERY_WIDTH]}{'…' if len(query) > QUERY_WIDTH else ''}")
+        echo(f"  {source_ddl.ddl.commit_ts}   {query[:QUERY_WIDTH]}{'…' if len(query) > QUERY_WIDTH else ''}")
 
 
 def _age(ms: int) -> str:

@@ -22,7 +22,7 @@ import click
 
 from tidegate.cli.former import renamed
 from tidegate.cli.lake import lake_root
-from tidegate.cli.say import say, say_json
+from tidegate.cli.say import echo, echo_json
 from tidegate.cli.sink import feed_of, session_of
 from tidegate.config.entry import Document
 from tidegate.config.redis import parse_redis
@@ -148,28 +148,28 @@ def print_reports(reports: Iterable[TableReport], *, shown: int = SHOWN, as_json
     for report in reports:
         if report.left_out:
             if as_json:
-                say_json({"table": report.name, "left_out": True, "rows": report.rows})
+                echo_json({"table": report.name, "left_out": True, "rows": report.rows})
             else:
-                say(f"{report.name}: skipped, as it has no key (0 rows): force-replicate includes it")
+                echo(f"{report.name}: skipped, as it has no key (0 rows): force-replicate includes it")
             continue
         total += 1
         wrong += not report.equal
         first = report.differences[:shown]
         if as_json:
             entry = {"table": report.name, "equal": report.equal, "rows": report.rows}
-            say_json({**entry, "differences": len(report.differences), "shown": list(map(_plain, first))})
+            echo_json({**entry, "differences": len(report.differences), "shown": list(map(_plain, first))})
             continue
         if report.equal:
-            say(f"{report.name}: equal ({report.rows:,} rows)")
+            echo(f"{report.name}: equal ({report.rows:,} rows)")
             continue
         keys = {difference.stored_key for difference in report.differences if difference.stored_key}
         count = len(keys or report.differences)
         what = f"key{'s' * (count > 1)} differ{'s' * (count == 1)}" if keys else f"difference{'s' * (count > 1)}"
-        say(f"{report.name}: {count:,} {what} ({report.rows:,} rows expected)")
+        echo(f"{report.name}: {count:,} {what} ({report.rows:,} rows expected)")
         for difference in first:
-            say(f"    {difference}")
+            echo(f"    {difference}")
         if len(report.differences) > shown:
-            say(f"    ... {len(report.differences) - shown:,} more")
+            echo(f"    ... {len(report.differences) - shown:,} more")
     return total, wrong
 
 
@@ -257,21 +257,21 @@ def verify(
     with _sides(resolve_uri(target, "TARGET"), source, options) as compared:
         truth = compared.truth
         if truth is not None and not as_json:
-            say(f"moment {truth.n}, ts {truth.ts}{f' ({truth.after})' if truth.after else ''}")
+            echo(f"moment {truth.n}, ts {truth.ts}{f' ({truth.after})' if truth.after else ''}")
         elif not as_json:
             at_utc = f"{to_datetime(compared.ts):%Y-%m-%d %H:%M:%S} UTC"
-            say(f"ts {compared.ts} ({at_utc}): {compared.target.label} beside {compared.upstream.label}")
+            echo(f"ts {compared.ts} ({at_utc}): {compared.target.label} beside {compared.upstream.label}")
         reports = compare_sides(
             compared.upstream,
             compared.target,
-            lambda name, rows: say(f"{name}: comparing {rows:,} rows", err=True) if rows > CHUNK_ROWS else None,
+            lambda name, rows: echo(f"{name}: comparing {rows:,} rows", err=True) if rows > CHUNK_ROWS else None,
         )
         total, wrong = print_reports(reports, shown=limit, as_json=as_json)
     if not total:
         raise ConfigError(f"nothing was compared: no table passes the filter {' '.join(rules) or '*.*'}")
     if as_json:
         line_head = {} if truth is None else {"moment": truth.n}
-        say_json({**line_head, "ts": compared.ts, "tables": total, "different": wrong, "equal": not wrong})
+        echo_json({**line_head, "ts": compared.ts, "tables": total, "different": wrong, "equal": not wrong})
     else:
-        say(f"{wrong} of {total} tables differ" if wrong else f"all {total} tables equal")
+        echo(f"{wrong} of {total} tables differ" if wrong else f"all {total} tables equal")
     ctx.exit(1 if wrong else 0)

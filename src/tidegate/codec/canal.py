@@ -37,7 +37,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from tidegate.codec.compression import decompress
-from tidegate.codec.jsontext import parse
+from tidegate.codec.jsontext import parse_json
 from tidegate.codec.kept import kept, width
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.values import INT_RANGES, MAX_RESOLVED_TS, check_columns, double, float32, integer_range, timestamp
@@ -211,7 +211,7 @@ def decode_canal(key: bytes | None, value: bytes | None, options: DecodeOptions 
         objects = sum(match.start(1) >= 0 for match in _NEXT.finditer(raw))  # strings may be full of braces
         if objects * ROW_BYTES > len(raw):
             raise DecodeError(f"{objects + 1} objects in {len(raw)} bytes: rows have {ROW_BYTES} at least", CODEC, 0)
-    message = parse(_MESSAGE, raw, CODEC, "message", 0)
+    message = parse_json(_MESSAGE, raw, CODEC, "message", 0)
     if message.is_ddl:
         return (_ddl(message),)
     if message.type == WATERMARK:

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tidegate.codec.jsontext import parse
+from tidegate.codec.jsontext import parse_json
 from tidegate.codec.options import DecodeOptions
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import RowChange
@@ -75,7 +75,7 @@ def open_claim(body: bytes, options: DecodeOptions) -> tuple[bytes | None, bytes
     """(key, value) of the message whose claim-check file holds `body`; decode them like any other."""
     if options.claim_check_raw_value:
         return None, body
-    file = parse(_BODY, body, CODEC, "file", 0)
+    file = parse_json(_BODY, body, CODEC, "file", 0)
     return (None if file.key is None else _bytes(file.key, "key")), _bytes(file.value, "value")
 
 

@@ -26,7 +26,7 @@ LIST_BYTES: Final = 5
 _BYTE: Final = re.compile(r"\(byte (\d{1,12})\)$")
 
 
-def parse(decoder: "msgspec.json.Decoder[T]", raw: bytes, codec: str, what: str, offset: int) -> T:
+def parse_json(decoder: "msgspec.json.Decoder[T]", raw: bytes, codec: str, what: str, offset: int) -> T:
     """`raw` as the decoder's type; DecodeError at its offset, counted from `offset`, for everything else.
 
     `what` names the text in the error."""

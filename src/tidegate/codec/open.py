@@ -44,7 +44,7 @@ import msgspec
 
 from tidegate.codec.compression import decompress
 from tidegate.codec.go import unquote
-from tidegate.codec.jsontext import full_of_lists, load_pairs, parse
+from tidegate.codec.jsontext import full_of_lists, load_pairs, parse_json
 from tidegate.codec.kept import kept, width
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.values import (
@@ -332,7 +332,7 @@ def read_row(key: RowKey, raw: bytes, offset: int, *, legacy: bool) -> RowChange
 
 def _parse(raw: bytes, offset: int) -> _Row:
     try:
-        return parse(_ROW, raw, CODEC, "row value", offset)
+        return parse_json(_ROW, raw, CODEC, "row value", offset)
     except DecodeError:
         named = named_old_image(raw, offset)
         if named is None:
@@ -430,7 +430,7 @@ def decode_open(key: bytes | None, value: bytes | None, options: DecodeOptions =
     key_at, value_at, plain = _LENGTH.size, 0, 0
     while key_at < len(keys):
         text, start = _take(keys, key_at, "key")
-        head = parse(_KEY, text, CODEC, f"key of event {len(events)}", start)
+        head = parse_json(_KEY, text, CODEC, f"key of event {len(events)}", start)
         key_at = start + len(text)
         body, body_start = b"", value_at
         if head.t != _RESOLVED or value_at < len(values):
@@ -485,7 +485,7 @@ def _row(head: _Key, body: bytes, offset: int, options: DecodeOptions) -> Event:
 
 
 def _ddl(head: _Key, body: bytes, offset: int, _options: DecodeOptions) -> Event:
-    ddl = parse(_DDL, body, CODEC, "DDL value", offset)
+    ddl = parse_json(_DDL, body, CODEC, "DDL value", offset)
     if not 0 <= ddl.t <= 0xFF:
         raise DecodeError(f"DDL type {ddl.t:#x} is not an action code", CODEC, offset)
     commit_ts = timestamp(head.ts, CODEC, offset)

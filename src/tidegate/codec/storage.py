@@ -277,7 +277,7 @@ def parse_schema_file(body: bytes) -> SchemaFile:
         raise DecodeError(f"no schema file: {error!r:.200}", "storage", 0) from error
 
 
-def columns_of(table: TableInfo, *, ids: bool = False, elems: bool = True) -> tuple[Column, ...]:
+def schema_file_columns(table: TableInfo, *, ids: bool = False, elems: bool = True) -> tuple[Column, ...]:
     """Return the columns of `table` for a schema file, virtual ones included; `ids` adds their ids (output-column-id),
     `elems` the names of ENUM and SET."""
     primary = next((index.columns for index in table.indexes if index.primary), ())

@@ -213,7 +213,7 @@ KAFKA_TARGET: Final[Mapping[str, Option]] = {
             key=_LARGE,
         ),
         claim_check_storage_uri=Option(
-            "claim-check-storage-uri", "location of claim-check files", "secret", local=Local.PLACE, key=_LARGE
+            "claim-check-storage-uri", "location of claim-check files", "secret", local=Local.LOCATION, key=_LARGE
         ),
         claim_check_raw_value=Option(
             "claim-check-raw-value", "claim-check files contain only the value (canal-json)", key=_LARGE

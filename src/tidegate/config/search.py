@@ -57,13 +57,13 @@ class EmbeddedTarget(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset({f"{SEARCH}:{self.path}"})
 
 
-EMBEDDED_SINK: Final = options_of(EmbeddedTarget)
+EMBEDDED_SEARCH_SINK: Final = options_of(EmbeddedTarget)
 
 
 def parse_embedded(uri: str, _document: Document | None = None) -> EmbeddedTarget:
     """Return the directory behind `uri`. Raises UriInvalid, SinkConfigInvalid."""
     parts = split(uri, "sink-uri", (TANTIVY,))
-    read, ignored = read_all(EMBEDDED_SINK, parameters(parts, EMBEDDED_SINK), SinkConfigInvalid)
+    read, ignored = read_all(EMBEDDED_SEARCH_SINK, parameters(parts, EMBEDDED_SEARCH_SINK), SinkConfigInvalid)
     fields: dict[str, Any] = {**read, "ignored": ignored}
     return EmbeddedTarget(path=lake_path(parts), **fields)
 
@@ -131,7 +131,7 @@ EMBEDDED: Final = SinkEntry(
     scheme=SEARCH,
     about="search indexes in a directory, without a server",
     example="search+tantivy:///srv/search",
-    params=EMBEDDED_SINK,
+    params=EMBEDDED_SEARCH_SINK,
     parse=parse_embedded,
     address=EmbeddedTarget,
     open=_open,

@@ -365,7 +365,7 @@ def _split_url(text: str) -> tuple[str, str, str]:
 
 def name_local(kind: Local, where: str, text: str) -> None:
     """Report the file or directory that a parameter of a kind names."""
-    if kind is Local.PLACE:
+    if kind is Local.LOCATION:
         report_directory(where, text)
     elif kind is not Local.NOTHING:
         name_file(where, text)

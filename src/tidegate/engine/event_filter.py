@@ -57,7 +57,7 @@ from tidegate.model.pattern import RegularExpression, expression
 from tidegate.model.table import TableName
 from tidegate.schema import statement
 from tidegate.schema.ddl_tables import subject_table
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.statement import DropForeignKey, RemoveTtl, TableOptions
 from tidegate.schema.stored.snapshot import TableVersion
 
@@ -314,7 +314,7 @@ def _in_words(action: int | None, ddl: Ddl) -> int | None:
 def action_of_text(query: str, schema: str) -> int | None:
     """Return the action of a DDL's text; None where it cannot be told."""
     try:
-        parsed = parse(query, schema)
+        parsed = parse_ddl(query, schema)
     except InputError:
         return None
     if len(parsed) != 1:

@@ -69,7 +69,7 @@ from tidegate.schema.effects import (
 )
 from tidegate.schema.infer import infer_table, merge_inferred
 from tidegate.schema.modify_kind import ModifyKind, kind_of_types
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.partition import MOMENT
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.statement import (
@@ -479,7 +479,7 @@ class PlannedDdl:
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
         """The statements of the text, with names as written; () if the schema cannot follow them."""
-        return () if self.error is not None else tuple(parse(self.ddl.query, self.ddl.schema))
+        return () if self.error is not None else tuple(parse_ddl(self.ddl.query, self.ddl.schema))
 
     @property
     def table(self) -> str:

@@ -29,7 +29,7 @@ from tidegate.expr.comparison import COMPARISONS, LOGIC, PATTERNS
 from tidegate.expr.dialect import Node
 from tidegate.expr.form import Build, builder, compile_scalar
 from tidegate.expr.functions import CAST_FUNCTIONS, FLOW_FUNCTIONS, NUMBER_FUNCTIONS, Function
-from tidegate.expr.parse import Dml, parse, parse_expression
+from tidegate.expr.parse import Dml, parse_expression, parse_statements
 from tidegate.expr.scope import Compiled, Scope
 from tidegate.expr.text_functions import JSON_FUNCTIONS, STRING_FUNCTIONS
 from tidegate.expr.time_functions import INTERVAL_FUNCTIONS, TIME_FUNCTIONS
@@ -102,7 +102,7 @@ _CLAUSES: Final = frozenset({"expressions", "from", "from_", "where", "kind"})
 def condition_node(text: str, sql_mode: frozenset[str] = frozenset()) -> Any:
     """Return the node of a condition as in WHERE; ExpressionParseFailed if the text cannot be parsed."""
     try:
-        statements = parse(f"SELECT 1 FROM t WHERE {text}", sql_mode)  # noqa: S608  # parsed, never executed
+        statements = parse_statements(f"SELECT 1 FROM t WHERE {text}", sql_mode)  # noqa: S608  # parsed, never executed
     except SqlRefused as refused:
         raise ExpressionParseFailed(f"{text!r} is not an expression{_near(refused.message)}") from refused
     node = statements[0].node if len(statements) == 1 and isinstance(statements[0], Dml) else None

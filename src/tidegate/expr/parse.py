@@ -62,7 +62,7 @@ class Command:
 Parsed: TypeAlias = Dml | DdlText | Command
 
 
-def parse(sql: str, sql_mode: frozenset[str] = frozenset()) -> list[Parsed]:
+def parse_statements(sql: str, sql_mode: frozenset[str] = frozenset()) -> list[Parsed]:
     """Return the statements of `sql` in their order, empty ones left out; SqlRefused 1064 for a syntax error. Any
     word may be a name."""
     return statements_of(sql, tokens_of(sql, sql_mode))
@@ -89,7 +89,7 @@ def statements_of(sql: str, tokens: Iterable[Token], reserved: AbstractSet[str] 
 
 def parse_expression(text: str, sql_mode: frozenset[str] = frozenset()) -> Node:
     """Return the node of one expression, such as the text of a generated column; SqlRefused 1064."""
-    [statement] = parse(f"SELECT {text}", sql_mode)
+    [statement] = parse_statements(f"SELECT {text}", sql_mode)
     if not isinstance(statement, Dml) or len(statement.node.expressions) != 1:
         raise syntax_error(text, 0)
     return statement.node.expressions[0]

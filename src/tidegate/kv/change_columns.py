@@ -31,7 +31,7 @@ _ALWAYS: Final = ("key", "start_ts", "commit_ts", "op", "txn_source")
 _CODEC: Final = "columns of changes"
 
 
-def columns_of(rows: Sequence[KvChange]) -> Any:
+def change_batch(rows: Sequence[KvChange]) -> Any:
     """Return a record batch of COMMITTED changes."""
     arrays = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in SCHEMA]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
@@ -70,7 +70,7 @@ def joined(batches: Sequence[Any]) -> Any:
     """Return record batches concatenated into one, which may be empty."""
     if len(batches) == 1:
         return batches[0]
-    return pa.concat_batches(batches) if batches else columns_of([])
+    return pa.concat_batches(batches) if batches else change_batch([])
 
 
 def numbers(batch: Any, name: str) -> Any:

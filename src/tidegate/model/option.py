@@ -31,7 +31,7 @@ class Local(Enum):
     NOTHING = "nothing of this machine"
     FILE = "a file that is read"
     TOKEN = "a file whose word, or what is signed with it, goes to the other side"  # noqa: S105  no word of it
-    PLACE = "a directory, or the address of one or of an object store"
+    LOCATION = "a directory, or the address of one or of an object store"
 
 
 @dataclass(frozen=True, slots=True)

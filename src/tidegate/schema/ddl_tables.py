@@ -28,7 +28,7 @@ from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.schema import statement as sql
 from tidegate.schema.effects import Effect, PartitionExchanged
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.snapshot import SchemaState
 
 
@@ -114,6 +114,6 @@ def _exchanged(ddl: Ddl) -> Iterator[tuple[TableName, TableName]]:
 def read_statements(ddl: Ddl) -> tuple[sql.Statement, ...]:
     """Return the statements of a DDL; () for a text that cannot be read."""
     try:
-        return parse(ddl.query, ddl.schema)
+        return parse_ddl(ddl.query, ddl.schema)
     except SqlError:
         return ()

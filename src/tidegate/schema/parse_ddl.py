@@ -251,7 +251,7 @@ TABLES_MAX: Final = 10_000
 """Maximal number of tables in the statements of a text: each one copies the map of all tables."""
 
 
-def parse(query: str, default_schema: str, reserved: AbstractSet[str] = frozenset()) -> tuple[sql.Statement, ...]:
+def parse_ddl(query: str, default_schema: str, reserved: AbstractSet[str] = frozenset()) -> tuple[sql.Statement, ...]:
     """Return the statements of `query`, names completed with `default_schema`; () for blank text. Words of `reserved`
     cannot be names: TiDB's reserved words, but a text of an older TiDB may use some as names.
 

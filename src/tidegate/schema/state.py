@@ -33,7 +33,7 @@ from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.columns import own_collation
 from tidegate.schema.ddl_tables import resolve_tables
 from tidegate.schema.effects import Effect, NoEffect
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.partition import in_zone
 from tidegate.schema.snapshot import Database, SchemaState
 
@@ -50,7 +50,7 @@ def apply_ddl(state: SchemaState, ddl: Ddl, seq: int) -> tuple[SchemaState, tupl
     number = 0
     try:
         context = DdlContext(_commit_ts(ddl), seq, ddl.query)
-        for statement in parse(ddl.query, ddl.schema):
+        for statement in parse_ddl(ddl.query, ddl.schema):
             resolved = in_zone(resolve_tables(state, statement, ddl), ddl.known_session.zone)
             state, more = _apply(state, resolved, context, number=number)
             caused += more

@@ -46,7 +46,7 @@ from tidegate.server.record import (
     parse_id,
     wall_ms,
 )
-from tidegate.server.replica_config import masked, parse, unmasked
+from tidegate.server.replica_config import masked, parse_replica_config, unmasked
 from tidegate.server.routes import (
     CaptureList,
     CaptureMissing,
@@ -227,7 +227,11 @@ class ChangefeedRoutes:
         body = read_body(body_of(request), CreateBody)
         if body.sink_uri:
             return self._tables(request, body)
-        tree = {name: value for name, value in parse(body.replica_config).items() if name in READ_BY_ALL_TABLES}
+        tree = {
+            name: value
+            for name, value in parse_replica_config(body.replica_config).items()
+            if name in READ_BY_ALL_TABLES
+        }
         return self._tables(request, body.model_copy(update={"replica_config": tree}), OWN)
 
     def _tables(self, request: Request, body: CreateBody, sink_uri: str = "") -> Response:
@@ -262,7 +266,7 @@ class ChangefeedRoutes:
 
 def _config(replica_config: dict[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the tree of a changefeed file, and the address of its source, which is stored separately."""
-    tree = parse(replica_config)
+    tree = parse_replica_config(replica_config)
     source = tree.get("source", {})
     uri = str(source.pop("uri", ""))
     if not source:

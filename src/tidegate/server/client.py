@@ -54,7 +54,7 @@ from tidegate.model.errors import ConfigError, EnvironmentFault, InputError, Tid
 from tidegate.model.name import all_digits, printable
 from tidegate.model.tso import compose, physical_ms
 from tidegate.server.config import found_token
-from tidegate.server.replica_config import parse, spelled
+from tidegate.server.replica_config import parse_replica_config, spelled
 
 SERVER: Final = "http://127.0.0.1:8300"
 OLDEST: Final = (6, 2, 0)
@@ -345,7 +345,7 @@ def request_body(
     if schema_registry:
         tree["sink"] = {**tree.get("sink", {}), "schema-registry": schema_registry}
     replica_config = spelled(tree)
-    parse(replica_config)  # reports an invalid duration before the server is called
+    parse_replica_config(replica_config)  # reports an invalid duration before the server is called
     body = {
         "sink_uri": resolve_uri(sink_uri or sink, "sink-uri"),
         "source_uri": resolve_uri(source_uri or upstream, "source-uri"),

@@ -98,7 +98,7 @@ def _snake(name: str) -> str:
 # From JSON to the file.
 
 
-def parse(value: object) -> dict[str, Any]:
+def parse_replica_config(value: object) -> dict[str, Any]:
     """Return a `replica_config` as the tree of a changefeed file. Raises ApiParamInvalid for a value of the wrong
     type."""
     return {} if value is None else _parse_section(TABLE, value, "replica_config")

@@ -53,7 +53,7 @@ from tidegate.sink.row_id import RawText, key_indexes
 Row: TypeAlias = Mapping[str, Value]
 
 
-def columns_of(table: TableInfo, fields: Sequence[Field], image: Any) -> list[list[Value]]:
+def column_values(table: TableInfo, fields: Sequence[Field], image: Any) -> list[list[Value]]:
     """Return the values of each column of an image (an Arrow record batch)."""
     return [_values(table.column(field.name), field, image.column(index)) for index, field in enumerate(fields)]
 
@@ -165,12 +165,12 @@ def last_changes(
     key. SinkRefused for rows without their key."""
     op = typed.op.to_numpy(zero_copy_only=False)
     gone, comes = np.flatnonzero(op != "I"), np.flatnonzero(op != "D")
-    columns = columns_of(table, typed.fields, typed.after)
+    columns = column_values(table, typed.fields, typed.after)
     indexes = key_indexes(table, typed.fields) if indexes is None else indexes
     for index in indexes:
         for image in (typed.before, typed.after):
             check_names(table, typed.fields[index], image.column(index))
-    old = columns_of(table, [typed.fields[position] for position in indexes], typed.before.select(indexes))
+    old = column_values(table, [typed.fields[position] for position in indexes], typed.before.select(indexes))
     keys = [
         *(key_of(values) for values in zip(*old, strict=True)),
         *(key_of(values) for values in zip(*(columns[position] for position in indexes), strict=True)),

@@ -132,7 +132,7 @@ def partition_columns(table: TableInfo) -> list[str]:
     return [column.name for column in table.columns if lowered(column.name) in text]
 
 
-def columns_of(
+def rule_columns(
     rule: MetricRule, table: TableInfo, batch: Batch, ts: int
 ) -> tuple[dict[str, int], dict[Named, ColumnType]]:
     """Return the indexes of the columns that a rule names, and their types. SinkRefused for a missing column, or one
@@ -344,7 +344,7 @@ class RuleCounter:
         self.number, self._rule, self._table = number, options.rules[number], table
         clocks, time_zone = (UTC if name == "UTC" else zone_of(name) for name in (options.clocks, options.time_zone))
         self._zones: tuple[tzinfo, tzinfo] = clocks, time_zone
-        self._indexes, self._types = columns_of(self._rule, table, batch, ts)
+        self._indexes, self._types = rule_columns(self._rule, table, batch, ts)
         self._when = self._compiled(self._rule.when) if self._rule.when else None
         self._value = self._compiled(self._rule.value) if self._rule.value else None
         self._labels = [self._compiled(text) for _, text in self._rule.labels]

@@ -65,7 +65,7 @@ from tidegate.schema import effects
 from tidegate.schema.ddl_tables import subject_table
 from tidegate.schema.effects import Effect
 from tidegate.sink.calls import KeyedSink, write_batches
-from tidegate.sink.documents import columns_of
+from tidegate.sink.documents import column_values
 from tidegate.sink.redis_cache import KeptRows, RedisMode
 from tidegate.sink.redis_options import OWN, CacheTemplate, RedisOptions, parse_cache_keys, stream_of
 from tidegate.sink.redis_server import APPEND, RedisProgress, RedisServers, ScriptCall, amid_ddl, writing
@@ -261,7 +261,7 @@ def _drop(servers: RedisServers, keys: Sequence[bytes]) -> int:
 def _keys(templates: Iterable[_Fitting], table: TableInfo, typed: Batch) -> Iterable[bytes]:
     """The keys of all images, each once."""
     index_of = {lowered(field.name): index for index, field in enumerate(typed.fields)}
-    images = [columns_of(table, typed.fields, image) for image in (typed.before, typed.after)]
+    images = [column_values(table, typed.fields, image) for image in (typed.before, typed.after)]
     keys: dict[bytes, None] = {}
     for template, columns in templates:
         missing = [name for name in chain.from_iterable(columns) if lowered(name) not in index_of]

@@ -66,7 +66,7 @@ from tidegate.sink.documents import (
     Row,
     altered,
     as_columns,
-    columns_of,
+    column_values,
     fields_of,
     inside,
     json_objects,
@@ -353,7 +353,7 @@ def lookup_entries(table: TableInfo, typed: Batch, prefix: bytes, mode: Mode) ->
         indexes = [index_of[lowered(name)] for name in lookup.columns]
         key_of = partial(lookup.key, prefix)
         last = last_changes(table, typed, key_of, indexes)
-        left = columns_of(table, typed.fields, typed.before)
+        left = column_values(table, typed.fields, typed.before)
         owners = {
             key: row_key(prefix, values)
             for columns in (left, last.columns)

@@ -46,7 +46,6 @@ from tidegate.codec.storage import (
     METADATA,
     Column,
     SchemaFile,
-    columns_of,
     data_directory,
     date_part,
     index_path,
@@ -54,6 +53,7 @@ from tidegate.codec.storage import (
     parse_schema_name,
     render_metadata,
     schema_directory,
+    schema_file_columns,
     version_directory,
 )
 from tidegate.engine.event_filter import acting
@@ -154,7 +154,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         self._options, self._checkpoints, self._now = options, checkpoints, now
         self._bucket, self._names = Bucket(options.uri, options.address), options.names
         self._cleanup = CronLine.parse(options.cleanup) if options.expires else None
-        self._columns = partial(columns_of, ids=options.column_ids)
+        self._columns = partial(schema_file_columns, ids=options.column_ids)
         self._pool = ThreadPoolExecutor(SIDE_BY_SIDE, "storage")
         self._is_new = False
         self._waiting: dict[str, str] = {}

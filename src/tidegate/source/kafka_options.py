@@ -97,7 +97,7 @@ class KafkaTopics(KafkaClient, frozen=True, kw_only=True):
         ),
     ] = False
     claim_check_storage_uri: Annotated[
-        Secret, Option("claim-check-storage-uri", "location of claim-check files", local=Local.PLACE)
+        Secret, Option("claim-check-storage-uri", "location of claim-check files", local=Local.LOCATION)
     ] = Secret()  # may carry keys of an object store
     claim_check_raw_value: Annotated[
         bool, Option("claim-check-raw-value", "claim-check files contain only the value (canal-json)")

@@ -86,7 +86,7 @@ from tidegate.mysql import server_sql as sent
 from tidegate.mysql.client import connect, driver, faults
 from tidegate.mysql.server_answer import AnswerKind, answer_kind
 from tidegate.schema.build import DdlContext, build_table
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.snapshot import Database
 from tidegate.schema.statement import CreateTable
 from tidegate.source.upstream_address import OPTION, parse_address
@@ -155,7 +155,7 @@ def table_info(name: TableName, text: str, ts: int) -> TableInfo:
     """Return the table of the CREATE TABLE `text` that the upstream shows at `ts`. Raises SchemaError for another
     text."""
     try:
-        (statement,) = parse(text, name.schema)
+        (statement,) = parse_ddl(text, name.schema)
     except (SqlError, ValueError) as error:
         raise SchemaError(f"{name}: the upstream's definition at ts {ts} cannot be read: {error}") from error
     if not isinstance(statement, CreateTable):

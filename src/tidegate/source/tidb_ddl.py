@@ -71,7 +71,7 @@ from tidegate.mysql.conversion import session_zone
 from tidegate.schema.columns import is_moment
 from tidegate.schema.cursor import Cursor
 from tidegate.schema.job import JOB_TABLE, PRIMARY, Job, JobState, decode_job_row, mode_names, reorg_meta
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.partition import MOMENT, number_of
 from tidegate.schema.restore_ddl import restore_ddl
 from tidegate.schema.statement import (
@@ -215,7 +215,7 @@ def _tells_all(job: Job, created: StoredTable, before: StoredSnapshot, tables: T
     if "LIKE" not in job.query.upper():
         return True
     try:
-        parsed = parse(job.query, schema_name(job, before))
+        parsed = parse_ddl(job.query, schema_name(job, before))
     except SqlError:
         return True
     if len(parsed) != 1 or not isinstance(parsed[0], CreateTableLike):
@@ -421,7 +421,7 @@ def _parsed(text: str) -> datetime | None:
 
 def _statements(query: str, schema: str) -> list[Statement]:
     try:
-        return list(parse(query, schema))
+        return list(parse_ddl(query, schema))
     except InputError:
         return []
 

@@ -58,7 +58,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.engine.filter import SYSTEM_SCHEMAS
-from tidegate.kv.change_columns import changes_of, columns_of, joined, numbers, packed, unpacked
+from tidegate.kv.change_columns import change_batch, changes_of, joined, numbers, packed, unpacked
 from tidegate.kv.keys import decode_meta_key, table_span
 from tidegate.model.errors import DecodeError, EnvironmentFault, HistoryLost, StoreUnavailable
 from tidegate.model.event import Ddl
@@ -124,7 +124,7 @@ def encode_segment(low: int, high: int, rows: list[KvChange]) -> bytes:
         for start in range(0, len(of_table), BLOCK_ROWS):
             chunk = of_table[start : start + BLOCK_ROWS]
             keys, times = [row.key for row in chunk], [row.commit_ts for row in chunk]
-            data = packed(columns_of(chunk))
+            data = packed(change_batch(chunk))
             bounds = min(times), max(times)
             blocks.append(Block(min(keys), max(keys), offset, len(data), len(chunk), zlib.crc32(data), *bounds))
             parts.append(data)

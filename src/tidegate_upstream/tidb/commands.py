@@ -47,7 +47,7 @@ from weakref import WeakKeyDictionary
 from sqlglot import exp
 
 from tidegate.expr.dialect import Node as Syntax
-from tidegate.expr.parse import Command, Dml, Parsed, parse, statements_of, tokens_of
+from tidegate.expr.parse import Command, Dml, Parsed, parse_statements, statements_of, tokens_of
 from tidegate.expr.scope import FixedRelation, Relation, RelationColumn, Relations, ResultColumn, ResultSet
 from tidegate.expr.tokens import RESERVED, Token, TokenKind
 from tidegate.model.errors import SqlRefused
@@ -66,7 +66,13 @@ from tidegate_upstream.change.role import SECONDARY
 from tidegate_upstream.errors import missing_name
 from tidegate_upstream.tidb.check_table import check_table, refusal
 from tidegate_upstream.tidb.dml import Outcome, Shapes, find_table
-from tidegate_upstream.tidb.information_schema import Facts, InformationSchema, columns_of, is_information, job_row
+from tidegate_upstream.tidb.information_schema import (
+    Facts,
+    InformationSchema,
+    is_information,
+    job_row,
+    relation_columns,
+)
 from tidegate_upstream.tidb.node import Node
 from tidegate_upstream.tidb.select import select
 from tidegate_upstream.tidb.session_state import NamedLocks, SessionState, SessionTransaction
@@ -429,7 +435,7 @@ def _choose(relation: FixedRelation, condition: str, context: Context) -> Result
         columns = tuple(ResultColumn(column.name, column.type, column.collation) for column in relation.columns)
         return ResultSet(columns, list(relation.stored_rows))
     text = f"SELECT * FROM `shown` WHERE {condition}"  # noqa: S608  the condition is the user's own SQL
-    [statement] = parse(text, context.sql_mode - {"ANSI_QUOTES"})
+    [statement] = parse_statements(text, context.sql_mode - {"ANSI_QUOTES"})
     assert isinstance(statement, Dml), condition
     return select(statement.node, _OneRelation(relation), context)
 
@@ -478,7 +484,7 @@ class SystemRelations:
 
 
 def _select(text: str) -> Syntax:
-    [statement] = parse(text)
+    [statement] = parse_statements(text)
     assert isinstance(statement, Dml), text
     return statement.node
 
@@ -727,7 +733,7 @@ def _show_role(session: SessionClient, cursor: Cursor, context: Context) -> _Ans
 def _rows(
     session: SessionClient, context: Context, columns: str, rows: list[tuple[SqlValue, ...]], condition: str = "TRUE"
 ) -> ResultSet:
-    return session.view(context).choose(FixedRelation("shown", columns_of(columns), rows), condition)
+    return session.view(context).choose(FixedRelation("shown", relation_columns(columns), rows), condition)
 
 
 _ADMIN: Final[Mapping[str, _Rule]] = {

@@ -351,7 +351,7 @@ class Facts:
     next_id: Callable[[int, int], int | None] = lambda _schema_id, _table_id: None
 
 
-def columns_of(text: str) -> tuple[RelationColumn, ...]:
+def relation_columns(text: str) -> tuple[RelationColumn, ...]:
     """Return the columns of a table from their description (module docstring)."""
     return tuple(
         RelationColumn(word.rstrip("#@").replace("~", " "), _RELATIONS_TYPES.get(word[-1], _TEXT), collation=_COLLATION)
@@ -451,6 +451,6 @@ def _nothing(_facts: Facts) -> Rows:
     return ()
 
 
-TABLES: Final = {name: (columns_of(text), _nothing) for name, text in _EMPTY.items()} | {
-    name: (columns_of(text), rows) for name, (text, rows) in _SPECS.items()
+TABLES: Final = {name: (relation_columns(text), _nothing) for name, text in _EMPTY.items()} | {
+    name: (relation_columns(text), rows) for name, (text, rows) in _SPECS.items()
 }

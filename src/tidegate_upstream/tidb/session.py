@@ -37,7 +37,7 @@ from tidegate.model.name import lowered
 from tidegate.model.tso import physical_ms
 from tidegate.mysql.values import Context, SqlValue, SqlWarning
 from tidegate.schema.job import MODE_BITS, Job
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.stored.meta import Reader
 from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate_upstream.change.plan import plan
@@ -80,7 +80,7 @@ def run_ddl(text: str, node: Node, state: SessionState, interrupted: Callable[[]
     """Run the statements of a DDL text to their end; return their warnings. Raises SqlRefused."""
     warnings: list[SqlWarning] = []
     try:
-        statements = parse(text, state.database, RESERVED)
+        statements = parse_ddl(text, state.database, RESERVED)
     except SqlError as error:
         raise syntax_error(text, error.offset, str(error)) from error
     for statement in statements:

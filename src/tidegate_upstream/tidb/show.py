@@ -28,10 +28,10 @@ from tidegate_upstream.tidb.information_schema import (
     column_default,
     column_extra,
     column_key,
-    columns_of,
     is_information,
     key_parts,
     public_columns,
+    relation_columns,
     visible,
 )
 from tidegate_upstream.tidb.session_state import SessionState
@@ -127,7 +127,7 @@ def _answer(cursor: Cursor, view: View, shown: Shown) -> ResultSet:
 
 
 def _relation(shown: Shown) -> FixedRelation:
-    return FixedRelation("shown", columns_of(shown.columns), list(shown.rows))
+    return FixedRelation("shown", relation_columns(shown.columns), list(shown.rows))
 
 
 def _quoted(text: str) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.codec.storage import SchemaFile, columns_of, mysql_type, parse_schema_file, table_of_file
+from tidegate.codec.storage import SchemaFile, mysql_type, parse_schema_file, schema_file_columns, table_of_file
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
@@ -24,7 +24,7 @@ def test_types() -> None:
     state, _ = apply_ddl(SchemaState(), Ddl(schema="s", table="t", query=query, commit_ts=7), 1)
     info = state.table(TableName("s", "t"))
     assert info is not None
-    file = parse_schema_file(SchemaFile("s", "t", 7, columns_of(info), query, 3).render())
+    file = parse_schema_file(SchemaFile("s", "t", 7, schema_file_columns(info), query, 3).render())
     found = table_of_file(file)
 
     assert [mysql_type(column.type) for column in found.columns[2:]] == list(TYPES)

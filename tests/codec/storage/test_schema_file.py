@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.codec.storage import SchemaFile, columns_of
+from tidegate.codec.storage import SchemaFile, schema_file_columns
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.state import SchemaState, apply_ddl
@@ -42,7 +42,7 @@ def test_the_checksum_of_a_published_table() -> None:
 )
 def test_paths_of_a_table(elems: bool, path: str) -> None:  # noqa: FBT001
     """The names of an ENUM are part of the checksum in the new architecture alone."""
-    assert SchemaFile("shop", "orders", TS, columns_of(table_of(ORDERS), elems=elems)).path == path
+    assert SchemaFile("shop", "orders", TS, schema_file_columns(table_of(ORDERS), elems=elems)).path == path
 
 
 def test_a_database() -> None:
@@ -55,7 +55,7 @@ def test_a_database() -> None:
 def test_bytes() -> None:
     """A file is Go's JSON, four blanks deep, keys in their order, with its three escapes."""
     query = "create table shop.orders (id int primary key, e enum('b<c'))"
-    file = SchemaFile("shop", "orders", 7, columns_of(table_of(query), ids=True), "a & b", 3)
+    file = SchemaFile("shop", "orders", 7, schema_file_columns(table_of(query), ids=True), "a & b", 3)
     assert file.render().decode() == (
         '{\n    "Table": "orders",\n    "Schema": "shop",\n    "Version": 1,\n    "TableVersion": 7,\n'
         '    "Query": "a \\u0026 b",\n    "Type": 3,\n    "TableColumns": [\n'
@@ -100,7 +100,7 @@ def test_bytes() -> None:
 )
 def test_types(sql: str, kind: str, precision: str | None, scale: str | None) -> None:
     """Each type has the word, the length and the digits that the format says."""
-    (column,) = columns_of(table_of(f"create table shop.t (c {sql})", "t"))
+    (column,) = schema_file_columns(table_of(f"create table shop.t (c {sql})", "t"))
     told = {"ColumnName": "c", "ColumnType": kind, "ColumnPrecision": precision, "ColumnScale": scale}
     found = {name: value for name, value in column.items() if name != "ColumnElems"}
     assert found == {name: value for name, value in told.items() if value is not None}

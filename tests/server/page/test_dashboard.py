@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server.http_kit import Client, served
-from tests.server.kit import Place, until
+from tests.server.kit import ServerHome, until
 from tidegate.engine.progress import PartitionProgress, Progress
 from tidegate.model.tso import compose
 from tidegate.server.answers import details, lag_s, overview_line, settings, slowest_partition
@@ -22,9 +22,9 @@ NOW_MS = 1_767_323_045_000
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> ServerHome:
     """An upstream with online DDLs and rows behind it."""
-    place = Place(tmp_path_factory.mktemp("dashboard"))
+    place = ServerHome(tmp_path_factory.mktemp("dashboard"))
     for sql in (
         "CREATE TABLE other (id INT PRIMARY KEY)",
         "CREATE TABLE shop (id INT PRIMARY KEY, name VARCHAR(20) NOT NULL DEFAULT 'x')",
@@ -40,7 +40,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 @pytest.fixture(scope="module")
-def serving(place: Place) -> Iterator[tuple[Server, Client]]:
+def serving(place: ServerHome) -> Iterator[tuple[Server, Client]]:
     """A server with a changefeed that reads the log as it is, and one that lands it in a lake."""
     with served(place) as (server, client):
         lake = f"delta://{place.home / 'lake'}"

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.server.http_kit import Client, served
-from tests.server.kit import Place
+from tests.server.kit import ServerHome
 from tests.server.page.browser import violations, visiting
 from tests.server.page.many import show_many
 
@@ -25,7 +25,7 @@ WATCH = """() => {
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """A client of a server with many changefeeds."""
-    with served(Place(tmp_path_factory.mktemp("many"))) as (server, client):
+    with served(ServerHome(tmp_path_factory.mktemp("many"))) as (server, client):
         show_many(server, FEEDS, TABLES)
         yield client
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.rig import Topic, differences, moment_ts, recorded
 from tests.server.http_kit import Client, served
-from tests.server.kit import Place, until
+from tests.server.kit import ServerHome, until
 from tests.server.page.browser import picture, violations, visiting
 from tests.source.kit import open_message, resolved
 from tidegate.model.tso import compose
@@ -27,7 +27,7 @@ WAIT_S = 60.0
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Client]]:
     """A server."""
-    with served(Place(tmp_path_factory.mktemp("mending"))) as found:
+    with served(ServerHome(tmp_path_factory.mktemp("mending"))) as found:
         yield found
 
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.server.http_kit import Client, served
-from tests.server.kit import Place, until
+from tests.server.kit import ServerHome, until
 from tests.server.page.browser import Visitor, picture, violations, visiting
 from tidegate.server.entrance import with_user
 from tidegate.server.record import FeedId
@@ -21,9 +21,9 @@ GATE = "tests.server.page.gate"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+def place(tmp_path_factory: pytest.TempPathFactory) -> ServerHome:
     """An upstream with work and online DDLs behind it."""
-    place = Place(tmp_path_factory.mktemp("page"))
+    place = ServerHome(tmp_path_factory.mktemp("page"))
     for sql in (
         "CREATE TABLE shop (id INT PRIMARY KEY, name VARCHAR(20) NOT NULL DEFAULT 'x')",
         "INSERT INTO shop VALUES (1, 'one'), (2, '<b>two</b>')",
@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 @pytest.fixture(scope="module")
-def serving(place: Place) -> Iterator[tuple[Server, Client]]:
+def serving(place: ServerHome) -> Iterator[tuple[Server, Client]]:
     """A server with a changefeed of the log, one into a lake, one that is paused and one that has failed."""
     with served(place, callback_modules=["tests.e2e.collected", "tests.server.sinks", GATE]) as (server, client):
         sinks = {
@@ -68,7 +68,7 @@ def row(page: Page, name: str):
     return page.get_by_role("row").filter(has=page.get_by_role("rowheader", name=name, exact=True))
 
 
-def test_at_a_glance(visitor: Visitor, place: Place) -> None:
+def test_at_a_glance(visitor: Visitor, place: ServerHome) -> None:
     """The worst comes first with its reason; a changefeed that rests has an age of its checkpoint and no lag."""
     place.work(1)
     page = visitor.go("/")
@@ -117,7 +117,7 @@ def test_one_changefeed(visitor: Visitor) -> None:
     expect(page.get_by_role("img", name="Where the time of its rounds goes")).to_be_visible()
 
 
-def test_what_comes_is_seen(visitor: Visitor, place: Place) -> None:
+def test_what_comes_is_seen(visitor: Visitor, place: ServerHome) -> None:
     """A change that is made while somebody looks appears without a click, and nothing that stands is drawn anew."""
     page = visitor.go("/?feed=default/audit&view=changes&table=test.shop")
     page.get_by_role("button", name="Theme").focus()
@@ -154,7 +154,7 @@ def test_two_browsers(browser: Browser, serving: tuple[Server, Client], visitor:
         expect(page.locator("p.state")).to_have_text("● normal")
 
 
-def test_a_ddl_in_flight(browser: Browser, place: Place, serving: tuple[Server, Client]) -> None:
+def test_a_ddl_in_flight(browser: Browser, place: ServerHome, serving: tuple[Server, Client]) -> None:
     """A DDL is shown as being done while the sink does it, the next one as waiting, and both as done then."""
     home = place.home / "sinks" / "gate"
     made = {"changefeed_id": "gate", "sink_uri": f"callback://{GATE}/into?home={home}"}
@@ -178,7 +178,7 @@ def test_a_ddl_in_flight(browser: Browser, place: Place, serving: tuple[Server, 
     assert serving[1].delete("/changefeeds/gate").status == 200
 
 
-def test_a_parked_table(browser: Browser, place: Place, serving: tuple[Server, Client]) -> None:
+def test_a_parked_table(browser: Browser, place: ServerHome, serving: tuple[Server, Client]) -> None:
     """A table whose DDL the lake refuses is named with the reason, while the others go on; mended, it is let go on from
     the page."""
     server, client = serving
@@ -212,7 +212,7 @@ def test_a_parked_table(browser: Browser, place: Place, serving: tuple[Server, C
     assert client.delete("/changefeeds/strict").status == 200
 
 
-def test_a_new_changefeed(browser: Browser, place: Place, serving: tuple[Server, Client]) -> None:
+def test_a_new_changefeed(browser: Browser, place: ServerHome, serving: tuple[Server, Client]) -> None:
     """The form tells what the server finds wrong, shows which tables would be carried, and makes the changefeed."""
     with visiting(browser, serving[1].address, refusals=True) as visitor:
         page = visitor.go("/?new")
@@ -279,7 +279,7 @@ def test_themes(visitor: Visitor) -> None:
     expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
 
 
-def test_without_rights(browser: Browser, place: Place, tmp_path: Path) -> None:
+def test_without_rights(browser: Browser, place: ServerHome, tmp_path: Path) -> None:
     """Who may only read sees everything; an action says that it is refused and why, and does nothing."""
     users = tmp_path / "users"
     users.write_text(with_user(with_user("", "ann", "secret-1"), "bob", "secret-2"))
@@ -318,7 +318,7 @@ def test_the_token_comes_by_the_address(browser: Browser, serving: tuple[Server,
     server.changefeeds.resume(feed, "")
 
 
-def test_when_the_server_is_gone(browser: Browser, place: Place, tmp_path: Path) -> None:
+def test_when_the_server_is_gone(browser: Browser, place: ServerHome, tmp_path: Path) -> None:
     """What was known stays on the page, which says that nobody answers."""
     with served(place, data_dir=str(tmp_path / "data")) as (server, client):
         server.changefeeds.create(place.wish("gone-1"), "ann")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.config.test_feed import Killed
 from tests.engine.test_chain import Upstream
-from tests.failpoint import TOPIC_PLACES, armed
+from tests.failpoint import TOPIC_FAILPOINTS, armed
 from tests.promises import resolved, without_repeats
 from tests.source.tidb.kit import Broker, Run, feed, target
 from tidegate.sink import kafka_topics as known_topics
@@ -92,7 +92,7 @@ def dying(nth: int) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3, 4])
-@pytest.mark.parametrize("place", TOPIC_PLACES)
+@pytest.mark.parametrize("place", TOPIC_FAILPOINTS)
 def test_a_kill_forgets_no_topic(tmp_path: Path, place: str, nth: int) -> None:
     """A feed that dies while the table comes and goes leaves what it takes to find the topic again."""
     chain = Chain(tmp_path)

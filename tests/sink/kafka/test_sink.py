@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.failpoint import TOPIC_PLACES, armed
+from tests.failpoint import TOPIC_FAILPOINTS, armed
 from tests.promises import keep_promises, resolved, without_repeats
 from tests.sink.kafka.test_columns import VERSIONS
 from tests.sink.kafka.test_columns import made as made_log
@@ -143,7 +143,7 @@ def dying(nth: int) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("place", TOPIC_PLACES)
+@pytest.mark.parametrize("place", TOPIC_FAILPOINTS)
 def test_a_kill_loses_nothing(place: str, protocol: str) -> None:
     """Whoever starts again sends what follows the checkpoint in the same order: without repetitions each partition is
     that of a feed that nobody killed."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.test_metrics_sink import RULES, shown, truth
-from tests.failpoint import METRICS_PLACES, armed
+from tests.failpoint import METRICS_FAILPOINTS, armed
 from tests.sink.metrics.rules import sink_of
 from tests.sink.storage.test_sink import times
 from tidegate.model.errors import SinkError
@@ -21,7 +21,7 @@ from tidegate.testing.script import ScriptedSource, run_here
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
-PLACES = [place for place in METRICS_PLACES if place != "metrics/alert-sent"]
+FAILPOINTS = [place for place in METRICS_FAILPOINTS if place != "metrics/alert-sent"]
 
 
 def live(home: Path) -> None:
@@ -35,7 +35,7 @@ def checkpoint(home: Path) -> int:
     return sink_of(home, RULES).recover().checkpoint.ts
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", FAILPOINTS)
 def test_a_crash_at_each_place(tmp_path: Path, place: str) -> None:
     """Dead at each time that a place is reached: the numbers that are saved are at any moment those of the checkpoint,
     and in the end those of all that happened."""
@@ -54,7 +54,7 @@ def test_a_crash_at_each_place(tmp_path: Path, place: str) -> None:
     assert nth > 3
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", FAILPOINTS)
 def test_an_outage_at_each_place(tmp_path: Path, place: str) -> None:
     """An error that passes is waited out within one run, and nothing is counted twice."""
     story = stories.shop()
@@ -72,7 +72,7 @@ def test_an_outage_at_each_place(tmp_path: Path, place: str) -> None:
 def test_killed_processes(tmp_path: Path) -> None:
     """Processes that get SIGKILL at one place after the other, and the one after them, come to the numbers of what
     happened."""
-    deeds = [f"{place}=kill@2" for place in ("round/planned", "round/applied", *PLACES)]
+    deeds = [f"{place}=kill@2" for place in ("round/planned", "round/applied", *FAILPOINTS)]
     command = [sys.executable, "-m", "tests.sink.metrics.lives", str(tmp_path), *deeds, ""]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     done = subprocess.run(command, check=True, env=environment, cwd=ROOT, timeout=120, capture_output=True, text=True)

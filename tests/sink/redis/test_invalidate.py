@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from redis.cluster import RedisCluster
 
-from tests.failpoint import REDIS_PLACES, armed
+from tests.failpoint import REDIS_FAILPOINTS, armed
 from tests.redis_server import RedisServer, running_cluster
 from tests.sink.sql.test_exactly_once import away, times
 from tidegate.model.errors import ConfigError, SinkRefused, UriInvalid
@@ -113,7 +113,7 @@ def _die() -> None:
 def test_lost_answers(server: RedisServer) -> None:
     """Errors of the server are waited out."""
     story = stories.shop()
-    with armed({place: times(away, 2) for place in REDIS_PLACES}):
+    with armed({place: times(away, 2) for place in REDIS_FAILPOINTS}):
         live(server, story)
     assert wrong(server, story, story.ts) == []
 

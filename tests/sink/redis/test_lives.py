@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.failpoint import REDIS_PLACES
+from tests.failpoint import REDIS_FAILPOINTS
 from tests.redis_server import RedisServer, running_redis
 from tests.sink.redis.lives import sink_of, story_of
 from tests.sink.redis.test_invalidate import wrong
@@ -52,7 +52,7 @@ def right(server: RedisServer, mode: str) -> None:
 @pytest.mark.parametrize("mode", [MODES[0], *(pytest.param(mode, marks=pytest.mark.soak) for mode in MODES[1:])])
 def test_kills(server: RedisServer, mode: str) -> None:
     """Processes that get SIGKILL at one place after the other, and the one after them, leave all as it happened."""
-    deeds = [f"{place}=kill" for place in REDIS_PLACES]
+    deeds = [f"{place}=kill" for place in REDIS_FAILPOINTS]
     command = [sys.executable, "-m", "tests.sink.redis.lives", str(server.port), mode, *deeds, ""]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     done = subprocess.run(command, check=True, env=environment, cwd=ROOT, timeout=120, capture_output=True, text=True)

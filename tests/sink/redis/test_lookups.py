@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.failpoint import REDIS_PLACES, armed
+from tests.failpoint import REDIS_FAILPOINTS, armed
 from tests.redis_server import RedisServer, running_cluster
 from tests.sink.sql.test_exactly_once import times
 from tidegate.sink.redis import RedisSink
@@ -91,7 +91,7 @@ def test_values_that_move(server: RedisServer, seed: int, mode: Mode) -> None:
     assert found(server, mode=mode) == wanted(story)
 
 
-@pytest.mark.parametrize("place", REDIS_PLACES)
+@pytest.mark.parametrize("place", REDIS_FAILPOINTS)
 def test_a_death_at_each_place(server: RedisServer, place: str) -> None:
     """A feed that dies amid rows or a DDL, and an old one that writes again, leave no look-up that is wrong."""
     story = moved(4, ("ALTER TABLE shop.u RENAME COLUMN mail TO post, RENAME INDEX mail TO post",))

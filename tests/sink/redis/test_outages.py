@@ -8,7 +8,7 @@ import pytest
 
 from tests.certificates import make_certificate
 from tests.contract.test_redis_sink import rows_here
-from tests.failpoint import REDIS_PLACES, armed
+from tests.failpoint import REDIS_FAILPOINTS, armed
 from tests.redis_server import RedisServer, running_redis
 from tests.sink.sql.test_exactly_once import away, times
 from tidegate.engine.progress import Progress
@@ -63,7 +63,7 @@ def restarts(server: RedisServer) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("mode", ["hash", "json"])
-@pytest.mark.parametrize("place", REDIS_PLACES)
+@pytest.mark.parametrize("place", REDIS_FAILPOINTS)
 @pytest.mark.parametrize("nth", [1, 2, 5])
 def test_a_lost_answer(server: RedisServer, place: str, nth: int, mode: Mode) -> None:
     """An error before, amid and behind a write or a DDL is waited out, and all rows are right."""
@@ -73,7 +73,7 @@ def test_a_lost_answer(server: RedisServer, place: str, nth: int, mode: Mode) ->
     assert not unlike(server, story, mode=mode)
 
 
-@pytest.mark.parametrize("place", REDIS_PLACES)
+@pytest.mark.parametrize("place", REDIS_FAILPOINTS)
 @pytest.mark.parametrize("nth", [1, 3])
 def test_a_server_that_restarts(server: RedisServer, place: str, nth: int) -> None:
     """A server that is killed and comes back with all that it had confirmed interrupts nothing."""
@@ -83,7 +83,7 @@ def test_a_server_that_restarts(server: RedisServer, place: str, nth: int) -> No
     assert not unlike(server, story)
 
 
-@pytest.mark.parametrize("place", REDIS_PLACES)
+@pytest.mark.parametrize("place", REDIS_FAILPOINTS)
 @pytest.mark.parametrize("mode", ["hash", "stream"])
 def test_an_outage(server: RedisServer, place: str, mode: Mode) -> None:
     """A server that is killed and stays away is waited for: the feed warns, and goes on when it is back."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.contract.test_redis_sink import events_in
-from tests.failpoint import REDIS_PLACES, armed
+from tests.failpoint import REDIS_FAILPOINTS, armed
 from tests.redis_server import RedisServer, running_redis
 from tests.sink.redis.test_outages import DURABLE, restarts
 from tests.sink.sql.test_exactly_once import away, times
@@ -53,7 +53,7 @@ def as_texts(events: list[Any]) -> list[str]:
     return [f"{event.commit_ts} {text(event)}" for event in events]
 
 
-@pytest.mark.parametrize("place", REDIS_PLACES)
+@pytest.mark.parametrize("place", REDIS_FAILPOINTS)
 @pytest.mark.parametrize("act", ["away", "restart", "die"])
 def test_whatever_breaks(server: RedisServer, place: str, act: str) -> None:
     """An error, a restart of the server or a death of the feed before, amid and behind writes and DDLs neither leaves

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.contract.test_search_sink import rows_of
-from tests.failpoint import SEARCH_PLACES, armed
+from tests.failpoint import SEARCH_FAILPOINTS, armed
 from tests.sink.sql.test_exactly_once import away, times
 from tidegate.changelog import files
 from tidegate.cli.main import main
@@ -117,7 +117,7 @@ def test_rules_make_a_new_index(store: EmbeddedStore) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", [pytest.param(place, marks=[] if place == QUICK else pytest.mark.soak) for place in SEARCH_PLACES]
+    "place", [pytest.param(place, marks=[] if place == QUICK else pytest.mark.soak) for place in SEARCH_FAILPOINTS]
 )
 def test_a_lost_answer(store: EmbeddedStore, place: str) -> None:
     """An error before, amid and behind a write or a DDL is waited out, and all rows are right."""

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.contract.test_search_sink import rows_of
-from tests.failpoint import SEARCH_PLACES, armed
+from tests.failpoint import SEARCH_FAILPOINTS, armed
 from tests.search_server import ELASTICSEARCH, PRODUCTS, SearchServer, running_search
 from tests.sink.search.test_embedded import swap
 from tests.sink.sql.test_exactly_once import away, times
@@ -34,7 +34,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "search_shop.py"
 PRESSURE_BYTES = 40_000
 """As much of bulks is in the server's memory at a time; a larger one is refused with 429."""
 QUICK = "search/amid-fill"
-PLACES = [pytest.param(place, marks=[] if place == QUICK else pytest.mark.soak) for place in SEARCH_PLACES]
+FAILPOINTS = [pytest.param(place, marks=[] if place == QUICK else pytest.mark.soak) for place in SEARCH_FAILPOINTS]
 
 
 @pytest.fixture(scope="module", params=PRODUCTS)
@@ -71,7 +71,7 @@ def small() -> Script:
     return story
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", FAILPOINTS)
 def test_a_lost_answer(store: ServerStore, place: str) -> None:
     """An error before, amid and behind a write or a DDL is waited out, and all rows are right."""
     story = stories.shop()
@@ -89,7 +89,7 @@ def test_keys_that_are_swapped(store: ServerStore, monkeypatch: pytest.MonkeyPat
     assert not unlike(store, story)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", FAILPOINTS)
 def test_an_outage(server: SearchServer, store: ServerStore, place: str) -> None:
     """A server that is killed and stays away is waited for: the feed warns, and goes on when it is back."""
     story = stories.shop()
@@ -109,7 +109,7 @@ def test_an_outage(server: SearchServer, store: ServerStore, place: str) -> None
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("place", SEARCH_PLACES)
+@pytest.mark.parametrize("place", SEARCH_FAILPOINTS)
 def test_a_server_that_restarts(server: SearchServer, store: ServerStore, place: str) -> None:
     """A server that is killed and comes back interrupts nothing."""
     story = stories.shop()

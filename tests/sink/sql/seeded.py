@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import pymysql
 
 from tests.contract.test_sql_sink import asked, emptied
-from tests.failpoint import DDL_PLACES, SQL_PLACES, armed
+from tests.failpoint import DDL_FAILPOINTS, SQL_FAILPOINTS, armed
 from tests.mariadb import Server
 from tests.upstream.simulate.values import number_of
 from tests.workloads.setting import Setting
@@ -49,7 +49,7 @@ ACCOUNTS = 5
 MONEY = 100
 TOTAL = 2 * ACCOUNTS * MONEY
 TASK_TRIES = 4
-PLACES = (*SQL_PLACES, *DDL_PLACES, "round/planned", "round/applied")
+FAILPOINTS = (*SQL_FAILPOINTS, *DDL_FAILPOINTS, "round/planned", "round/applied")
 IN_TASKS = ("sql/before-statements", "sql/before-commit", "sql/after-commit")
 ATOMICITIES: tuple[Atomicity, ...] = ("global", "none", "table")
 BANK = (
@@ -257,7 +257,7 @@ class Replication:
         """Run the feed until it has nothing to do, or dies."""
         self.lives += 1
         roll = 1.0 if calm else self.random.random()
-        place = self.random.choice(PLACES)
+        place = self.random.choice(FAILPOINTS)
         deeds = {place: self._deed(place)} if roll < 0.6 else {}
         sink = SqlSink(self._options())
         try:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract.test_sql_sink import asked, emptied, tables_of
 from tests.counts import crossed
-from tests.failpoint import DDL_PLACES, SQL_PLACES, armed
+from tests.failpoint import DDL_FAILPOINTS, SQL_FAILPOINTS, armed
 from tests.mariadb import Server
 from tests.sink.sql.upstream import Upstream
 from tidegate.engine.ports import LocalTasks
@@ -65,7 +65,7 @@ def away() -> None:
     raise SinkError("the answer is lost")
 
 
-@pytest.mark.parametrize("place", [*SQL_PLACES, *DDL_PLACES])
+@pytest.mark.parametrize("place", [*SQL_FAILPOINTS, *DDL_FAILPOINTS])
 @pytest.mark.parametrize("nth", [1, 2, 5])
 def test_a_lost_answer(server: Server, place: str, nth: int) -> None:
     """An error before, amid and behind a transaction is waited out, and no row is written twice; a COMMIT whose answer

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contract.test_sql_sink import asked, emptied, tables_of
-from tests.failpoint import POINT_PLACES, armed
+from tests.failpoint import POINT_FAILPOINTS, armed
 from tests.mariadb import Server, running_server
 from tests.sink.sql.test_exactly_once import away, times
 from tidegate.engine.ports import Tasks
@@ -23,7 +23,7 @@ from tidegate.testing.script import Script, ScriptedSource, put, run_here
 pytestmark = pytest.mark.slow
 
 STEP_MS = 1000
-LOST = ("sql/before-advance", "sql/after-commit", *POINT_PLACES)
+LOST = ("sql/before-advance", "sql/after-commit", *POINT_FAILPOINTS)
 """Places at which an answer is lost once."""
 
 

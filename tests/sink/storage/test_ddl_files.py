@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.codec.storage import columns_of
+from tidegate.codec.storage import schema_file_columns
 from tidegate.model.event import Ddl
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.sink.storage import ddl_files
@@ -50,7 +50,7 @@ def test_files(name: str, query: str, files: list[tuple[str, bool, list[str] | N
         state, _ = apply_ddl(state, Ddl(schema="s", table="", query=before, commit_ts=number), 1)
     ddl = Ddl(schema="s", table=name, query=query, commit_ts=99, type=7)
     after, effects = apply_ddl(state, ddl, 1)
-    made = ddl_files(ddl, effects, after, columns_of)
+    made = ddl_files(ddl, effects, after, schema_file_columns)
     names = [None if one.columns is None else [column["ColumnName"] for column in one.columns] for one in made]
     assert list(zip([one.table for one in made], [bool(one.query) for one in made], names, strict=True)) == files
     assert [one.action for one in made] == [7 if one.query else 0 for one in made]

@@ -9,7 +9,7 @@ import pytest
 
 from tests import s3
 from tests.contract.storage_reader import events_in
-from tests.failpoint import FILES_PLACES, STORAGE_PLACES, armed
+from tests.failpoint import FILES_FAILPOINTS, STORAGE_FAILPOINTS, armed
 from tests.sink.sql.test_exactly_once import times
 from tests.source.storage.kit import Polled
 from tests.sources import files_to_read
@@ -102,7 +102,7 @@ def with_an_outage(server: s3.S3Server, place: str, life: Callable[[Told], objec
     assert told.states[-1] == "finished"
 
 
-@pytest.mark.parametrize("place", marked(STORAGE_PLACES))
+@pytest.mark.parametrize("place", marked(STORAGE_FAILPOINTS))
 def test_a_store_that_goes_amid_files(server: s3.S3Server, tmp_path: Path, place: str) -> None:
     """A feed into files waits for a store that is away at any place, warns, and goes on: each row is there once."""
     story, wanted = stories.shop(), whole(tmp_path)
@@ -112,7 +112,7 @@ def test_a_store_that_goes_amid_files(server: s3.S3Server, tmp_path: Path, place
     assert told_in(uri) == wanted
 
 
-@pytest.mark.parametrize("place", marked(FILES_PLACES))
+@pytest.mark.parametrize("place", marked(FILES_FAILPOINTS))
 def test_a_store_that_goes_while_it_is_read(server: s3.S3Server, tmp_path: Path, place: str) -> None:
     """A feed out of files waits for their store, warns, and goes on: what it writes is what was written."""
     story, wanted = stories.shop(), whole(tmp_path)

@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 from tests.contract.storage_reader import data_files, events_in
-from tests.failpoint import STORAGE_PLACES, armed
+from tests.failpoint import STORAGE_FAILPOINTS, armed
 from tidegate.codec.csv import CsvOptions
 from tidegate.codec.encoding import EncodeOptions
 from tidegate.engine.checkpoints import DirectoryCheckpoints
@@ -277,7 +277,7 @@ def times(nth: int) -> Callable[[], None]:
 @pytest.mark.parametrize(
     "protocol", [pytest.param(CSV, id="csv"), pytest.param(CANAL, id="canal-json", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("place", STORAGE_PLACES)
+@pytest.mark.parametrize("place", STORAGE_FAILPOINTS)
 def test_a_crash_at_each_place(tmp_path: Path, place: str, protocol: CsvOptions | EncodeOptions) -> None:
     """Dead at each time that a place is reached: what indexes name holds every row up to `metadata` once at any moment,
     and in the end every row and DDL."""
@@ -320,7 +320,7 @@ def wrong(home: Path, story: Script, extension: str) -> Iterator[str]:
     yield from validators.repeated(validators.images_of(story.rows(story.ts)), validators.images_of(found))
 
 
-@pytest.mark.parametrize("place", STORAGE_PLACES)
+@pytest.mark.parametrize("place", STORAGE_FAILPOINTS)
 def test_an_outage_at_each_place(tmp_path: Path, place: str) -> None:
     """An answer that is lost is waited out within one run, and nothing is there twice."""
     story = stories.shop()

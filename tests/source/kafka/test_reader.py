@@ -20,7 +20,7 @@ from tidegate.source.kafka_client import Described
 from tidegate.source.kafka_land import OffsetRange, Planner, TopicPlan, share, start_of
 
 SOURCE = topics_to_read("broker:9092", ("a",), OPEN, sasl_password=Secret("secret"), max_messages_per_batch=10)
-PLACES = st.dictionaries(
+POSITIONS = st.dictionaries(
     st.tuples(st.sampled_from("ab"), st.integers(0, 3)), st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1
 )
 
@@ -42,7 +42,7 @@ def broker(monkeypatch):
     return marks
 
 
-@given(places=PLACES, limit=st.integers(1, 100))
+@given(places=POSITIONS, limit=st.integers(1, 100))
 def test_shares(places, limit):
     """A batch takes what there is up to its limit, nothing backwards, and leaves no room unused."""
     starts = {place: start for place, (start, _) in places.items()}

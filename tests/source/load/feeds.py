@@ -91,11 +91,11 @@ POINTS: Final[Mapping[str, tuple[str, ...]]] = {
             *("publish/before-snapshot", "publish/after-snapshot", "apply/before-create", "apply/after-create"),
         ),
     ),
-    "mariadb": (*failpoint.SQL_PLACES, *failpoint.DDL_PLACES),
-    "redis": tuple(failpoint.REDIS_PLACES),
-    "search": tuple(failpoint.SEARCH_PLACES),
-    "files": tuple(failpoint.STORAGE_PLACES),
-    **dict.fromkeys(("open-protocol", "canal-json"), tuple(failpoint.TOPIC_PLACES)),
+    "mariadb": (*failpoint.SQL_FAILPOINTS, *failpoint.DDL_FAILPOINTS),
+    "redis": tuple(failpoint.REDIS_FAILPOINTS),
+    "search": tuple(failpoint.SEARCH_FAILPOINTS),
+    "files": tuple(failpoint.STORAGE_FAILPOINTS),
+    **dict.fromkeys(("open-protocol", "canal-json"), tuple(failpoint.TOPIC_FAILPOINTS)),
 }
 """Where a load into a sink may die, beside LOADING."""
 MOMENTS: Final = 10

@@ -8,13 +8,19 @@ from pathlib import Path
 import pytest
 
 from tests.counts import some
-from tests.failpoint import FILES_PLACES, armed
+from tests.failpoint import FILES_FAILPOINTS, armed
 from tests.source.storage.kit import Made, lines_of
 from tests.source.storage.writers import TABLES, Crashed, Writer, history
 from tidegate.engine.ports import LocalTasks
 from tidegate.testing.contract.sinks import Died
 
-PLACES = [*FILES_PLACES, "landing/before-file", "landing/after-file", "landing/before-commit", "landing/after-commit"]
+FAILPOINTS = [
+    *FILES_FAILPOINTS,
+    "landing/before-file",
+    "landing/after-file",
+    "landing/before-commit",
+    "landing/after-commit",
+]
 KINDS = {
     "classic": {"new": False},
     "classic without some indexes": {"new": False, "failing": 0.3},
@@ -34,7 +40,7 @@ def looked(made: Made, dice: random.Random) -> None:
             raise Died
 
     source = made.source()
-    with suppress(Died), armed({dice.choice(PLACES): die}):
+    with suppress(Died), armed({dice.choice(FAILPOINTS): die}):
         source.start(LocalTasks(), None)
         for _ in range(dice.randint(1, 3)):
             source.landing.land()  # type: ignore[attr-defined]

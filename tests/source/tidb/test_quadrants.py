@@ -25,7 +25,7 @@ from tidegate.kv.keys import table_span
 from tidegate.model.errors import SqlRefused
 from tidegate.model.event import Ddl, Delete, Event, Resolved, RowChange, images
 from tidegate.mysql.packed_time import Time
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
 from tidegate_upstream.tidb.change_log import ChangeLog
@@ -63,7 +63,7 @@ class Scene:
         """A DDL that is queued; its job."""
         self.world.node().reload()
         now = datetime.fromtimestamp(self.world.clock.ms / 1000, UTC)
-        planned = plan(parse(text, "gd")[0], self.world.node().schema, DdlSession("gd", text, now=now))
+        planned = plan(parse_ddl(text, "gd")[0], self.world.node().schema, DdlSession("gd", text, now=now))
         return self.world.submit(planned.requests[0])
 
     @contextmanager

@@ -11,7 +11,7 @@ from tidegate.codec import encode_options
 from tidegate.engine.dispatch import Router, SplitPolicy
 from tidegate.engine.mount import Mounted
 from tidegate.kv import Row, encode_row
-from tidegate.kv.change_columns import columns_of
+from tidegate.kv.change_columns import change_batch
 from tidegate.kv.keys import IntHandle
 from tidegate.kv.rows import ChecksumForm
 from tidegate.model.errors import (
@@ -54,7 +54,7 @@ class Log(list[KvChange]):
         tables: dict[bytes, list[KvChange]] = {}
         for row in self.rows(low, high, _spans):
             tables.setdefault(row.key[:9], []).append(row)
-        return iter([[columns_of(rows) for _, rows in sorted(tables.items())]] if tables else [])
+        return iter([[change_batch(rows) for _, rows in sorted(tables.items())]] if tables else [])
 
 
 def change(number: int, handle: int, old: int | None, new: int | None, *, ts: int = 10, start: int = 9) -> KvChange:

@@ -10,7 +10,7 @@ from tidegate.model.errors import UpstreamError
 from tidegate.mysql.values import Context
 from tidegate.schema.job import Job
 from tidegate.schema.modify_kind import ModifyKind
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.stored.arguments import (
     AddColumnArgs,
     AddIndexArgs,
@@ -180,7 +180,7 @@ class World:
 
     def asked(self, text: str, database: str = "gd") -> Iterator[Request]:
         """The requests of a DDL text, each planned when the ones before it are done."""
-        for statement in parse(text, database):
+        for statement in parse_ddl(text, database):
             self.node().reload()
             session = DdlSession(database, text, dropped=self.cluster.ddl_client.dropped)
             yield from plan(statement, self.node().schema, session).requests

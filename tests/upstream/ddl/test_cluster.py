@@ -8,7 +8,7 @@ import pytest
 from tests.upstream.ddl.kit import LEASE_MS, SESSION_MS, Crash, World, anomalies, insert
 from tidegate.model.errors import UpstreamError
 from tidegate.schema.job import SchemaDiff
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.stored.meta import Meta
 from tidegate.schema.stored.snapshot import DIFFS_MAX, load, load_all
 from tidegate_upstream.change.plan import plan
@@ -22,7 +22,7 @@ from tidegate_upstream.tidb.table_rows import TableShape
 
 def run_sql(cluster: Cluster, text: str) -> None:
     """A DDL statement on the first node."""
-    for statement in parse(text, "gd"):
+    for statement in parse_ddl(text, "gd"):
         for request in plan(statement, cluster.node.schema, DdlSession("gd", text)).requests:
             cluster.ddl_client.run(request)
 

@@ -10,7 +10,7 @@ from tests.upstream.ddl.test_work import whole
 from tests.upstream.worlds import seeds
 from tidegate.expr.cast import assign
 from tidegate.model.errors import UpstreamError
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
 from tidegate_upstream.tidb.table_rows import TableShape, complete, row_mutations
@@ -99,7 +99,7 @@ def run(change: str, seed: int, *, locks: bool) -> Writer:
     writer = Writer(world, rng)
     for _ in range(12):
         writer.write()
-    (statement,) = parse(change, "gd")
+    (statement,) = parse_ddl(change, "gd")
     planned = plan(statement, world.node().schema, DdlSession("gd", change))
     job_id = world.submit(planned.requests[0])
     for _ in range(1_000):

@@ -38,7 +38,7 @@ OPERATIONS = {
     **{text: lambda world, text=text: next(world.asked(f"alter table t {text}")) for text in STATEMENTS},
 }
 NAMES = [pytest.param(name, marks=pytest.mark.slow) if name == SEVERAL else name for name in OPERATIONS]
-PLACES = ("ddl/version-taken", "ddl/before-step", "ddl/after-step", "ddl/before-batch", "ddl/before-history")
+FAILPOINTS = ("ddl/version-taken", "ddl/before-step", "ddl/after-step", "ddl/before-batch", "ddl/before-history")
 
 
 def prepared(**options) -> World:
@@ -66,7 +66,7 @@ def crash_at(world: World, count: int) -> list[str]:
     reached: list[str] = []
 
     def failpoint(name: str) -> None:
-        assert name in PLACES
+        assert name in FAILPOINTS
         reached.append(name)
         if len(reached) == count:
             raise Crash(name)

@@ -11,7 +11,7 @@ from tidegate.kv.rows import ChecksumForm, decode_row, verify_checksum
 from tidegate.model.errors import SqlRefused
 from tidegate.model.kv_change import LOSSY_DDL, LogType
 from tidegate.mysql.packed_time import Time
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
 from tidegate_upstream.errors import SnapshotTooOld
@@ -366,7 +366,7 @@ def test_stored_values_are_cast_by_the_settings_of_the_session() -> None:
         ("alter table m modify column at datetime", {"zone": ZoneInfo("Asia/Tokyo")}),
         ("alter table m modify column v int", {"sql_mode": 0, "zone": timezone(timedelta(hours=-2))}),
     ):
-        (statement,) = parse(text, "gd")
+        (statement,) = parse_ddl(text, "gd")
         world.node().reload()
         (request,) = plan(statement, world.node().schema, DdlSession("gd", text)).requests
         world.cluster.ddl_client.run(request, **settings)

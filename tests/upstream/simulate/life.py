@@ -24,7 +24,7 @@ from tests.upstream.simulate.predicates import faults, unknown_entries
 from tests.upstream.simulate.replica import Replica
 from tidegate.model.errors import SqlError, SqlRefused, UpstreamError
 from tidegate.schema.job import JobState
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.stored.definition import StoredTable
 from tidegate.schema.stored.meta import Meta
 from tidegate_upstream.change.plan import plan
@@ -185,7 +185,7 @@ class Life:
         dropped = [name for name in dict.fromkeys(gone) if name not in tables]
         kind, text = Draw(self.random, tables, dropped).statement()
         try:
-            for statement in parse(text, "gd"):
+            for statement in parse_ddl(text, "gd"):
                 planned = plan(statement, node.schema, DdlSession("gd", text, dropped=node.ddl_client.dropped))
                 for request in planned.requests:
                     self.note(f"{node.name} job {node.ddl_client.submit(request)}: {text}")

@@ -9,7 +9,7 @@ from tests.upstream.simulate.life import waiting
 from tidegate.model.errors import SqlRefused
 from tidegate.mysql.values import Context
 from tidegate.schema.job import JobState
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.session import DdlSession
 from tidegate_upstream.tidb.check_table import check_table
@@ -40,7 +40,7 @@ def queue(world: World, *statements: str) -> list[int]:
     schema = world.node().schema
     found = []
     for text in statements:
-        (statement,) = parse(text, "gd")
+        (statement,) = parse_ddl(text, "gd")
         found += [world.submit(one) for one in plan(statement, schema, DdlSession("gd", text)).requests]
     return found
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.kv.kv_recordings import lines, raw
 from tests.upstream.worlds import MemoryBound
-from tidegate.expr.parse import Dml, parse
+from tidegate.expr.parse import Dml, parse_statements
 from tidegate.kv import decode_meta_key
 from tidegate.model.tso import to_datetime
 from tidegate.mysql.conversion import zone_of
@@ -129,7 +129,7 @@ class World:
     def run(self, sql: str, ts: int) -> tuple[Outcome, Context]:
         """Runs one statement and commits it."""
         context = self.session.context(ts)
-        [parsed] = parse(sql, self.session.sql_mode)
+        [parsed] = parse_statements(sql, self.session.sql_mode)
         assert isinstance(parsed, Dml), sql
         transaction = self.storage.begin()
         tables = OpenTables(transaction, self.snapshot, context, self.auto_ids, self.shapes)

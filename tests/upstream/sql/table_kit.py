@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tests.upstream.sql.dml_recorded import storage
-from tidegate.expr.parse import Dml, parse
+from tidegate.expr.parse import Dml, parse_statements
 from tidegate.model.mysql import MysqlType as T
 from tidegate.mysql.values import Context
 from tidegate.schema.stored.definition import (
@@ -112,7 +112,7 @@ class World:
     def run(self, sql: str, mode: Iterable[str] = STRICT, **more: Any) -> tuple[Outcome, Context]:
         """Runs a statement and commits it."""
         found = context(mode, **more)
-        [parsed] = parse(sql, found.sql_mode)
+        [parsed] = parse_statements(sql, found.sql_mode)
         assert isinstance(parsed, Dml), sql
         transaction = self.storage.begin()
         tables = OpenTables(transaction, self.snapshot, found, self.auto_ids, self.shapes)

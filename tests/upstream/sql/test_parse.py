@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.expr.parse import Command, DdlText, Dml, parse
+from tidegate.expr.parse import Command, DdlText, Dml, parse_statements
 from tidegate.model.errors import SqlRefused
 
 KV = Path(__file__).parents[2] / "data" / "kv"
@@ -27,7 +27,7 @@ def test_recorded_statements(stream: str) -> None:
     for sql in statements(stream):
         if "sql_mode" in sql:
             mode = ANSI if "ANSI" in sql else frozenset()
-        [found] = parse(sql, mode)
+        [found] = parse_statements(sql, mode)
 
         assert found.text == sql
         words = {
@@ -41,7 +41,7 @@ def test_recorded_statements(stream: str) -> None:
 
 def test_split() -> None:
     """Semicolons part statements, but not inside strings, names and comments; empty statements are none."""
-    found = parse(" ;; SELECT ';', `a;b` /* ; */ FROM t; BEGIN;\nDROP TABLE `x;y` -- ;\n; ")
+    found = parse_statements(" ;; SELECT ';', `a;b` /* ; */ FROM t; BEGIN;\nDROP TABLE `x;y` -- ;\n; ")
 
     assert [each.text for each in found] == ["SELECT ';', `a;b` /* ; */ FROM t", "BEGIN", "DROP TABLE `x;y`"]
     assert [type(each) for each in found] == [Dml, Command, DdlText]
@@ -65,7 +65,7 @@ def test_split() -> None:
 )
 def test_commands(sql: str, kind: str) -> None:
     """What sqlglot does not know goes on as words."""
-    [found] = parse(sql)
+    [found] = parse_statements(sql)
 
     assert isinstance(found, Command)
     assert (found.kind, found.text) == (kind, sql)
@@ -73,14 +73,14 @@ def test_commands(sql: str, kind: str) -> None:
 
 def test_executed_comments() -> None:
     """What stands in /*! */ and /*T! */ is read, and stays in the text of a DDL as it was written."""
-    [ddl] = parse("CREATE TABLE t (id BIGINT PRIMARY KEY AUTO_RANDOM) /*T! SHARD_ROW_ID_BITS=2 */")
+    [ddl] = parse_statements("CREATE TABLE t (id BIGINT PRIMARY KEY AUTO_RANDOM) /*T! SHARD_ROW_ID_BITS=2 */")
     assert ddl.text.endswith("/*T! SHARD_ROW_ID_BITS=2 */")
 
-    [query] = parse("SELECT /*!40101 1 + */ 2")
+    [query] = parse_statements("SELECT /*!40101 1 + */ 2")
     assert isinstance(query, Dml)
     assert query.node.sql() == "SELECT 1 + 2"
 
-    [whole] = parse("/*!40101 SET NAMES utf8 */")
+    [whole] = parse_statements("/*!40101 SET NAMES utf8 */")
     assert isinstance(whole, Command)
     assert whole.kind == "SET"
 
@@ -89,7 +89,7 @@ def test_quotes_and_backslashes() -> None:
     """Double quotes are texts, or names under ANSI_QUOTES; backslashes escape, but under NO_BACKSLASH_ESCAPES."""
 
     def item(sql: str, mode: frozenset[str] = frozenset()) -> tuple[str, str]:
-        [found] = parse(sql, mode)
+        [found] = parse_statements(sql, mode)
         assert isinstance(found, Dml)
         node = found.node.expressions[0]
         return type(node).__name__, node.name
@@ -103,7 +103,7 @@ def test_quotes_and_backslashes() -> None:
 
 def test_numbers_with_exponents() -> None:
     """A sign right behind an exponent is an operator, and the text of the item is as written."""
-    [found] = parse("SELECT 1e0+2, '1e0+2', 1e-2-1")
+    [found] = parse_statements("SELECT 1e0+2, '1e0+2', 1e-2-1")
     assert isinstance(found, Dml)
 
     assert [node.meta["source"] for node in found.node.expressions] == ["1e0+2", "'1e0+2'", "1e-2-1"]
@@ -127,14 +127,14 @@ def test_numbers_with_exponents() -> None:
 def test_syntax_errors(sql: str) -> None:
     """What is no statement is error 1064, and says near what."""
     with pytest.raises(SqlRefused, match=r"You have an error in your SQL syntax; .* near") as caught:
-        parse(sql)
+        parse_statements(sql)
 
     assert (caught.value.mysql_code, caught.value.sqlstate) == (1064, "42000")
 
 
 def test_replace() -> None:
     """REPLACE is an INSERT that says so."""
-    [found] = parse("REPLACE INTO t (a) VALUES (1), (DEFAULT)")
+    [found] = parse_statements("REPLACE INTO t (a) VALUES (1), (DEFAULT)")
     assert isinstance(found, Dml)
 
     assert type(found.node).__name__ == "Insert"

@@ -4,7 +4,7 @@ import pytest
 
 from tests.kv.kv_recordings import STREAMS, lines
 from tests.upstream.sql.dml_generator import Generator
-from tidegate.expr.parse import Dml, parse
+from tidegate.expr.parse import Dml, parse_statements
 from tidegate.model.errors import SqlRefused
 from tidegate_upstream.tidb import commands
 from tidegate_upstream.tidb.commands import StatementShapes
@@ -26,7 +26,7 @@ ODD = (
 
 
 def same(shapes: StatementShapes, sql: str) -> None:
-    expected, found = parse(sql, MODE), shapes.parse(sql, MODE)
+    expected, found = parse_statements(sql, MODE), shapes.parse(sql, MODE)
     assert [one.text for one in found] == [one.text for one in expected]
     for theirs, mine in zip(expected, found, strict=True):
         assert isinstance(mine, type(theirs))

@@ -7,7 +7,7 @@ import pytest
 
 from tests.upstream.sql.test_session import Client
 from tidegate.kv.keys import table_span
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.source.tidb_segment import read_spans
 from tidegate_upstream.change.plan import plan
 from tidegate_upstream.change.role import check_role
@@ -68,7 +68,7 @@ def test_role(client: Client) -> None:
 @pytest.mark.parametrize("sql", each(SAFE))
 def test_allowed(client: Client, sql: str) -> None:
     """On the primary a DDL is allowed that others can follow."""
-    [statement] = parse(sql, "test")
+    [statement] = parse_ddl(sql, "test")
     schema = client.session.node.schema
     requests = plan(statement, schema, DdlSession("test", sql)).requests
 

@@ -8,7 +8,7 @@ from tests.recorded_tidb import CUT, recorded, reserved
 from tidegate.expr.parse import DdlText
 from tidegate.expr.tokens import RESERVED
 from tidegate.model.errors import SqlError, SqlRefused
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.sink.sql.connection import target_of
 from tidegate.sink.sql.ddl_rewrite import StatementContext, statement_for
 from tidegate_upstream.tidb.cluster import Cluster
@@ -104,7 +104,7 @@ def test_taken_statements() -> None:
             continue
         for statement in shapes.parse(one["sql"], frozenset()):
             if isinstance(statement, DdlText):
-                parse(statement.text, "d", RESERVED)
+                parse_ddl(statement.text, "d", RESERVED)
         read += 1
     assert read > 400
 
@@ -119,12 +119,12 @@ def test_printed_ddls() -> None:
     target, sent = target_of("8.0.11-TiDB-v8.5.4"), 0
     for sql in [*ran, *tables, "alter table `rank` rename to `rows`, change `lead` `of` int after `to`"]:
         try:
-            parse(sql, "d")
+            parse_ddl(sql, "d")
         except SqlError:
             continue
         found = statement_for(target, sql, StatementContext(schema="d"))
         if found.text:
-            parse(found.text, "d", RESERVED)
+            parse_ddl(found.text, "d", RESERVED)
             sent += 1
     assert sent > 300
 

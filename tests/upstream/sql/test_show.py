@@ -4,7 +4,7 @@ import pytest
 
 from tests.upstream.sql.recorded import tables
 from tests.upstream.sql.test_session import Client
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.stored.arguments import ARGUMENTS
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate_upstream.change.plan import plan
@@ -62,7 +62,7 @@ def test_jobs_can_be_taken_back() -> None:
     blocker.run("BEGIN; INSERT INTO t VALUES (1)")
     node = client.session.node
     text = "ALTER TABLE t ADD INDEX i (id)"
-    (statement,) = parse(text, "test")
+    (statement,) = parse_ddl(text, "test")
     planned = plan(statement, node.schema, DdlSession(database="test", query=text))
     waiting = node.ddl_client.submit(planned.requests[0])
     for _ in range(3):

@@ -13,7 +13,7 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.columns import render_type
-from tidegate.schema.parse_ddl import parse
+from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.statement import CreateDatabase, CreateTable
 from tidegate.schema.stored.create import NextIds, render_create_schema, render_create_table
 from tidegate.schema.stored.definition import ElementState, Name, StoredColumn, StoredTable, StoredType
@@ -26,7 +26,7 @@ GROUPS = {name: tuple(group) for name, group in groupby(PLAIN, key=lambda table:
 
 
 def read_back(text: str) -> TableInfo:
-    (statement,) = parse(text, "d")
+    (statement,) = parse_ddl(text, "d")
     assert isinstance(statement, CreateTable)
     assert not statement.not_supported
     return build_table(statement, "utf8mb4", DdlContext(1, 0, text), 0)
@@ -172,7 +172,7 @@ def test_references_within_the_database_are_short() -> None:
 def test_databases_read_back() -> None:
     """SHOW CREATE DATABASE of a recorded database reads back with its name and charset."""
     for schema in schemas():
-        (statement,) = parse(render_create_schema(schema), "")
+        (statement,) = parse_ddl(render_create_schema(schema), "")
 
         assert isinstance(statement, CreateDatabase)
         assert (statement.name, statement.charset) == (schema.name.original, schema.charset)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.upstream.sql.table_kit import ID, NOT_NULL, PRIMARY, World, column, index, integer, table, varchar
-from tidegate.expr.parse import parse
+from tidegate.expr.parse import parse_statements
 from tidegate.expr.scope import ResultSet
 from tidegate.kv.keys import index_prefix
 from tidegate.kv.rows import decode_row, verify_checksum
@@ -85,7 +85,7 @@ def answer(world: World, where: str) -> ResultSet:
     """The rows of a SELECT."""
     transaction = world.storage.begin()
     tables = world.tables(transaction)
-    [parsed] = parse(f"select id, a, s from t where {where}")
+    [parsed] = parse_statements(f"select id, a, s from t where {where}")
     return select(parsed.node, tables, tables.context)
 
 

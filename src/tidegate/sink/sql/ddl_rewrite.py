@@ -426,7 +426,7 @@ FUNCTIONS: Final = frozenset(
 )
 """TiDB's functions that compute, beside those with a form of their own (schema/restore_expression.py)."""
 
-_PLACES: Final = frozenset({NameKind.TABLE, NameKind.BESIDE, NameKind.DATABASE})
+_TABLE_KINDS: Final = frozenset({NameKind.TABLE, NameKind.BESIDE, NameKind.DATABASE})
 
 
 def forbidden_in(
@@ -438,7 +438,7 @@ def forbidden_in(
 
 
 def _strangers(named: Sequence[PrintedName], schema: str, rules: TableFilter, *, of_table: bool) -> Iterator[str]:
-    if not any(name.kind in _PLACES for name in named):
+    if not any(name.kind in _TABLE_KINDS for name in named):
         yield "it names neither a table nor a database"
     for table_name in named:
         kind, name = table_name.kind, table_name.name

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from tests.counts import some
-from tests.failpoint import DDL_PLACES, armed
+from tests.failpoint import DDL_FAILPOINTS, armed
 from tests.sink.sql.ddl.test_runner import Died, die
 from tests.sink.sql.ddl.world import World, follow
 from tests.upstream.simulate.ddl import SETUP, Draw
@@ -44,7 +44,7 @@ def test_a_life(world: World, seed: int) -> None:
         except TidegateError:
             continue
         placed = world.placed(restore_ddl(text).text)
-        with armed({random.choice(list(DDL_PLACES)): die} if random.random() < 0.3 else {}), suppress(Died):
+        with armed({random.choice(list(DDL_FAILPOINTS)): die} if random.random() < 0.3 else {}), suppress(Died):
             follow(world.runner(), placed, world.state)
         world.state = follow(world.runner(), placed, world.state)
         assert world.looks() == world.meant(), text

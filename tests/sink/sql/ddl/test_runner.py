@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.counts import crossed
-from tests.failpoint import DDL_PLACES, armed
+from tests.failpoint import DDL_FAILPOINTS, armed
 from tests.sink.sql.ddl.world import FEED, World, follow
 from tidegate.cli.main import main
 from tidegate.model.errors import Fenced, SinkError, SinkRefused
@@ -82,7 +82,7 @@ def rows(world: World) -> dict[str, list[tuple[Any, ...]]]:
     return {name: world.ask(f"SELECT * FROM d.`{name}` ORDER BY id") for name in sorted(names)}
 
 
-@pytest.mark.parametrize(("text", "place"), crossed(LIVES, {place: place for place in DDL_PLACES}))
+@pytest.mark.parametrize(("text", "place"), crossed(LIVES, {place: place for place in DDL_FAILPOINTS}))
 def test_a_death_at_each_place(filled: World, text: str, place: str) -> None:
     """A runner that dies before or after the statement or a write of the ledger leaves what one run leaves."""
     placed = filled.placed(text)

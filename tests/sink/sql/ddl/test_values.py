@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.counts import some
-from tests.failpoint import DDL_PLACES, VALUE_PLACES, armed
+from tests.failpoint import DDL_FAILPOINTS, VALUE_FAILPOINTS, armed
 from tests.recorded_changes import RecordedChange, alike, excused, recorded_changes
 from tests.sink.sql.ddl.odd_values import TYPES, odd_value
 from tests.sink.sql.ddl.test_runner import Died, die
@@ -149,7 +149,7 @@ def prepared(world: World, rows: int) -> list[tuple[int, str, int]]:
     return [(at, f"k{at % 7} ", at + 1) for at in range(rows)]
 
 
-@pytest.mark.parametrize("place", [*DDL_PLACES, *VALUE_PLACES])
+@pytest.mark.parametrize("place", [*DDL_FAILPOINTS, *VALUE_FAILPOINTS])
 def test_a_death_amid_values(maria: World, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever dies wherever, the next one goes on: all values are written, nothing else is, and no table is left."""
     monkeypatch.setattr(values, "CHUNK_ROWS", 40)
