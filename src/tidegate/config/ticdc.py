@@ -54,7 +54,7 @@ class TicdcAddress(msgspec.Struct, frozen=True):
         finally:
             client.close()
         if not reply.is_ok:
-            kind = SourceError if reply.status >= 502 else ConfigError  # 500 is what TiCDC says of unknown ids
+            kind = SourceError if reply.status >= 500 else ConfigError
             raise kind(f"{where} answers {reply.status}: {reply.text}")
         try:
             told = reply.json()

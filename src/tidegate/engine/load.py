@@ -521,9 +521,8 @@ class LoadingSource(Source):
         self._creates: Sequence[SourceDdl] = ()
         self._plan_of_now: LoadPlan | None = None
         self._silent: SilentTables | None = None
-        self._changes: Changes | None = None
-        self._ddls: Sequence[SourceDdl] = ()
-        """The changes and DDLs above S that were asked for last."""
+        self._heard = set[tuple[str, str]]()
+        """The tables of changes and DDLs above S that were asked for since the last checkpoint."""
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         """Begin with the load, or go on with it or with the stream. Return the ts behind which the feed begins.
@@ -554,6 +553,7 @@ class LoadingSource(Source):
         start_ts = begin_ts(plan) if checkpoint_ts is None else checkpoint_ts
         if start_ts < plan.ts and self._guard is None:
             self._guard = self._make_guard(plan).__enter__()
+        self._silent = self._kept.silent()
         if not self._landing:
             self._stream.start(tasks, max(start_ts, plan.ts))
         self._landing, self._position_ts, self._parts = False, start_ts, tuple(_parts(plan))
@@ -716,10 +716,10 @@ class LoadingSource(Source):
         plan = self._plan
         if plan is None or after >= plan.ts:
             ddls = self._stream.ddls(after, upto)
-            self._ddls = [
-                source_ddl for source_ddl in ddls if plan is None or (source_ddl.ddl.commit_ts or 0) > plan.ts
-            ]
-            return self._ddls
+            ddls = [source_ddl for source_ddl in ddls if plan is None or (source_ddl.ddl.commit_ts or 0) > plan.ts]
+            if self._silent is not None and self._silent.tables:
+                self._heard.update(*(names_of(source_ddl.ddl) for source_ddl in ddls))
+            return ddls
         if after > defined_ts(plan):
             return ()
         first = defined_ts(plan) + 1 - len(self._creates)
@@ -728,8 +728,10 @@ class LoadingSource(Source):
     def changes(self, after: int, upto: int) -> Changes:
         plan, self._position_ts = self._plan, max(self._position_ts, after)
         if plan is None or after >= plan.ts:
-            self._changes = self._stream.changes(after, upto)
-            return self._changes
+            changes = self._stream.changes(after, upto)
+            if self._silent is not None and self._silent.tables:
+                self._heard.update(name.key for name in changes.tables())
+            return changes
         first = defined_ts(plan) + 1
         low, high = max(after + 1 - first, 0), max(min(upto, plan.ts) + 1 - first, 0)
         whole = frozenset[tuple[str, str]]()
@@ -764,18 +766,13 @@ class LoadingSource(Source):
 
     def _listen(self, checkpoint_ts: int) -> None:
         """Note the loaded tables of which the stream has brought an event."""
-        plan, changes = self._plan, self._changes
-        if plan is None or isinstance(self._stream, NoStream):
+        if self._plan is None or isinstance(self._stream, NoStream):
             return
-        before = self._silent or self._kept.silent()
-        left = before or SilentTables(checkpoint_ts, tuple(item.name for item in plan.tables))
-        if left.tables and changes is not None:
-            seen = {name.key for name in changes.tables()}
-            left = left.without(seen.union(*(names_of(item.ddl) for item in self._ddls)))
-        if left != before:
+        left = self._silent or SilentTables(checkpoint_ts, tuple(item.name for item in self._plan.tables))
+        left = left.without(self._heard)
+        if left != self._silent:
             self._kept.write_silent(left)
-        self._silent = left
-        self._changes, self._ddls = None, ()
+        self._silent, self._heard = left, set()
 
     def reading(self) -> Reading:
         reading = self._stream.reading()
