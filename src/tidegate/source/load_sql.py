@@ -106,7 +106,7 @@ _GC_MAX_WAIT_S: Final = 86_400
 """TiDB's default of tidb_gc_max_wait_time."""
 _TABLES: Final = frozenset({"BASE TABLE", "SYSTEM VERSIONED"})
 _SEQUENCE: Final = re.compile(
-    r"(?<=start with )-?\d+(?= minvalue (-?\d+) maxvalue (-?\d+) increment by (-?\d+) "
+    r"(?<=start with )(-?\d+)(?= minvalue (-?\d+) maxvalue (-?\d+) increment by (-?\d+) "
     r"(?:nocache|cache \d+) (nocycle|cycle))"
 )
 
@@ -548,14 +548,15 @@ def _described(
 
 def sequence_from(create: str, next_number: int) -> str:
     """Return SHOW CREATE SEQUENCE with the sequence's next value as its first; "" if it is used up, or the text is
-    another one. `next_number` is one above the last number that was taken, or, of one that falls, reserved."""
+    another one. `next_number` is one above the last number that was reserved, in steps of one."""
     found = _SEQUENCE.search(create)
     if found is None:
         return ""
-    low, high, step = map(int, found.group(1, 2, 3))
+    first, low, high, step = map(int, found.group(1, 2, 3, 4))
     start = next_number if step > 0 else next_number - 2
+    start += (first - start) % step
     if not low <= start <= high:
-        if found[4] == "nocycle":
+        if found[5] == "nocycle":
             return ""
         start = low if step > 0 else high
     return f"{create[: found.start()]}{start}{create[found.end() :]}"

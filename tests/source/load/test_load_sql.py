@@ -145,9 +145,11 @@ def test_rows_are_those_of_the_plan(upstream: Loaded) -> None:
     [
         ("CREATE SEQUENCE s", 1, 1),
         ("CREATE SEQUENCE s START 7 INCREMENT 5", 1007, 1007),
+        ("CREATE SEQUENCE s START 7 INCREMENT 5", 1008, 1012),
         ("CREATE SEQUENCE s MAXVALUE 9", 10, None),
         ("CREATE SEQUENCE s MAXVALUE 9 CYCLE NOCACHE", 10, 1),
         ("CREATE SEQUENCE s INCREMENT -3 START -3", -10, -12),
+        ("CREATE SEQUENCE s INCREMENT -3 START -3", -11, -15),
         ("CREATE SEQUENCE s INCREMENT -1 MINVALUE -9 MAXVALUE -1 CYCLE", -9, -1),
     ],
 )
