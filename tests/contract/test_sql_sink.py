@@ -122,7 +122,7 @@ class TestGlobal(SinkContract):
         return ReadBack(tables_of(self.server))
 
 
-@pytest.mark.more
+@pytest.mark.soak
 class TestNone(TestGlobal):
     """Rows side by side."""
 

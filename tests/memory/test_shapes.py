@@ -40,7 +40,7 @@ large-message-handle-option = "handle-key-only"
 
 
 def cases(*, whole: bool) -> list[object]:
-    """Each shape in each protocol that it is for; the widest one counts in `make test`, into a lake."""
+    """Each shape in each protocol that it is for; `make test-more` takes the widest, into a lake."""
     return [
         pytest.param(
             name,

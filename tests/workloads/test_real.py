@@ -11,9 +11,8 @@ REAL = 12
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.slow
-@pytest.mark.more
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, REAL))])
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(REAL))
 def test_real_seeds(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark, SIGKILL to a worker and twice to the driver, SIGKILL to the broker: the same promises hold, and the lake
     that `tidegate run` makes of the topics is the database at five moments."""

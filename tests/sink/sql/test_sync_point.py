@@ -71,10 +71,10 @@ def test_the_next_point(interval_ms: int, ts: int) -> None:
     assert not SyncPoints(interval_ms).is_one(found + 1)
 
 
-MORE = [pytest.param(one, marks=pytest.mark.more) for one in (3 * STEP_MS, 1700)]
+RARER = [pytest.param(one, marks=pytest.mark.soak) for one in (3 * STEP_MS, 1700)]
 
 
-@pytest.mark.parametrize("interval_ms", [STEP_MS, *MORE])
+@pytest.mark.parametrize("interval_ms", [STEP_MS, *RARER])
 @pytest.mark.parametrize("atomicity", ["global", "none"])
 def test_each_point_of_a_tidb(embedded: Server, interval_ms: int, atomicity: Atomicity) -> None:
     """At the secondary_ts of each sync point a TiDB holds what the upstream held at its primary_ts, DDLs of that very

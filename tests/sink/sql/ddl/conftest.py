@@ -24,9 +24,9 @@ def tidb() -> Iterator[Upstream]:
         yield found
 
 
-@pytest.fixture(params=["mariadb", "tidb"])
+@pytest.fixture(params=["mariadb", pytest.param("tidb", marks=pytest.mark.more)])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """An empty target of each kind."""
+    """An empty target of each kind; `make test-more` has the TiDB."""
     found = request.getfixturevalue(request.param)
     made = World(found.port if isinstance(found, Server) else found.ports["n1"])
     yield made
