@@ -1,5 +1,6 @@
 """Feeds of topics that begin in the middle of their tables' lives, and take the definitions from the database."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tidegate.config.load import load
 from tidegate.lakes.lake import Lake
 from tidegate.objectstore import deltalog
 from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
+from tidegate_upstream.broker import running_broker
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +48,13 @@ AFTER = (
 )
 
 
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """The address of a broker."""
+    with running_broker() as broker:
+        yield broker.bootstrap
+
+
 def types(root: Path) -> dict[str, Any]:
     """What a lake knows of each table's columns and key, and the schema in which it stores them."""
     lake, found = Lake(str(root)), {}
@@ -58,10 +67,10 @@ def types(root: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json"])
+@pytest.mark.parametrize("protocol", ["open-protocol", "canal-json", pytest.param("files", marks=pytest.mark.more)])
 def test_types_are_those_of_the_create(protocol: str, bootstrap: str, tmp_path: Path) -> None:
-    """Definitions, keys and stored types equal those of a lake whose topic began at the CREATE; without them the topic
-    tells other ones."""
+    """Definitions, keys and stored types equal those of a lake whose topic, or directory, began at the CREATE; without
+    them a topic tells other ones."""
     upstream = start_upstream(UpstreamOptions(log=str(tmp_path / "log")))
     client = Loaded(upstream.port_of(1))
 
@@ -85,6 +94,8 @@ def test_types_are_those_of_the_create(protocol: str, bootstrap: str, tmp_path: 
         topics = {}
         for kind, since in (("whole", None), ("middle", begun)):
             topics[kind] = f"kafka://{bootstrap}/{kind}-{protocol}?protocol={protocol}&partition-num=2{extension}"
+            if protocol == "files":
+                topics[kind] = f"file://{tmp_path / kind}-files?protocol=canal-json&enable-tidb-extension=true"
             writes = load(
                 source_uri=f"tidb://{tmp_path / 'log'}", sink_uri=topics[kind], rules=["w.*"], start_ts=since,
                 name=kind, state_dir=tmp_path / "state",
