@@ -19,6 +19,8 @@ from tidegate.sink.storage_options import StorageOptions
 from tidegate.testing.contract import ReadBack, SinkContract
 from tidegate.testing.script import run_here
 
+pytestmark = pytest.mark.slow
+
 
 class TestCsv(SinkContract):
     """Files of csv in a directory."""

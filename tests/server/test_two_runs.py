@@ -41,6 +41,8 @@ from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.snapshots import latest
 from tidegate.source.kafka_land import Landing
 
+pytestmark = pytest.mark.slow
+
 FAILPOINTS = [
     "start/recovered",
     "landing/before-claim",
