@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.collection import Collection
+from tests.counts import some
 from tests.in_memory import write_there
 from tests.jvms import soon
 from tests.leftovers import Leftovers
@@ -23,13 +24,13 @@ from tidegate.model.errors import EnvironmentFault
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FEW_EXAMPLES = 30
-"""Of a property that says no number of its own, in the fast suite; `make test` tries a hundred."""
+FEW_EXAMPLES, EXAMPLES = 30, some(50, settings.default.max_examples)
+"""Of a property that says no number of its own, in the fast suite and in `make test`; the soak tries a hundred."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Add them; what needs a JVM says for itself that there is none."""
-    examples = FEW_EXAMPLES if "not slow" in config.option.markexpr else settings.default.max_examples
+    examples = FEW_EXAMPLES if "not slow" in config.option.markexpr else EXAMPLES
     settings.register_profile("untimed", parent=settings.default, deadline=None, max_examples=examples)
     settings.load_profile("untimed")
     write_there()
