@@ -30,7 +30,7 @@ from rig import arguments
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tidegate.engine.load import LoadChunk, LoadPlan
+from tidegate.engine.load_plan import LoadChunk, LoadPlan
 from tidegate.source.load_sql import SqlReader
 from tidegate.source.upstream_address import Address, SqlLoadOptions
 from tidegate_upstream.demo.replica import running_mariadb

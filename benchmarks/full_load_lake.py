@@ -23,7 +23,8 @@ from full_load import CASES, TIMES, options_of, table
 from peers.flink import jar
 from rig import arguments
 
-from tidegate.engine.load import KeptPlan, LoadingSource, LoadPlan, NoGuard, NoStream
+from tidegate.engine.load import LoadingSource, NoGuard, NoStream
+from tidegate.engine.load_plan import KeptPlan, LoadPlan
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source.load_sql import SqlReader

@@ -25,7 +25,8 @@ from rig import arguments
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tidegate.engine.load import KeptPlan, LoadingSource, NoGuard, NoStream
+from tidegate.engine.load import LoadingSource, NoGuard, NoStream
+from tidegate.engine.load_plan import KeptPlan
 from tidegate.engine.ports import LocalTasks
 from tidegate.source.load_sql import SqlReader
 from tidegate.source.upstream_address import Address, SqlLoadOptions

@@ -1,5 +1,6 @@
 """What a server does with changefeeds: each verb, each state, each way of ending."""
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +14,7 @@ from tests.replay.stage import Crash
 from tests.server.kit import ServerHome, until
 from tidegate.config.changefeed import Changefeed
 from tidegate.engine import checkpoints
+from tidegate.engine.ports import LoadProgress
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
 from tidegate.objectstore.local_files import locked
@@ -102,6 +104,55 @@ def test_one_begins_with_a_load(place: ServerHome, feeds: Changefeeds, mode: str
         assert view.progress.rows_loaded > 0
         assert extension(view)["progress"]["load"]["tables"] == view.progress.load.tables
         assert "loaded" in extension(view)["loading"]
+
+
+def test_loads_while_it_lives(place: ServerHome, feeds: Changefeeds) -> None:
+    """A changefeed that began above rows loads them later; it is paused and goes on amid that, and a load that is
+    cancelled leaves it stopped, with that reason, until another one is started."""
+    place.work()
+    feeds.create(replace(place.wish("one"), start_ts=place.work()), "ann")
+    with pytest.raises(ApiParamInvalid, match="load_from"):
+        feeds.start_load(ONE, "", (), "ann")
+    with pytest.raises(UpdateRefused, match="no load"):
+        feeds.cancel_load(ONE, "ann")
+    with Upstream(place.upstream.cluster) as sql:
+        address = f"mysql://root:@127.0.0.1:{sql.ports['n1']}/?enable-tls=false&chunk-rows=1"
+        feeds.start_load(ONE, address, (), "ann")
+
+        def loading() -> LoadProgress | None:
+            place.work(1)
+            view = feeds.get(ONE)
+            assert view.error is None, view.error
+            return view.progress and view.progress.load
+
+        until(lambda: (load := loading()) and load.is_done and load.chunks)
+        first = loading()
+        assert first is not None
+        feeds.start_load(ONE, "", (), "bob")
+        until(lambda: (load := loading()) and load.ts > first.ts)
+        feeds.pause(ONE, "bob")
+        assert feeds.get(ONE).state == "stopped"
+        feeds.resume(ONE, "bob")
+        until(lambda: (load := loading()) and load.is_done)
+        feeds.start_load(ONE, "", ("nothing.*",), "bob")
+        until(lambda: place.work(1) and feeds.get(ONE).state == "failed")
+        error = feeds.get(ONE).record.error
+        assert error is not None
+        assert "no table to load" in error.message
+
+        feeds.start_load(ONE, "", (), "cy")
+        with armed({"round/applied": lambda: time.sleep(0.05)}):
+            until(lambda: (load := loading()) and 0 < load.chunks_done < load.chunks)
+            feeds.cancel_load(ONE, "dan")
+            until(lambda: feeds.get(ONE).state == "stopped")
+        for _ in range(2):
+            error = feeds.get(ONE).record.error
+            assert error is not None
+            assert (error.code, "load start" in error.message) == ("CDC:ErrLoadCancelled", True)
+            feeds.resume(ONE, "dan")
+            until(lambda: feeds.get(ONE).state == "stopped")
+        feeds.start_load(ONE, "", (), "cy")
+        until(lambda: (load := loading()) and load.is_done and load.chunks)
 
 
 def test_a_name_is_free_again(place: ServerHome, feeds: Changefeeds) -> None:

@@ -17,6 +17,7 @@ from tidegate.cli.main import main
 from tidegate.model.tso import compose
 from tidegate.server.client import Credentials, credentials
 from tidegate.server.server import Server
+from tidegate_upstream.tidb.listener import Upstream
 
 pytestmark = pytest.mark.slow
 
@@ -289,3 +290,27 @@ def test_completed_words(words: str, found: list[str]) -> None:
                          timeout=60, check=False)  # fmt: skip
 
     assert [line.partition(",")[2] for line in ran.stdout.split()] == found, ran.stderr
+
+
+def test_load(shell: Shell) -> None:
+    """`tidegate load` starts a load, shows it, pauses and resumes it; what a server refuses is told."""
+
+    def load(*words: str) -> Result:
+        return CliRunner().invoke(main, ["load", *words, "--server", f"http://{shell.client.address}"])
+
+    shell.made("loads", "--start-ts", "1")
+    assert "give --tables, or --all" in load("start", "loads").output
+    assert "load_from is empty" in load("start", "loads", "--all").output
+    assert load("status", "loads").output == "stopped: no load\n"
+    with Upstream(shell.place.upstream.cluster) as sql:
+        address = f"mysql://root:@127.0.0.1:{sql.ports['n1']}/?enable-tls=false"
+        begun = load("start", "loads", "--tables", "shop.*,*.t*", "--load-from", address)
+        assert (begun.output, begun.exit_code) == ("", 0)
+        assert load("pause", "loads").exit_code == 0
+        assert load("status", "loads").output.startswith("stopped: ")
+        assert load("resume", "loads").exit_code == 0
+        assert json.loads(load("status", "loads", "--json").output)["state"] == "normal"
+        (kept,) = [view for view in shell.server.changefeeds.listed() if view.id.name == "loads"]
+        assert kept.record.config["source"]["load-tables"] == ["shop.*", "*.t*"]
+        assert load("pause", "loads").exit_code == 0
+    assert "not exists" in load("cancel", "nobody").output

@@ -30,6 +30,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "server": ("tidegate.cli.server:server", "Run many changefeeds, with TiCDC's API and a page."),
     "pack": ("tidegate.cli.pack:pack", "Build an archive of Tidegate for the executors of a cluster."),
     "cli": ("tidegate.server.client:cli", "Manage the changefeeds of a server, as with `cdc cli`."),
+    "load": ("tidegate.cli.load:load", "Load tables of a server's changefeed, or cancel that."),
     "status": ("tidegate.cli.status:status", "Show the state, checkpoint and error of changefeeds."),
     "verify": ("tidegate.cli.verify:verify", "Compare a lake, a database or a Redis with its upstream."),
     "lake": ("tidegate.cli.lake:lake", "Read a lake: tables, snapshots, rows."),

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 @click.option(
     "--load",
     "load_mode",
-    type=click.Choice(["initial", "never", "only", "done"]),
+    type=click.Choice(["initial", "never", "only", "done", "cancel"]),
     help="Begin with the rows that are there: `initial` (default with --load-from), or `only` these and end.",
 )
 @click.option("--load-from", metavar="URI", help="The database with these rows: mysql://USER:PASSWORD@HOST:4000/")

@@ -78,7 +78,8 @@ class SourceAddress(Protocol):
 class FullLoad(NamedTuple):
     """The load with which a changefeed begins (config/full_load.py); printing it shows no password. `ts` is the TSO to
     read at, None: that of now. `force_replicate`: tables without a handle key, too. `definitions` alone are taken, of
-    "start" or "now". `ticdc` is the changefeed that writes what follows."""
+    "start" or "now". `ticdc` is the changefeed that writes what follows. `number` and `tables`, rules, are those
+    of a later load."""
 
     mode: str
     options: "SqlLoadOptions | None"
@@ -86,6 +87,8 @@ class FullLoad(NamedTuple):
     force_replicate: bool = False
     definitions: str = ""
     ticdc: "TicdcAddress | UpstreamFeed | None" = None
+    number: int = 0
+    tables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,11 @@
                never      the stream alone
                done       the stream above load-ts, whose rows somebody else has put into the target
                only       the rows alone: a batch job, without a source of its own
+               cancel     ends a load that is not done, and drops its tables
     load-from  mysql://USER:PASSWORD@HOST:4000/       the database; parameters as for large-message-upstream-uri, and
                rows-per-second, chunk-rows, ..        those of SqlLoadOptions
     load-ts    the TSO; without it that of now
+    load-number, load-tables    a later load of all tables, or of those of some rules
 
     ticdc      http://HOST:8300/api/v2/changefeeds/ID  the changefeed that writes the stream, or its file, whose filters
                FILE                                    are compared with the load (config/ticdc.py)
@@ -19,6 +21,7 @@
 Where `load-from` is given, `load` is `initial`.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from urllib.parse import parse_qsl, urlencode
@@ -35,12 +38,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidegate.config.ticdc import TicdcAddress
-    from tidegate.engine.load import LoadPlan
+    from tidegate.engine.load_plan import LoadPlan
     from tidegate.engine.ports import Source
     from tidegate.engine.upstream_feed import UpstreamFeed
 
 SCHEME: Final = "mysql"
-MODES: Final = ("initial", "never", "only", "done")
+MODES: Final = ("initial", "never", "only", "done", "cancel")
 
 
 class DatabaseRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +126,12 @@ def full_load(
     if mode != "done" and not load_from:
         raise ConfigError(f"load = {mode} reads a database: give load-from, such as mysql://root@127.0.0.1:4000/")
     options = parse_load(load_from) if load_from else None
-    return FullLoad(mode, options, load_ts, document.flat.get("force-replicate") is True)
+    number, tables = int(str(document.flat.get("source.load-number") or 0)), document.flat.get("source.load-tables")
+    if number and mode == "done":
+        raise ConfigError("load-number reads a database again: it goes with load = initial and only")
+    rules = tuple(map(str, cast("Sequence[object]", tables or ())))
+    force = document.flat.get("force-replicate") is True
+    return FullLoad(mode, options, load_ts, force, number=number, tables=rules)
 
 
 def _definitions(document: Document, uri: str | None = None, moment: str | None = None) -> FullLoad | None:
@@ -175,7 +183,9 @@ Stream: TypeAlias = "tuple[SourceEntry, Source]"
 
 def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stream: "Stream | None" = None) -> "Source":
     """Return the source that begins with `load` and goes on with `stream`; nothing follows None."""
-    from tidegate.engine.load import KeptPlan, LoadingSource, NoGuard, NoReader, NoStream
+    from tidegate.engine.filter import TableFilter
+    from tidegate.engine.load import LaterLoad, LoadingSource, NoGuard, NoReader, NoStream
+    from tidegate.engine.load_plan import KeptPlan
     from tidegate.source.load_sql import GcGuard, SqlReader
 
     source, opened = stream or (ROWS, NoStream())
@@ -204,6 +214,8 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
         upstream=None if load.ticdc is None else partial(_comparison, load, load.ticdc, config),
         by_table=by_table,
         connections=0 if options is None else options.max_connections,
+        later=LaterLoad(load.number, TableFilter.parse(load.tables).matches if load.tables else None),
+        cancels=load.mode == "cancel",
     )
 
 
@@ -225,7 +237,7 @@ ROWS: Final[SourceEntry] = SourceEntry(
     about="the rows of a database as of one TSO, once",
     example="mysql://root@127.0.0.1:4000/",
     params=PARAMETERS,
-    acts=frozenset({"force-replicate", "source.load", "source.load-from", "source.load-ts"}),
+    acts=frozenset({"force-replicate", "source.load", "source.load-from", "source.load-ts", "source.load-number"}),
     parse=parse_rows,
     address=DatabaseRows,
     land=None,

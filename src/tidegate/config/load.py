@@ -108,12 +108,14 @@ _OWN: Final = {
     },
     "sink.ddl-text": Key("text", "`ticdc`: DDLs as printed by TiCDC; `raw`: the original text", False, "ticdc"),
     "source.uri": Key("text", "address to read; see the source parameters", True, "required"),
-    "source.load": Key("text", "`initial`, `never`, `only`, `done`: start with the existing rows", True, "never"),
+    "source.load": Key("text", "`initial`, `never`, `only`, `done`: start with existing rows; `cancel`", True, "never"),
     "source.load-from": Key("text", "the database with the rows: mysql://USER@HOST:4000/", True),
     "source.load-ts": Key("int", "the TSO at which the rows are read", True, "now"),
     "source.ticdc": Key("text", "the changefeed that writes the topic: its address in TiCDC's API, or its file", True),
     "source.definitions-from": Key("text", "without rows: the database that knows the tables of the topic", True),
     "source.definitions-at": Key("text", "`start`: as of the topic's begin; `now`: as they are now", True, "start"),
+    "source.load-number": Key("int", "a number above that of the last load: tables are loaded again, once", True, "0"),
+    "source.load-tables": Key("texts", "rules of the tables that are loaded again", True, "all"),
 }
 
 _TICDC: Final = r"""
@@ -505,7 +507,8 @@ def load(
         source_uri = address
     source_uri, sink_uri = addresses(document, source_uri, sink_uri)
     pair, idle = _pair(document, source_uri, sink_uri, workers)
-    if isinstance(pair.source, DatabaseRows) and begins is not None:
+    alone = isinstance(pair.source, DatabaseRows) and begins is not None and begins.mode in {"only", "cancel"}
+    if alone and begins is not None:
         pair = replace(pair, source=DatabaseRows(load=begins))
     if start_ts is not None and pair.source_entry.start_ts_refused:
         schemes = " or ".join(f"{entry.scheme}://" for entry in SOURCES.values() if not entry.start_ts_refused)
@@ -528,7 +531,7 @@ def load(
         start_ts=start_ts,
         target_ts=target_ts,
         state_dir=None if state_dir is None else state_directory(str(state_dir)),
-        load=begins if begins is not None and begins.mode != "only" else None,
+        load=None if alone else begins,
         **read_all(_STUCK, document.section("", _STUCK), ConfigError)[0],
     )
     pair.check(config, document)

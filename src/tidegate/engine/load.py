@@ -23,6 +23,12 @@ The plan is the only state, one file beside the feed's progress.  A restart read
 do lose what changed between the two (a row deleted in that time stays, a row changed is lost).  Where garbage
 collection has passed S, the load ends with HistoryLost.
 
+A later load (`LaterLoad`) replaces tables of a feed that has a checkpoint, C: it takes a new S and drops tables before
+it makes them.  Of all tables, the stream goes on above S.  Of some, all follow the stream up to the first drop, B.  S
+is then the last tick of a millisecond, where no TSO is handed out; that the stream has nothing in (B, S] is checked.
+
+    C ..stream or nothing.. B    DROP ..    CREATE ..    chunk 0  ..  S    ..stream..
+
 A sink hides what is not whole: `whole_from` tells it S, below which a checkpoint shows tables that lack rows.
 
 Rows are read by a LoadReader, over SQL (source/load_sql.py) or from files; what a chunk's bounds mean is the reader's.
@@ -34,7 +40,6 @@ Rows are read by a LoadReader, over SQL (source/load_sql.py) or from files; what
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, Protocol, Self
 
@@ -47,83 +52,42 @@ from tidegate.codec.columnar.encode.images import INSERT
 from tidegate.codec.columnar.rows import Batch
 from tidegate.engine.change import Chunk, ChunkPart, EventPosition, Layout, SourceDdl
 from tidegate.engine.event_filter import EventFilter, MessageFilter
-from tidegate.engine.filter import previous_name, renamed_together
+from tidegate.engine.load_plan import (
+    SILENT_NAMED,
+    KeptPlan,
+    LoadChunk,
+    LoadPlan,
+    LoadTable,
+    SilentTables,
+    begin_ts,
+    create_statements,
+    defined_tables,
+    defined_ts,
+    names_of,
+    some_of,
+    unloaded,
+    without,
+    without_keyless,
+)
 from tidegate.engine.plan import Rows, Unit
 from tidegate.engine.ports import Answer, Changes, Job, LoadProgress, Reading, RowRange, Sink, Source, TableSpan, Tasks
 from tidegate.engine.split_columns import resized
-from tidegate.expr.tokens import quote_names
-from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SinkRefused, SourceBehind, TidegateError
-from tidegate.model.event import Ddl
-from tidegate.model.kept_state import StateKind, decode_state, encode_state
-from tidegate.model.left_out import LeftOut, without_key
+from tidegate.model.errors import (
+    ConfigError,
+    HistoryLost,
+    LoadCancelled,
+    MadeAnew,
+    SinkRefused,
+    SourceBehind,
+    TidegateError,
+)
+from tidegate.model.left_out import LeftOut
 from tidegate.model.mysql import ActionType
 from tidegate.model.path_counts import LEFT_OUT, UNDECODABLE, PathCounts
 from tidegate.model.table import TableInfo, TableName
-from tidegate.model.tso import shown_ts
+from tidegate.model.tso import LOGICAL_BITS, shown_ts
 from tidegate.objectstore.failpoint import failpoint
-from tidegate.objectstore.stores import STORE_ERRORS, Changed, VersionedFile
-from tidegate.schema.state import SchemaState, apply_ddl
-
-ROW_ID: Final = "_tidb_rowid"
-"""The hidden number of a row whose table has no clustered key."""
-
-
-class LoadTable(msgspec.Struct, frozen=True):
-    """A table at S: its CREATE TABLE, the columns whose order cuts it into chunks (ROW_ID for the hidden number, () if
-    there is nothing), and its partitions in their order. Rows and bytes are estimates, 0 where none is known."""
-
-    name: TableName
-    create: str
-    key: tuple[str, ...] = ()
-    partitions: tuple[str, ...] = ()
-    estimated_rows: int = 0
-    estimated_bytes: int = 0
-
-
-class LoadChunk(msgspec.Struct, frozen=True):
-    """A part of a table, of one partition where it has some: the rows from `lower` up to, without, `upper`, both
-    literals of the key's columns; None for no bound."""
-
-    number: int
-    table: int
-    partition: str = ""
-    lower: tuple[str, ...] | None = None
-    upper: tuple[str, ...] | None = None
-
-
-class LoadPlan(msgspec.Struct, frozen=True):
-    """All of a load: S, where it is read ("" for a cluster that does not tell its id), and each definition at S.
-
-    Databases come with their CREATE DATABASE, views and sequences with theirs; `temporary` tables have no rows."""
-
-    ts: int
-    cluster: str
-    version: str
-    time_zone: str
-    databases: tuple[tuple[str, str], ...]
-    tables: tuple[LoadTable, ...]
-    views: tuple[tuple[TableName, str], ...]
-    sequences: tuple[tuple[TableName, str], ...]
-    temporary: tuple[TableName, ...]
-    chunks: tuple[LoadChunk, ...]
-    left_out: tuple[LeftOut, ...] = ()
-    """Tables whose changes the stream does not carry."""
-    made_sequences: tuple[tuple[TableName, str], ...] = ()
-    """The sequences that the target gets, each with a definition that begins at its next value."""
-    gc_life_time: tuple[str, ...] = ()
-    """What tidb_gc_life_time was, and what the load sets it to; () where the load leaves it, or has set it back."""
-    done: bool = False
-    """True where somebody else has loaded the rows."""
-    notes: tuple[str, ...] = ()
-    """What whoever runs the feed is told once."""
-    truncated: tuple[TableName, ...] = ()
-    """Tables that held rows in the target, and are emptied before the first chunk."""
-    over: bool = False
-    """True where chunks are written over rows that the target holds."""
-
-    def table_of(self, chunk: LoadChunk) -> LoadTable:
-        """Return the table of a chunk."""
-        return self.tables[chunk.table]
+from tidegate.schema.state import SchemaState
 
 
 class LoadReader(Protocol):
@@ -144,8 +108,6 @@ class LoadReader(Protocol):
 CHUNK_ROWS: Final = 300_000
 """The rows of a chunk of which nothing is known, and its bytes."""
 CHUNK_BYTES: Final = 64 << 20
-SILENT_NAMED: Final = 20
-"""The most tables without an event that a report names."""
 
 
 FILLED_MAX: Final = 5
@@ -178,38 +140,16 @@ NO_LOAD: Final = (
 )
 
 
-def defined_tables(plan: LoadPlan) -> list[TableInfo]:
-    """Return the tables of a plan as its statements make them."""
-    state = SchemaState()
-    for ddl in create_statements(plan):
-        state, _ = apply_ddl(state, ddl, 1)
-    return [table for table in (state.table(loaded.name) for loaded in plan.tables) if table is not None]
+CANCELLED: Final = "the load of the feed was cancelled: "
+UNTOUCHED: Final = "the target has nothing of it, and the feed can go on without"
+DROPPED: Final = "its tables are dropped from the target; `tidegate load start --all` loads them anew"
 
 
-def defined_ts(plan: LoadPlan) -> int:
-    """Return the commit_ts of the last definition, one below that of the first chunk."""
-    return plan.ts - len(plan.chunks)
+class LaterLoad(NamedTuple):
+    """A load that begins once, where none of its number or a higher one has; `selects` its tables, None for all."""
 
-
-def create_statements(plan: LoadPlan) -> list[Ddl]:
-    """Return the statements that make the databases, sequences, tables and views of a plan, each at a commit_ts of its
-    own."""
-    statements = [(name, "", create, ActionType.CREATE_SCHEMA) for name, create in plan.databases]
-    statements += [(*name, create, ActionType.CREATE_SEQUENCE) for name, create in plan.made_sequences]
-    statements += [(*loaded.name, loaded.create, ActionType.CREATE_TABLE) for loaded in plan.tables]
-    statements += [
-        (*name, f"TRUNCATE TABLE {quote_names(*name)}", ActionType.TRUNCATE_TABLE) for name in plan.truncated
-    ]
-    statements += [(*name, create, ActionType.CREATE_VIEW) for name, create in plan.views]
-    return [
-        Ddl(schema=schema, table=table, query=query, commit_ts=ts, type=int(action))
-        for ts, (schema, table, query, action) in enumerate(statements, defined_ts(plan) + 1 - len(statements))
-    ]
-
-
-def begin_ts(plan: LoadPlan) -> int:
-    """Return the checkpoint of a load that has done nothing, one below the first definition; S where it is done."""
-    return plan.ts if plan.done else defined_ts(plan) - len(create_statements(plan))
+    number: int = 0
+    selects: Callable[[str, str], bool] | None = None
 
 
 class NoReader:
@@ -393,25 +333,6 @@ def _chunk(batch: Batch, commit_ts: int, judge: MessageFilter | None) -> Chunk:
     return Chunk((part,), np.zeros(batch.rows, np.int64), counts)
 
 
-class SilentTables(msgspec.Struct, frozen=True):
-    """The loaded tables of which the stream has brought no event above the TSO `since`."""
-
-    since: int
-    tables: tuple[TableName, ...]
-
-    def without(self, names: Collection[tuple[str, str]]) -> "SilentTables":
-        """Return the rest once there were events of tables, or of databases: of (schema, "") all tables."""
-        left = tuple(name for name in self.tables if name.key not in names and (name.key[0], "") not in names)
-        return SilentTables(self.since, left)
-
-
-def names_of(ddl: Ddl) -> set[tuple[str, str]]:
-    """Return the keys of the tables that a DDL is about, under the names before and after it; (schema, "") for a
-    database."""
-    together, before = renamed_together(ddl) if "RENAME" in ddl.query.upper() else (), previous_name(ddl)
-    return {name.key for name in (TableName(ddl.schema, ddl.table), *together, *([before] if before else ()))}
-
-
 def undecodable(batch: Batch) -> Iterator[tuple[str, int]]:
     """Return each text column with the number of its texts that are no UTF-8: they are kept as they are, though no
     message could carry them."""
@@ -421,56 +342,6 @@ def undecodable(batch: Batch) -> Iterator[tuple[str, int]]:
             yield column.name, sum(text.decode("utf-8", "ignore").encode() != text for text in texts)
 
 
-class KeptPlan:
-    """The file of a load's plan, in the home of its feed, and beside it that of the silent tables."""
-
-    def __init__(self, home: str) -> None:
-        self._file = VersionedFile(home, "_tidegate/load.json")
-        self._silent = VersionedFile(home, "_tidegate/load-silent.json")
-
-    def silent(self) -> SilentTables | None:
-        """Return the silent tables; None where none were written. Raises StateTooNew."""
-        stored = self._silent.read()
-        with suppress(msgspec.DecodeError):  # what it tells comes again
-            if stored is not None:
-                return decode_state(StateKind.LOAD, stored.body, SilentTables, self._silent.path)
-        return None
-
-    def write_silent(self, silent: SilentTables) -> None:
-        """Replace the silent tables. Another run, or a store that is away, keeps those of before."""
-        with suppress(Changed, *STORE_ERRORS):
-            stored = self._silent.read()
-            self._silent.write(encode_state(StateKind.LOAD, silent), version=stored and stored.version)
-
-    def read(self) -> LoadPlan | None:
-        """Return the plan; None if there is none. Raises ConfigError for a file that is none, StateTooNew."""
-        stored = self._file.read()
-        if stored is None:
-            return None
-        where = f"{self._file.uri}/{self._file.path}"
-        try:
-            return decode_state(StateKind.LOAD, stored.body, LoadPlan, where)
-        except msgspec.DecodeError as error:
-            raise ConfigError(f"{where} is no plan of a load: {error}") from error
-
-    def restored(self, plan: LoadPlan) -> LoadPlan:
-        """Note that the upstream has its own tidb_gc_life_time again; return the plan."""
-        plan, stored = msgspec.structs.replace(plan, gc_life_time=()), self._file.read()
-        with suppress(Changed, *STORE_ERRORS):
-            self._file.write(encode_state(StateKind.LOAD, plan), version=stored and stored.version)
-        return plan
-
-    def write(self, plan: LoadPlan) -> LoadPlan:
-        """Write the plan once; return the one that is there, another run's if that was faster."""
-        try:
-            self._file.write(encode_state(StateKind.LOAD, plan))
-        except Changed:
-            kept = self.read()
-            assert kept is not None
-            return kept
-        return plan
-
-
 class LoadingSource(Source):
     """A source that begins with the tables of a database as of one TSO, and goes on with `stream`.
 
@@ -478,7 +349,8 @@ class LoadingSource(Source):
     taken once each of its partitions has brought a watermark. `keyless`: the stream brings tables without a handle
     key. `done`: somebody else has put the rows as of `ts` into the target; `reader` tells the definitions. `target`
     says what becomes of rows that the target holds: refuse, truncate or keep. `by_table`: a lake shows each table
-    once it is whole. At most `connections` tasks read rows at the same time; 0 is no limit.
+    once it is whole. At most `connections` tasks read rows at the same time; 0 is no limit. `later` replaces tables;
+    `cancels`: a load that is not done is ended, and its tables are dropped.
 
     `definitions`: the load has no rows, S is where the stream begins, and its tables are defined as of S ("start"), or
     as of now ("now") if the stream shows no DDL of theirs until then. `upstream` asks for the
@@ -502,11 +374,14 @@ class LoadingSource(Source):
         upstream: Callable[[], Callable[[LoadPlan], LoadPlan]] | None = None,
         by_table: bool = False,
         connections: int = 0,
+        later: LaterLoad | None = None,
+        cancels: bool = False,
     ) -> None:
         self._upstream, self._connections = upstream, connections
         self._definitions = definitions
         self._reader, self._kept, self._accept = reader, kept, accept
-        self._ts, self._done = ts, done
+        self._ts, self._done, self._later, self._cancels = ts, done, later or LaterLoad(), cancels
+        self._target_state, self._is_clear, self._begin = SchemaState(), False, 0
         self._target, self._by_table = target, by_table
         self._sink: Sink[Any] | None = None
         self._keyless, self._events = keyless, events or EventFilter()
@@ -529,47 +404,99 @@ class LoadingSource(Source):
 
         Raises SourceBehind while the stream has not proven that it has all changes from now on, and HistoryLost where
         garbage collection has passed S."""
-        self._plan = self._kept.read()
-        if self._plan is None and checkpoint_ts is not None:
+        plan, later = self._kept.read(), self._later.number
+        if self._cancels:
+            plan, later = self._cancelled(plan, checkpoint_ts or 0), 0
+        if later <= (plan.number if plan is not None else 0):
+            later = 0
+        if plan is not None and plan.cancelled and not later:
+            if plan.ts and (checkpoint_ts or 0) >= plan.ts:
+                raise LoadCancelled(CANCELLED + DROPPED)
+            plan, self._stream = (plan, NoStream()) if plan.ts else (None, self._stream)
+        self._plan = plan
+        if plan is None and checkpoint_ts is not None and not later:
             if isinstance(self._stream, NoStream):
                 raise ConfigError("the feed has begun without a load; a load alone needs a fresh target")
             self._position_ts = checkpoint_ts
             return self._stream.start(tasks, checkpoint_ts)
-        if self._plan is None:
-            self._cover(tasks)
-            left_by = self._upstream() if self._upstream is not None else self._carried
-            plan = self._planned()
-            covered = None if self._ordered else self._stream.frontier()
-            if self._ts is None and covered is not None and covered > plan.ts and not self._definitions:
-                raise ConfigError(
-                    f"the database is at {shown_ts(plan.ts)}, and the stream has a watermark of {shown_ts(covered)}: "
-                    "load-from is another cluster than the one whose changes the source brings"
-                )
-            plan = self._into_target(left_by(plan))
+        if plan is None or later:
+            plan = self._planned(tasks) if checkpoint_ts is None else self._replacing(plan, checkpoint_ts)
             failpoint("load/planned")
-            self._plan = self._kept.write(plan)
+            plan = self._plan = self._kept.write(msgspec.structs.replace(plan, number=self._later.number))
             failpoint("load/plan-kept")
-        plan = self._plan
-        start_ts = begin_ts(plan) if checkpoint_ts is None else checkpoint_ts
-        if start_ts < plan.ts and self._guard is None:
+        self._begin = begin_ts(plan)
+        start_ts = self._begin if checkpoint_ts is None else checkpoint_ts
+        if start_ts < plan.ts and self._guard is None and not plan.cancelled:
             self._guard = self._make_guard(plan).__enter__()
         self._silent = self._kept.silent()
         if not self._landing:
-            self._stream.start(tasks, max(start_ts, plan.ts))
+            self._stream.start(tasks, start_ts if plan.streams else max(start_ts, plan.ts))
         self._landing, self._position_ts, self._parts = False, start_ts, tuple(_parts(plan))
         self._creates = [SourceDdl(EventPosition(), ddl) for ddl in create_statements(plan)]
+        self._is_clear = not plan.streams or start_ts > self._begin
         return start_ts
 
     def _carried(self, plan: LoadPlan) -> LoadPlan:
         """Return the plan of the tables of which the stream brings changes, as far as their definitions tell."""
         return plan if self._keyless else without_keyless(plan)
 
-    def _planned(self) -> LoadPlan:
-        """Return a new plan; of a load that is done the definitions alone."""
-        if self._definitions:
-            return self._defined()
-        plan = self._reader.plan(lambda name: self._accept(*name), self._ts)
-        return msgspec.structs.replace(plan, chunks=(), done=True) if self._done else plan
+    def _planned(self, tasks: Tasks) -> LoadPlan:
+        """Return the plan of a feed that begins; of a load that somebody else has done the definitions alone."""
+        self._cover(tasks)
+        left_by = self._upstream() if self._upstream is not None else self._carried
+        plan = self._defined() if self._definitions else self._reader.plan(lambda name: self._accept(*name), self._ts)
+        covered = None if self._ordered or self._definitions else self._stream.frontier()
+        if self._ts is None and covered is not None and covered > plan.ts:
+            raise ConfigError(
+                f"the database is at {shown_ts(plan.ts)}, and the stream has a watermark of {shown_ts(covered)}: "
+                "load-from is another cluster than the one whose changes the source brings"
+            )
+        plan = msgspec.structs.replace(plan, chunks=(), done=True) if self._done else plan
+        return self._into_target(left_by(plan))
+
+    def _replacing(self, before: LoadPlan | None, at: int) -> LoadPlan:
+        """Return the plan of a later load into a target at its checkpoint `at`."""
+        selects = self._later.selects
+        if selects and before is not None and (at < before.ts or (before.cancelled and before.ts)):
+            raise ConfigError("the last load has not been done, so its tables lack rows: load all tables again")
+        ts = self._reader.plan(lambda _: False).ts >> LOGICAL_BITS << LOGICAL_BITS
+        plan = self._reader.plan(lambda name: self._accept(*name) and (not selects or selects(*name)), ts - 1)
+        plan = (self._upstream() if self._upstream is not None else self._carried)(plan)
+        if not plan.tables:
+            raise ConfigError(f"no table to load at {shown_ts(plan.ts)}: look at load-tables and the filter")
+        old = [] if selects else [table.name for table in self._target_state.tables.values()]
+        plan = msgspec.structs.replace(
+            plan,
+            views=tuple((name, text.replace("CREATE ", "CREATE OR REPLACE ", 1)) for name, text in plan.views),
+            replaced=tuple(dict.fromkeys([*old, *(table.name for table in plan.tables)])),
+            streams=bool(selects) and not isinstance(self._stream, NoStream),
+        )
+        if before is not None and before.gc_life_time:  # it is not set back yet
+            plan = msgspec.structs.replace(plan, gc_life_time=before.gc_life_time)
+        if begin_ts(plan) <= at:
+            raise SourceBehind(
+                f"the load waits: the database is at {shown_ts(plan.ts)}, and the feed at {shown_ts(at)}; if that is "
+                "for long, load-from is another cluster"
+            )
+        return plan
+
+    def _cancelled(self, plan: LoadPlan | None, at: int) -> LoadPlan:
+        """Return the plan that drops what an unfinished load has made. Raises LoadCancelled where that is nothing."""
+        if plan is None or (not plan.cancelled and at >= plan.ts):
+            raise LoadCancelled("the feed has no load that is unfinished")
+        if not plan.cancelled:
+            if plan.gc_life_time:
+                self._make_guard(plan).restore()
+            begin, end = begin_ts(plan), plan.ts
+            made = tuple(one.name for one in self._target_state.tables.values() if begin < one.version <= end)
+            replaced, ts = (made, at + len(made)) if at > begin else ((), 0)
+            nothing = LoadPlan(ts, "", "", "", (), (), (), (), (), ())
+            plan = self._kept.write(
+                msgspec.structs.replace(nothing, number=plan.number, replaced=replaced, cancelled=True)
+            )
+        if not plan.ts:
+            raise LoadCancelled(CANCELLED + UNTOUCHED)
+        return plan
 
     def _into_target(self, plan: LoadPlan) -> LoadPlan:
         """Return the plan with what becomes of rows that the target holds: it is written down with S, so that a restart
@@ -666,8 +593,8 @@ class LoadingSource(Source):
     def epoch(self) -> int:
         return self._stream.epoch()
 
-    def whole_from(self) -> int:
-        return 0 if self._plan is None else self._plan.ts
+    def whole_from(self, at: int | None = None) -> int:
+        return 0 if self._plan is None or (at is not None and self._follows(at)) else self._plan.ts
 
     def ends_at(self) -> int | None:
         return self._plan.ts if self._plan is not None and isinstance(self._stream, NoStream) else None
@@ -685,27 +612,48 @@ class LoadingSource(Source):
         return not self._loads() and self._stream.ended()
 
     def refused(self, error: TidegateError) -> bool:
-        return not self._loads() and self._stream.refused(error)
+        return (self._follows(self._position_ts) or not self._loads()) and self._stream.refused(error)
 
     def refresh(self) -> None:
-        """Poll the stream, and while the load runs the guard. Raises HistoryLost."""
+        """Poll the stream, and while the load runs the guard. Raises HistoryLost, LoadCancelled."""
+        plan = self._plan
+        if plan is not None and plan.cancelled and self._position_ts >= plan.ts:
+            raise LoadCancelled(CANCELLED + DROPPED)
         self._stream.refresh()
         if self._guard is not None and self._loads():
             self._guard.check()
+        if plan is not None and not self._is_clear and self._position_ts == self._begin:
+            self._is_clear = (self._stream.frontier() or 0) >= plan.ts and self._check_clear(self._position_ts, plan.ts)
+
+    def _check_clear(self, after: int, upto: int) -> bool:
+        is_clear = all((source_ddl.ddl.commit_ts or 0) <= after for source_ddl in self._stream.ddls(after, upto))
+        if is_clear:
+            changes = self._stream.changes(after, upto)
+            is_clear = not any(len(chunk) for chunk in changes.in_order([*changes.tables()], after, upto))
+        if not is_clear:
+            raise ConfigError(
+                f"the load takes the timestamps above {shown_ts(after)} up to {upto}, and the source has changes "
+                "there: nothing is loaded, begin the load again"
+            )
+        return True
 
     def limited(self, tasks: Tasks) -> Tasks:
         return FewTasks(tasks, self._connections) if self._connections and self._guard is not None else tasks
 
     def frontier(self) -> int | None:
-        if self._plan is not None and self._loads():
-            return self._position_ts if self._rests_until() else self._plan.ts
-        return self._stream.frontier()
+        reached, plan = self._stream.frontier(), self._plan
+        if plan is None or not self._loads():
+            return reached
+        if not self._is_clear:
+            return reached and min(reached, self._begin)
+        return self._position_ts if self._rests_until() else plan.ts
 
     def carry(self, state: SchemaState) -> None:
+        self._target_state = state
         self._stream.carry(state)
 
     def definitions(self, ts: int) -> Sequence[TableInfo]:
-        if self._loads():
+        if self._loads() and not self._follows(ts):
             return ()
         plan = self._plan
         own = defined_tables(plan) if plan is not None and plan.done and ts == plan.ts else ()
@@ -722,12 +670,13 @@ class LoadingSource(Source):
             return ddls
         if after > defined_ts(plan):
             return ()
+        streamed = self._stream.ddls(after, min(upto, self._begin)) if plan.streams and after <= self._begin else ()
         first = defined_ts(plan) + 1 - len(self._creates)
-        return self._creates[max(after - first, 0) : max(upto + 1 - first, 0)]
+        return [*streamed, *self._creates[max(after - first, 0) : max(upto + 1 - first, 0)]]
 
     def changes(self, after: int, upto: int) -> Changes:
         plan, self._position_ts = self._plan, max(self._position_ts, after)
-        if plan is None or after >= plan.ts:
+        if plan is None or after >= plan.ts or self._follows(after):
             changes = self._stream.changes(after, upto)
             if self._silent is not None and self._silent.tables:
                 self._heard.update(name.key for name in changes.tables())
@@ -745,8 +694,11 @@ class LoadingSource(Source):
         for a table that is parked below it; where that fails the others go on, and it is said. tidb_gc_life_time is set
         back, by the next run where that fails."""
         self._position_ts = max(self._position_ts, checkpoint_ts)
+        if self._follows(checkpoint_ts):
+            self._stream.release(checkpoint_ts)
+            return
         if self._plan is not None and checkpoint_ts < self._plan.ts:
-            if self._guard is None and not self._unheld:
+            if self._guard is None and not self._unheld and not self._plan.cancelled:
                 try:
                     self._guard = self._make_guard(self._plan).__enter__()
                 except TidegateError as error:
@@ -779,6 +731,8 @@ class LoadingSource(Source):
         plan = self._plan
         if plan is None:
             return replace(reading, warnings=(*reading.warnings, NO_LOAD)) if self._position_ts else reading
+        if plan.cancelled:
+            return reading
         silent = self._silent.tables if self._silent is not None and self._position_ts > self._silent.since else ()
         done = min(max(self._position_ts - defined_ts(plan), 0), len(plan.chunks))
         table = plan.chunks[done].table if done < len(plan.chunks) else len(plan.tables)
@@ -804,6 +758,10 @@ class LoadingSource(Source):
     def _rests_until(self) -> str:
         return self._guard.rests_until() if self._guard is not None and self._loads() else ""
 
+    def _follows(self, ts: int) -> bool:
+        """Return True for a ts at which the stream comes up to a later load."""
+        return self._plan is not None and self._plan.streams and ts < self._begin
+
     def _release_guard(self) -> None:
         if self._guard is not None:
             self._guard.__exit__(None, None, None)
@@ -816,34 +774,3 @@ def _parts(plan: LoadPlan) -> Iterator[Part]:
         table = plan.table_of(chunk)
         rows = table.estimated_rows // count[chunk.table] or CHUNK_ROWS
         yield Part(commit_ts, table, chunk, rows, table.estimated_bytes // count[chunk.table] or CHUNK_BYTES)
-
-
-def unloaded(plan: LoadPlan) -> Iterator[LeftOut]:
-    """Return what the database has and the load does not make."""
-    yield from plan.left_out
-    made = {name for name, _ in plan.made_sequences}
-    yield from (LeftOut(str(name), "a sequence") for name, _ in plan.sequences if name not in made)
-    yield from (LeftOut(str(name), "a temporary table") for name in plan.temporary)
-
-
-def without(plan: LoadPlan, left_out: Sequence[LeftOut], *, listed: bool = True) -> LoadPlan:
-    """Return the plan without some tables, which it names if `listed`."""
-    names = {item.table for item in left_out}
-    kept = [index for index, item in enumerate(plan.tables) if str(item.name) not in names]
-    new = {index: number for number, index in enumerate(kept)}
-    chunks = [msgspec.structs.replace(item, table=new[item.table]) for item in plan.chunks if item.table in new]
-    tables = tuple(plan.tables[index] for index in kept)
-    named = (*plan.left_out, *left_out) if listed else plan.left_out
-    return msgspec.structs.replace(plan, tables=tables, chunks=tuple(chunks), left_out=named)
-
-
-def without_keyless(plan: LoadPlan) -> LoadPlan:
-    """Return the plan without tables that have no handle key: a stream that leaves them out would never bring a change
-    of theirs."""
-    return without(plan, without_key(defined_tables(plan)))
-
-
-def some_of(names: Sequence[object]) -> str:
-    """Return the first names of tables, and how many there are."""
-    more = f", .. ({len(names)} tables)" if len(names) > SILENT_NAMED else ""
-    return ", ".join(map(str, names[:SILENT_NAMED])) + more

@@ -451,7 +451,7 @@ class Engine:
         begun = self.wait_for_source(checkpoint_ts, idle_s)
         if begun is None:
             return False
-        self.sink.epoch, self.sink.whole_from = self.source.epoch(), self.source.whole_from()
+        self.sink.epoch = self.source.epoch()
         self.position = position = self.start_position(position, begun)
         self.outage.retrying(lambda: self.sink.open(position))
         parked = self.release(begun)
@@ -550,6 +550,7 @@ class Engine:
         """Do steps 1 to 8 once, up to `until` at most; return False when there was nothing to do."""
         with self.meter.timed("read"):
             self.outage.retrying(self.source.refresh)  # 1 pull; 2 decode and 3 filter happen in tasks
+        self.sink.whole_from = self.source.whole_from(self.position.checkpoint.ts)
         frontier = self.source.frontier()  # 4 gate
         self.report_reading(frontier)
         checkpoint = self.position.checkpoint
@@ -690,7 +691,7 @@ class Engine:
     def limit(self, checkpoint_ts: int) -> RoundLimit:
         """Return the limit of a round that begins at `checkpoint_ts`."""
         policy = self.sink.flush_policy
-        return (policy.load_limit if checkpoint_ts < self.source.whole_from() else None) or policy.limit
+        return (policy.load_limit if checkpoint_ts < self.source.whole_from(checkpoint_ts) else None) or policy.limit
 
     def resting(self, waiting: Sequence[RowRange]) -> bool:
         """Return True while merging rests and the backlog is small."""

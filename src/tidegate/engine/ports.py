@@ -397,9 +397,9 @@ class Source(Protocol):
         """Take the sink, for what has to be asked of its target; called before `start`."""
         return
 
-    def whole_from(self) -> int:
-        """Return the TSO from which the tables of the feed are whole; 0: they always are. A sink whose readers look at
-        checkpoints shows none below it."""
+    def whole_from(self, at: int | None = None) -> int:  # noqa: ARG002
+        """Return the TSO from which the tables of the feed are whole; 0: they are, at the checkpoint `at`, or always. A
+        sink whose readers look at checkpoints shows none below it."""
         return 0
 
     def ends_at(self) -> int | None:

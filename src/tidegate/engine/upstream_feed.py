@@ -24,7 +24,7 @@ from tidegate.codec.encoding import EncodeOptions
 from tidegate.engine.dispatch import DispatchRule, Router, dispatch_rules
 from tidegate.engine.event_filter import EventFilter, event_rules
 from tidegate.engine.filter import ColumnSelectors, EventRule, SelectorRule, TableFilter, selector_rules
-from tidegate.engine.load import LoadPlan, defined_tables, some_of, without, without_keyless
+from tidegate.engine.load_plan import LoadPlan, defined_tables, some_of, without, without_keyless
 from tidegate.model.errors import ConfigError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.table import TableInfo, TableName

@@ -243,6 +243,13 @@ class HistoryLost(SourceError):
     retry = Retry.NEVER
 
 
+class LoadCancelled(SourceError):
+    """A user has ended the full load of a feed before it was done."""
+
+    code = "CDC:ErrLoadCancelled"
+    retry = Retry.NEVER
+
+
 class ClaimCheckUnavailable(SourceError):
     """The file of a claim check is missing, too large or another row's; the message names file, table and ts."""
 

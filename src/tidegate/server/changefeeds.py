@@ -35,7 +35,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -46,6 +46,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tidegate.config import full_load
 from tidegate.config.entry import Document, FeedConfig, checkpoints_of, is_landed
 from tidegate.config.load import document_of, load
 from tidegate.config.registry import SOURCES, entries_of, feed_of
@@ -54,7 +55,7 @@ from tidegate.config.uri import LocalName, mask_text, mask_uri, reporting_names,
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.engine.progress import FeedError, Progress, now
-from tidegate.model.errors import EnvironmentFault, HistoryLost, InputError, TidegateError, UriInvalid
+from tidegate.model.errors import EnvironmentFault, HistoryLost, InputError, LoadCancelled, TidegateError, UriInvalid
 from tidegate.model.tso import compose
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import STORE_ERRORS, Changed, delete, first_line, listed
@@ -521,6 +522,43 @@ class Changefeeds:
                 self._start(feed)
             return self._view(feed)
 
+    def start_load(self, feed_id: FeedId, load_from: str, tables: Sequence[str], who: str) -> FeedView:
+        """Load the tables of a changefeed again, all or those of some rules, from the database that it knows if
+        `load_from` is empty; then it goes on. Raises ApiParamInvalid for a changefeed that knows none."""
+        with self.operation_log.noting("load", feed_id, who, ", ".join(tables)):
+            record = self._feed(feed_id).record
+            section = record.config.get("source", {})
+            load = {
+                "load-from": load_from or section.get("load-from", ""),
+                "load-number": int(section.get("load-number", 0)) + 1,
+                "load-tables": list(tables),
+            }
+            if not load["load-from"]:
+                raise ApiParamInvalid(f"load_from is empty, and {feed_id.name} has begun without a database to load")
+            return self._run_load(feed_id, {**section, **load, "load": _mode(record)}, who)
+
+    def cancel_load(self, feed_id: FeedId, who: str) -> FeedView:
+        """End a load that is not done: its tables are dropped where they can be seen, and the changefeed is stopped.
+        Raises UpdateRefused where no load runs."""
+        with self.operation_log.noting("cancel load", feed_id, who):
+            view = self.get(feed_id)
+            load = view.progress and view.progress.load
+            section = view.record.config.get("source", {})
+            if not section.get("load-from") or (view.running and (not load or load.is_done)):
+                raise UpdateRefused(f"{feed_id.name} has no load that is unfinished")
+            return self._run_load(feed_id, {**section, "load": "cancel"}, who)
+
+    def _run_load(self, feed_id: FeedId, section: Mapping[str, Any], who: str) -> FeedView:
+        """Run a changefeed with another section [source] of its configuration."""
+        feed = self._feed(feed_id)
+        config = {**feed.record.config, "source": {key: section[key] for key in section if key != "load-ts"}}
+        changed = msgspec.structs.replace(feed.record, config=config)
+        self._client_reach.admitted(partial(self.config_of, changed), partial(self.config_of, feed.record))
+        self.pause(feed_id, who)
+        with feed.lock:
+            self._replace(feed, msgspec.structs.replace(feed.record, config=config))
+        return self.resume(feed_id, who)
+
     def remove(self, feed_id: FeedId, who: str) -> FeedView | None:
         """End a changefeed and remove its record and checkpoint; what its sink holds stays. None if there is none."""
         with self.operation_log.noting("remove", feed_id, who):
@@ -681,7 +719,13 @@ class Changefeeds:
     def _on_exit(self, feed: ServedFeed, run: RunningFeed, outcome: RunEnd) -> None:
         """Handle the end of a run. A stop that no user requested leaves the record for the next owner."""
         if feed.run is run and feed.record.state in RUNS and outcome.state in {"failed", "finished"}:
-            self._settle(feed, outcome.state, outcome.error)
+            cancelled = outcome.error is not None and outcome.error.code == LoadCancelled.code
+            if cancelled:
+                with feed.lock:
+                    config = feed.record.config
+                    source = {**config["source"], "load": _mode(feed.record)}
+                    feed.record = msgspec.structs.replace(feed.record, config={**config, "source": source})
+            self._settle(feed, "stopped" if cancelled else outcome.state, outcome.error)
 
     def _settle(self, feed: ServedFeed, state: str, error: FeedError | None) -> None:
         """Write the state that a run reports, unless a user has changed it meanwhile."""
@@ -715,6 +759,11 @@ def loads_from(config: Mapping[str, Any]) -> str:
     """Return the database whose rows a changefeed begins with; "" for none."""
     section = config.get("source", {})
     return "" if section.get("load") == "never" else str(section.get("load-from") or "")
+
+
+def _mode(record: FeedRecord) -> str:
+    """Return the mode of a changefeed that loads: a database is all that `only` reads."""
+    return "only" if scheme_of(record.source_uri) == full_load.SCHEME else "initial"
 
 
 def _reached(view: FeedView) -> Mapping[str, Any]:

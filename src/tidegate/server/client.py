@@ -136,12 +136,13 @@ class ApiClient:
         self._checked = False
 
     def ask(self, method: str, path: str, body: object = None, **query: object) -> Any:
-        """Send a request below /api/v2 and return its answer."""
+        """Send a request below /api/v2, or to a path of /api, and return its answer."""
         if not self._checked:
             self._checked = True
             _check(self.ask("GET", "/status"), self._server)
         parameters = urlencode({name: value for name, value in query.items() if value not in {"", None}})
-        url = f"{self._server}/api/v2{path}{'?' if parameters else ''}{parameters}"
+        root = "" if path.startswith("/api/") else "/api/v2"
+        url = f"{self._server}{root}{path}{'?' if parameters else ''}{parameters}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(url, data, self._headers, method=method)  # noqa: S310  http or https alone
         try:

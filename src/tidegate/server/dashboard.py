@@ -11,6 +11,7 @@ Timestamps are texts, lists are bounded, secrets are masked.
     GET   changefeeds/ID/dead_letters             messages that could not be read, with their bytes
     POST  changefeeds/ID/dead_letters/skip        and /replay
     POST  changefeeds/ID/tables/unpark            resumes a parked table
+    POST  changefeeds/ID/load/start               loads tables again, or for the first time; and /cancel
     GET   operations                              the log of operations
 
 Pause, resume, remove, create and verify are TiCDC's own, under /api/v2.
@@ -37,7 +38,7 @@ from tidegate.config.registry import entries_of, home_of
 from tidegate.engine.change import DeadLetter, EventPosition
 from tidegate.lakes.lake import Lake, moment_ts
 from tidegate.model.errors import ConfigError, DecodeError
-from tidegate.server.answers import details, overview_line, safe, shown_state
+from tidegate.server.answers import address, details, overview_line, safe, shown_state
 from tidegate.server.api import Name, Namespace, ServerIdentity
 from tidegate.server.history import (
     FeedHistory,
@@ -53,6 +54,7 @@ from tidegate.server.routes import (
     JSON,
     EmptyAnswer,
     LetterBody,
+    LoadBody,
     RouteRow,
     TableBody,
     body_of,
@@ -92,6 +94,8 @@ class DashboardRoutes:
                 RouteRow("POST", f"{ONE}/dead_letters/skip", self.skip, EmptyAnswer, LetterBody),
                 RouteRow("POST", f"{ONE}/dead_letters/replay", self.replay, EmptyAnswer, LetterBody),
                 RouteRow("POST", f"{ONE}/tables/unpark", self.unpark, EmptyAnswer, TableBody),
+                RouteRow("POST", f"{ONE}/load/start", self.start_load, EmptyAnswer, LoadBody, required=False),
+                RouteRow("POST", f"{ONE}/load/cancel", self.cancel_load, EmptyAnswer),
             ],
             "/api/tidegate/v1",
         )
@@ -188,6 +192,20 @@ class DashboardRoutes:
         with _parameter_errors():
             tables = unpark_table(self._feeds, parse_id(changefeed_id, namespace), body.table, who(request))
         return shown({"tables": tables})
+
+    def start_load(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
+        """Load the tables of a changefeed, all or those of some rules; it is stopped for it, and goes on."""
+        feed = parse_id(changefeed_id, namespace)
+        body = read_body(body_of(request), LoadBody, required=False)
+        stored = str(self._feeds.get(feed).record.config.get("source", {}).get("load-from", ""))
+        with _parameter_errors():
+            self._feeds.start_load(feed, address("load_from", body.load_from, stored), body.tables, who(request))
+        return shown({})
+
+    def cancel_load(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
+        """End a load that is not done, and stop the changefeed."""
+        self._feeds.cancel_load(parse_id(changefeed_id, namespace), who(request))
+        return shown({})
 
     def _header(self, request: Request, now_ms: int) -> dict[str, Any]:
         server = {"id": self._identity.server.id, "addr": self._identity.addr, "version": self._identity.version}

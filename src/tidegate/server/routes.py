@@ -289,6 +289,13 @@ class LetterBody(SentBody):
     options: dict[str, str] = {}
 
 
+class LoadBody(SentBody):
+    """A load: the database, empty for the one that the changefeed knows, and rules of the tables, none for all."""
+
+    load_from: str = ""
+    tables: list[str] = []
+
+
 class TableBody(SentBody):
     """A table, as database.table."""
 

@@ -60,7 +60,7 @@ from tidegate.codec.columnar.values import Mismatch, typed_texts
 from tidegate.codec.wire_table import WireColumn, WireTable, wire_table
 from tidegate.codec.zone import zone_shift
 from tidegate.engine.filter import is_system
-from tidegate.engine.load import ROW_ID, LoadChunk, LoadPlan, LoadTable
+from tidegate.engine.load_plan import ROW_ID, LoadChunk, LoadPlan, LoadTable
 from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.model.errors import ConfigError, HistoryLost, SchemaError, SourceError, TidegateError
 from tidegate.model.mysql import FLOATS, INTEGERS, STRINGS, UNSIGNED_TYPES, MysqlType

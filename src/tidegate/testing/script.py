@@ -41,7 +41,7 @@ from tidegate.codec.wire_table import wire_table
 from tidegate.engine.change import Chunk, EventPosition, Layout, SourceDdl
 from tidegate.engine.event_filter import action_of_text
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.load import LoadChunk, LoadPlan, LoadTable, create_statements, defined_ts
+from tidegate.engine.load_plan import LoadChunk, LoadPlan, LoadTable, create_statements, defined_ts
 from tidegate.engine.loop import Engine, Feed, Meter
 from tidegate.engine.plan import Drops
 from tidegate.engine.ports import LocalTasks, Reading, RowRange, Sink, Source, TableSpan, Tasks

@@ -153,6 +153,11 @@ def test_two_browsers(browser: Browser, serving: tuple[Server, Client], visitor:
         seen.get_by_role("dialog").get_by_role("button", name="Resume").click()
         expect(page.locator("p.state")).to_have_text("● normal")
 
+        expect(page.get_by_role("button", name="Cancel load…")).to_be_hidden()
+        page.get_by_role("button", name="Load…", exact=True).click()
+        expect(page.get_by_role("dialog").get_by_label("Tables")).to_be_editable()
+        page.keyboard.press("Escape")
+
 
 def test_a_ddl_in_flight(browser: Browser, place: ServerHome, serving: tuple[Server, Client]) -> None:
     """A DDL is shown as being done while the sink does it, the next one as waiting, and both as done then."""

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tests.failpoint import armed
-from tidegate.engine.load import CHUNK_ROWS, KeptPlan, LoadChanges, LoadingSource, NoGuard, Part
+from tidegate.engine.load import CHUNK_ROWS, LoadChanges, LoadingSource, NoGuard, Part
+from tidegate.engine.load_plan import KeptPlan
 from tidegate.engine.plan import Rows
 from tidegate.engine.ports import Changes, LocalTasks, RoundLimit
 from tidegate.lakes.lake import Lake

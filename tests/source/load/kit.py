@@ -8,7 +8,7 @@ import msgspec
 import pymysql
 
 from tidegate.codec.columnar.rows import Batch
-from tidegate.engine.load import LoadPlan
+from tidegate.engine.load_plan import LoadPlan
 from tidegate.model.event import Values
 from tidegate.model.table import TableName
 from tidegate.source.load_sql import SqlReader

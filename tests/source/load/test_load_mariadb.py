@@ -8,7 +8,7 @@ import pytest
 
 from tests.mariadb import Server, running_server
 from tests.source.load.kit import of
-from tidegate.engine.load import LoadChunk, LoadTable
+from tidegate.engine.load_plan import LoadChunk, LoadTable
 from tidegate.model.errors import SourceError, TidegateError
 from tidegate.model.table import TableName
 from tidegate.mysql.client import raw_result

@@ -10,7 +10,8 @@ import pytest
 
 from tests.source.load.kit import Loaded, loaded, of, rows_of
 from tidegate.config.full_load import parse_load
-from tidegate.engine.load import create_statements, undecodable, unloaded
+from tidegate.engine.load import undecodable
+from tidegate.engine.load_plan import create_statements, unloaded
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SchemaError, SourceError, TidegateError, UriInvalid
 from tidegate.model.table import TableName
 from tidegate.mysql import server_sql as sent

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from tidegate.engine.event_expression import event_filter
-from tidegate.engine.load import KeptPlan, LoadingSource, NoGuard, NoStream, begin_ts, create_statements, defined_ts
+from tidegate.engine.load import LoadingSource, NoGuard, NoStream
+from tidegate.engine.load_plan import KeptPlan, begin_ts, create_statements, defined_ts
 from tidegate.engine.ports import LocalTasks, PartitionReached, Reading
 from tidegate.engine.progress import load_words
 from tidegate.model.errors import ConfigError, HistoryLost, SourceBehind, SourceError, StateTooNew

@@ -20,7 +20,8 @@ from tidegate.changelog.source import ChangelogSource
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.load import KeptPlan, LoadingSource, NoGuard
+from tidegate.engine.load import LoadingSource, NoGuard
+from tidegate.engine.load_plan import KeptPlan
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.event import Resolved
 from tidegate.sink.delta.options import DeltaOptions

@@ -16,7 +16,7 @@ from tests.source.load.feeds import Database, Draw, Feed, Servers, lives
 from tidegate.codec.columnar.rows import Batch
 from tidegate.config.load import load
 from tidegate.config.registry import sink_of
-from tidegate.engine.load import KeptPlan, LoadChunk, LoadTable
+from tidegate.engine.load_plan import KeptPlan, LoadChunk, LoadTable
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import HistoryLost, SqlRefused
 from tidegate.source.load_sql import SqlReader

@@ -15,7 +15,8 @@ from tidegate.codec.columnar import Batch
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import EventRule, TableFilter
-from tidegate.engine.load import NO_LOAD, KeptPlan, LoadingSource, NoGuard, NoStream
+from tidegate.engine.load import NO_LOAD, LoadingSource, NoGuard, NoStream
+from tidegate.engine.load_plan import KeptPlan
 from tidegate.engine.ports import Source
 from tidegate.engine.progress import Progress, line, undecodable_words
 from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SourceBehind, TidegateError

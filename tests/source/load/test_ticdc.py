@@ -14,7 +14,8 @@ from tests.source.load.test_loading import Ahead, CountedLoad
 from tidegate.config.load import document_of, load
 from tidegate.config.ticdc import parse_ticdc
 from tidegate.engine.filter import EventRule, SelectorRule
-from tidegate.engine.load import KeptPlan, LoadingSource, LoadPlan, NoGuard
+from tidegate.engine.load import LoadingSource, NoGuard
+from tidegate.engine.load_plan import KeptPlan, LoadPlan
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.upstream_feed import FeedRules, UpstreamFeed
 from tidegate.model.errors import ConfigError, FilterRuleInvalid, SourceError, UriInvalid

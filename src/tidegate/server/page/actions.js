@@ -72,6 +72,31 @@ export function resume(id) {
   });
 }
 
+export function startLoad(id) {
+  const from = h("input", { autocomplete: "off", spellcheck: "false" });
+  const tables = h("input", { autocomplete: "off", spellcheck: "false" });
+  question({
+    title: `Load the tables of ${id}`,
+    text: "All rows as of now are read, in place of what the target has of these tables; then the changes go on.",
+    verb: "Load",
+    danger: true,
+    content: [
+      field("Database", from, "mysql://USER:PASSWORD@HOST:4000/; empty: the one that it was loaded from."),
+      field("Tables", tables, "Rules such as shop.*, with commas between; empty: all."),
+    ],
+    run: () => api.load(id, "start", { load_from: from.value.trim(), tables: tables.value.split(",").map((rule) => rule.trim()).filter(Boolean) }),
+  });
+}
+
+export const cancelLoad = (id) =>
+  question({
+    title: `Cancel the load of ${id}`,
+    text: "Tables that are not whole are dropped from the target; a lake keeps those that it shows. The changefeed is stopped.",
+    verb: "Cancel the load",
+    danger: true,
+    run: () => api.load(id, "cancel"),
+  });
+
 export const remove = (id) =>
   question({
     title: `Remove ${id}`,

@@ -64,6 +64,7 @@ export const feed = (id) => ask("GET", place(OURS, id, ""));
 export const part = (id, what, given) => ask("GET", place(OURS, id, `/${what}`, given));
 export const decide = (id, what, body) => ask("POST", place(OURS, id, `/dead_letters/${what}`), body);
 export const unpark = (id, table) => ask("POST", place(OURS, id, "/tables/unpark"), { table });
+export const load = (id, what, body) => ask("POST", place(OURS, id, `/load/${what}`), body);
 export const act = (id, what, body) => ask("POST", place(TICDC, id, `/${what}`), body);
 export const remove = (id) => ask("DELETE", place(TICDC, id, ""));
 export const verify = (body) => ask("POST", `${TICDC}/verify_table`, body);

@@ -81,6 +81,8 @@ export class FeedPage {
     this.running = h("p", { class: "quiet" });
     this.pause = h("button", { type: "button", onclick: () => actions.pause(this.id) }, "Pause…");
     this.resume = h("button", { type: "button", class: "strong", onclick: () => actions.resume(this.id) }, "Resume…");
+    this.load = h("button", { type: "button", onclick: () => actions.startLoad(this.id) }, "Load…");
+    this.cancel = h("button", { type: "button", class: "danger", onclick: () => actions.cancelLoad(this.id) }, "Cancel load…");
     this.remove = h("button", { type: "button", class: "danger", onclick: () => actions.remove(this.id) }, "Remove…");
     this.error = new Facts("What is wrong", ERROR);
     this.letter = h("div");
@@ -103,7 +105,7 @@ export class FeedPage {
     this.element = h(
       "div",
       {},
-      h("div", { class: "title" }, this.heading, this.badge, this.running, h("p", { class: "buttons" }, this.resume, this.pause, this.remove)),
+      h("div", { class: "title" }, this.heading, this.badge, this.running, h("p", { class: "buttons" }, this.resume, this.pause, this.load, this.cancel, this.remove)),
       this.wrong,
       this.laggard,
       this.doing,
@@ -150,6 +152,9 @@ export class FeedPage {
     say(this.running, data.running ? (phase === "running" ? "" : phase) : RESTS.has(data.state) ? "" : "not running");
     this.pause.hidden = RESTS.has(data.state);
     this.resume.hidden = !RESTS.has(data.state);
+    const load = data.progress.load;
+    this.load.hidden = Boolean(load && load.chunks_done < load.chunks);
+    this.cancel.hidden = !this.load.hidden;
     this.wrong.hidden = !data.error || data.state === "normal";
     if (!this.wrong.hidden) this.error.update(data);
     this.letter.hidden = !this.waiting;

@@ -22,7 +22,8 @@ from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar, cast
 import pytest
 
 from tidegate.engine.change import Chunk, Layout
-from tidegate.engine.load import KeptPlan, LoadingSource, NoGuard
+from tidegate.engine.load import LoadingSource, NoGuard
+from tidegate.engine.load_plan import KeptPlan
 from tidegate.engine.plan import Barrier, PlannedDdl, Round
 from tidegate.engine.ports import (
     Changes,

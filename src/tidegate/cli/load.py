@@ -1,0 +1,79 @@
+"""`tidegate load`: full loads of the changefeeds of a server.
+
+$ tidegate load start orders --all --load-from mysql://tidegate:secret@tidb:4000/
+$ tidegate load start orders --tables shop.items,shop.prices_*
+$ tidegate load status orders
+normal: loading shop.items, 12 of 40 chunks, 1 of 2 tables, 30%, ..
+$ tidegate load cancel orders
+
+`start` is for a changefeed that began above rows, for tables that changed past TiDB's transactions (IMPORT INTO,
+Lightning, BR), and where S was collected.  Tables are replaced: readers of a lake see the old ones until S.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from tidegate.server.client import connected, connects, show, spaced
+
+
+@click.group()
+def load() -> None:
+    """Load the tables of a changefeed of a server, look at that, and end it."""
+
+
+def _of_feed(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("feed")(connects(spaced(command)))
+
+
+def _path(feed: str, verb: str) -> str:
+    return f"/api/tidegate/v1/changefeeds/{feed}/load/{verb}"
+
+
+@load.command()
+@_of_feed
+@click.option("--load-from", default="", metavar="URI", help="The database.  [default: the one that FEED knows]")
+@click.option("--tables", default="", metavar="RULE,...", help="These tables only; the others go on as they are.")
+@click.option("--all", "every", is_flag=True, help="All tables.")
+def start(feed: str, namespace: str, load_from: str, tables: str, *, every: bool) -> None:
+    """Load tables of FEED, in place of what its target has of them; it stops for that, and goes on behind it."""
+    if bool(tables) == every:
+        raise click.UsageError("give --tables, or --all")
+    body = {"load_from": load_from, "tables": [rule for rule in tables.split(",") if rule]}
+    connected().ask("POST", _path(feed, "start"), body, namespace=namespace)
+
+
+@load.command()
+@_of_feed
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(feed: str, namespace: str, *, as_json: bool) -> None:
+    """Show how far the load of FEED is."""
+    info = connected().ask("GET", f"/changefeeds/{feed}", namespace=namespace)
+    ours = info["tidegate"]
+    if as_json:
+        show({"state": info["state"], "load": ours["progress"].get("load"), "error": ours["error"]})
+        return
+    error = f"; {ours['error']['code']}: {ours['error']['message']}" if ours["error"] else ""
+    click.echo(f"{info['state']}: {ours['loading'] or 'no load'}{error}")
+
+
+@load.command()
+@_of_feed
+def pause(feed: str, namespace: str) -> None:
+    """Stop FEED amid its load; no chunk that is done is read again."""
+    connected().ask("POST", f"/changefeeds/{feed}/pause", namespace=namespace)
+
+
+@load.command()
+@_of_feed
+def resume(feed: str, namespace: str) -> None:
+    """Go on with FEED where it was paused, at the same S."""
+    connected().ask("POST", f"/changefeeds/{feed}/resume", {}, namespace=namespace)
+
+
+@load.command()
+@_of_feed
+def cancel(feed: str, namespace: str) -> None:
+    """End the load of FEED: tables that are not whole are dropped from its target, and FEED is stopped."""
+    connected().ask("POST", _path(feed, "cancel"), namespace=namespace)

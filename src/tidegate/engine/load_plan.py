@@ -1,0 +1,237 @@
+"""The plan of a full load: what it makes and reads, at which timestamps, and the file that keeps it.
+
+    commit_ts   S - N - M + 1  ..  D = S - N    D + 1      D + 2     ..     S
+                DROP .. CREATE ..               chunk 0    chunk 1          N - 1
+
+engine/load.py says what these timestamps are for.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from tidegate.engine.filter import previous_name, renamed_together
+from tidegate.expr.tokens import quote_names
+from tidegate.model.errors import (
+    ConfigError,
+)
+from tidegate.model.event import Ddl
+from tidegate.model.kept_state import StateKind, decode_state, encode_state
+from tidegate.model.left_out import LeftOut, without_key
+from tidegate.model.mysql import ActionType
+from tidegate.model.table import TableInfo, TableName
+from tidegate.objectstore.stores import STORE_ERRORS, Changed, VersionedFile
+
+SILENT_NAMED: Final = 20
+"""The most tables without an event that a report names."""
+ROW_ID: Final = "_tidb_rowid"
+"""The hidden number of a row whose table has no clustered key."""
+
+
+class LoadTable(msgspec.Struct, frozen=True):
+    """A table at S: its CREATE TABLE, the columns whose order cuts it into chunks (ROW_ID for the hidden number, () if
+    there is nothing), and its partitions in their order. Rows and bytes are estimates, 0 where none is known."""
+
+    name: TableName
+    create: str
+    key: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    estimated_rows: int = 0
+    estimated_bytes: int = 0
+
+
+class LoadChunk(msgspec.Struct, frozen=True):
+    """A part of a table, of one partition where it has some: the rows from `lower` up to, without, `upper`, both
+    literals of the key's columns; None for no bound."""
+
+    number: int
+    table: int
+    partition: str = ""
+    lower: tuple[str, ...] | None = None
+    upper: tuple[str, ...] | None = None
+
+
+class LoadPlan(msgspec.Struct, frozen=True):
+    """All of a load: S, where it is read ("" for a cluster that does not tell its id), and each definition at S.
+
+    Databases come with their CREATE DATABASE, views and sequences with theirs; `temporary` tables have no rows."""
+
+    ts: int
+    cluster: str
+    version: str
+    time_zone: str
+    databases: tuple[tuple[str, str], ...]
+    tables: tuple[LoadTable, ...]
+    views: tuple[tuple[TableName, str], ...]
+    sequences: tuple[tuple[TableName, str], ...]
+    temporary: tuple[TableName, ...]
+    chunks: tuple[LoadChunk, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    """Tables whose changes the stream does not carry."""
+    made_sequences: tuple[tuple[TableName, str], ...] = ()
+    """The sequences that the target gets, each with a definition that begins at its next value."""
+    gc_life_time: tuple[str, ...] = ()
+    """What tidb_gc_life_time was, and what the load sets it to; () where the load leaves it, or has set it back."""
+    done: bool = False
+    """True where somebody else has loaded the rows."""
+    notes: tuple[str, ...] = ()
+    """What whoever runs the feed is told once."""
+    truncated: tuple[TableName, ...] = ()
+    """Tables that held rows in the target, and are emptied before the first chunk."""
+    over: bool = False
+    """True where chunks are written over rows that the target holds."""
+    number: int = 0
+    """The number of a later load; 0 is the one that a feed begins with."""
+    replaced: tuple[TableName, ...] = ()
+    """Tables that are dropped first."""
+    streams: bool = False
+    """True where the stream comes up to the first definition."""
+    cancelled: bool = False
+    """True where a user has ended the load: its tables are dropped; `ts` is 0 if nothing of it is in the target."""
+
+    def table_of(self, chunk: LoadChunk) -> LoadTable:
+        """Return the table of a chunk."""
+        return self.tables[chunk.table]
+
+
+def defined_tables(plan: LoadPlan) -> list[TableInfo]:
+    """Return the tables of a plan as its statements make them."""
+    from tidegate.schema.state import SchemaState, apply_ddl
+
+    state = SchemaState()
+    for ddl in create_statements(plan):
+        state, _ = apply_ddl(state, ddl, 1)
+    return [table for table in (state.table(loaded.name) for loaded in plan.tables) if table is not None]
+
+
+def defined_ts(plan: LoadPlan) -> int:
+    """Return the commit_ts of the last definition, one below that of the first chunk."""
+    return plan.ts - len(plan.chunks)
+
+
+def create_statements(plan: LoadPlan) -> list[Ddl]:
+    """Return the statements that make the databases, sequences, tables and views of a plan, each at a commit_ts of its
+    own."""
+    statements = [(name, "", create, ActionType.CREATE_SCHEMA) for name, create in plan.databases]
+    statements += [
+        (*name, f"DROP TABLE IF EXISTS {quote_names(*name)}", ActionType.DROP_TABLE) for name in plan.replaced
+    ]
+    statements += [(*name, create, ActionType.CREATE_SEQUENCE) for name, create in plan.made_sequences]
+    statements += [(*loaded.name, loaded.create, ActionType.CREATE_TABLE) for loaded in plan.tables]
+    statements += [
+        (*name, f"TRUNCATE TABLE {quote_names(*name)}", ActionType.TRUNCATE_TABLE) for name in plan.truncated
+    ]
+    statements += [(*name, create, ActionType.CREATE_VIEW) for name, create in plan.views]
+    return [
+        Ddl(schema=schema, table=table, query=query, commit_ts=ts, type=int(action))
+        for ts, (schema, table, query, action) in enumerate(statements, defined_ts(plan) + 1 - len(statements))
+    ]
+
+
+def begin_ts(plan: LoadPlan) -> int:
+    """Return the checkpoint of a load that has done nothing, one below the first definition; S where it is done."""
+    return plan.ts if plan.done else defined_ts(plan) - len(create_statements(plan))
+
+
+class SilentTables(msgspec.Struct, frozen=True):
+    """The loaded tables of which the stream has brought no event above the TSO `since`."""
+
+    since: int
+    tables: tuple[TableName, ...]
+
+    def without(self, names: Collection[tuple[str, str]]) -> "SilentTables":
+        """Return the rest once there were events of tables, or of databases: of (schema, "") all tables."""
+        left = tuple(name for name in self.tables if name.key not in names and (name.key[0], "") not in names)
+        return SilentTables(self.since, left)
+
+
+def names_of(ddl: Ddl) -> set[tuple[str, str]]:
+    """Return the keys of the tables that a DDL is about, under the names before and after it; (schema, "") for a
+    database."""
+    together, before = renamed_together(ddl) if "RENAME" in ddl.query.upper() else (), previous_name(ddl)
+    return {name.key for name in (TableName(ddl.schema, ddl.table), *together, *([before] if before else ()))}
+
+
+class KeptPlan:
+    """The file of a load's plan, in the home of its feed, and beside it that of the silent tables."""
+
+    def __init__(self, home: str) -> None:
+        self._file = VersionedFile(home, "_tidegate/load.json")
+        self._version: object = None
+        self._silent = VersionedFile(home, "_tidegate/load-silent.json")
+
+    def silent(self) -> SilentTables | None:
+        """Return the silent tables; None where none were written. Raises StateTooNew."""
+        stored = self._silent.read()
+        with suppress(msgspec.DecodeError):  # what it tells comes again
+            if stored is not None:
+                return decode_state(StateKind.LOAD, stored.body, SilentTables, self._silent.path)
+        return None
+
+    def write_silent(self, silent: SilentTables) -> None:
+        """Replace the silent tables. Another run, or a store that is away, keeps those of before."""
+        with suppress(Changed, *STORE_ERRORS):
+            stored = self._silent.read()
+            self._silent.write(encode_state(StateKind.LOAD, silent), version=stored and stored.version)
+
+    def read(self) -> LoadPlan | None:
+        """Return the plan; None if there is none. Raises ConfigError for a file that is none, StateTooNew."""
+        stored = self._file.read()
+        if stored is None:
+            return None
+        self._version, where = stored.version, f"{self._file.uri}/{self._file.path}"
+        try:
+            return decode_state(StateKind.LOAD, stored.body, LoadPlan, where)
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"{where} is no plan of a load: {error}") from error
+
+    def restored(self, plan: LoadPlan) -> LoadPlan:
+        """Note that the upstream has its own tidb_gc_life_time again; return the plan."""
+        plan, stored = msgspec.structs.replace(plan, gc_life_time=()), self._file.read()
+        with suppress(Changed, *STORE_ERRORS):
+            self._file.write(encode_state(StateKind.LOAD, plan), version=stored and stored.version)
+        return plan
+
+    def write(self, plan: LoadPlan) -> LoadPlan:
+        """Write the plan, in place of the one that was read; return the one that is there, another run's if that was
+        faster."""
+        try:
+            self._file.write(encode_state(StateKind.LOAD, plan), version=self._version)
+        except Changed:
+            kept = self.read()
+            assert kept is not None
+            return kept
+        return plan
+
+
+def unloaded(plan: LoadPlan) -> Iterator[LeftOut]:
+    """Return what the database has and the load does not make."""
+    yield from plan.left_out
+    made = {name for name, _ in plan.made_sequences}
+    yield from (LeftOut(str(name), "a sequence") for name, _ in plan.sequences if name not in made)
+    yield from (LeftOut(str(name), "a temporary table") for name in plan.temporary)
+
+
+def without(plan: LoadPlan, left_out: Sequence[LeftOut], *, listed: bool = True) -> LoadPlan:
+    """Return the plan without some tables, which it names if `listed`."""
+    names = {item.table for item in left_out}
+    kept = [index for index, item in enumerate(plan.tables) if str(item.name) not in names]
+    new = {index: number for number, index in enumerate(kept)}
+    chunks = [msgspec.structs.replace(item, table=new[item.table]) for item in plan.chunks if item.table in new]
+    tables = tuple(plan.tables[index] for index in kept)
+    named = (*plan.left_out, *left_out) if listed else plan.left_out
+    return msgspec.structs.replace(plan, tables=tables, chunks=tuple(chunks), left_out=named)
+
+
+def without_keyless(plan: LoadPlan) -> LoadPlan:
+    """Return the plan without tables that have no handle key: a stream that leaves them out would never bring a change
+    of theirs."""
+    return without(plan, without_key(defined_tables(plan)))
+
+
+def some_of(names: Sequence[object]) -> str:
+    """Return the first names of tables, and how many there are."""
+    more = f", .. ({len(names)} tables)" if len(names) > SILENT_NAMED else ""
+    return ", ".join(map(str, names[:SILENT_NAMED])) + more
