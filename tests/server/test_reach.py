@@ -28,6 +28,7 @@ NO_FILES: Final = {
     *("access-key", "secret-access-key", "session-token", "region", "endpoint", "sse", "sse-kms-key-id"),
     *("account-name", "account-key", "sas-token", "otlp-endpoint", "alert-url"),
     *("key-template", "publish", "invalidate-keys", "stream-template", "replica-read", "resource-group"),
+    "load-hours",
 }
 """Parameters with a text that names no file; files in the address of large-message-upstream-uri are named by
 themselves."""
