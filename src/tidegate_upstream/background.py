@@ -37,7 +37,7 @@ from tidegate.spark.cache import cache_dir
 if TYPE_CHECKING:
     import psutil
 
-LOOKS: Final = 5
+READ_ATTEMPTS: Final = 5
 LOOK_PAUSE_S: Final = 0.02
 """Reads of a process's command line, which is empty for some microseconds between fork and the end of exec."""
 
@@ -158,7 +158,7 @@ class Processes(Generic[P]):
             process = psutil.Process(record.pid)
             if (child := _children.get(record.pid)) is not None:
                 return process if child.poll() is None else None
-            for _ in range(LOOKS):
+            for _ in range(READ_ATTEMPTS):
                 if words := process.cmdline():
                     return process if self.is_ours(record, words) else None
                 time.sleep(LOOK_PAUSE_S)

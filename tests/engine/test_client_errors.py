@@ -5,7 +5,7 @@ from concurrent.futures import Future
 import pytest
 from confluent_kafka import KafkaError
 
-from tidegate.engine.retry_policy import LOOKS, ClientErrors, awaited, file_named
+from tidegate.engine.retry_policy import ATTEMPTS, ClientErrors, awaited, file_named
 from tidegate.model.errors import LoginRefused, SinkError
 
 ALERT = "Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate: SSL alert number 42"
@@ -72,7 +72,7 @@ class Waiting:
 
 def test_an_answer_wins_over_a_refusal() -> None:
     """Another broker of the list may let the client in; and a slow one is waited for as long as the request lasts."""
-    assert Waiting(refused_at=3, answered_at=1 + LOOKS).ask() == "answer"
+    assert Waiting(refused_at=3, answered_at=1 + ATTEMPTS).ask() == "answer"
     assert Waiting(refused_at=None, answered_at=500).ask() == "answer"
 
 
@@ -82,8 +82,8 @@ def test_a_wrong_address_is_not_waited_out() -> None:
     with pytest.raises(SinkError, match=r"cannot reach broker h:9092 \(refused\). Is it running\? .* topic inspect"):
         waiting.ask()
 
-    assert waiting.looks == 1 + LOOKS
-    assert Waiting(refused_at=None, answered_at=LOOKS, down_at=2).ask() == "answer"
+    assert waiting.looks == 1 + ATTEMPTS
+    assert Waiting(refused_at=None, answered_at=ATTEMPTS, down_at=2).ask() == "answer"
 
 
 def test_a_refusal_is_not_waited_out() -> None:
@@ -92,7 +92,7 @@ def test_a_refusal_is_not_waited_out() -> None:
     with pytest.raises(LoginRefused, match="no; check sasl-user"):
         waiting.ask()
 
-    assert waiting.looks == 2 + LOOKS
+    assert waiting.looks == 2 + ATTEMPTS
 
 
 def test_what_a_request_raises() -> None:

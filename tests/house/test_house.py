@@ -80,6 +80,27 @@ BANNED_TEXT = re.compile(
     r"pypi[.]org|pythonhosted[.]org|repo1?[.]maven|maven[.]apache[.]org|"
     r"(?<![\w.])/(work/(main|share[d])|tmp/[w]|roo[t])/|[.][.]/share[d]"
 )
+_INSTEAD = {
+    "at": "position, index, offset, commit_ts, checkpoint",
+    "here there": "offset, present",
+    "one": "the noun: table, part, column",
+    "found known taken made held given called": "what it is: match, rows, stored, templates, options, statements",
+    "told say asked wanted heard came": "report, requested, expected, last_seen, received; echo() prints a line",
+    "over calm": "ended, expired, is_last; recovered",
+    "ours theirs": "what tells them apart: own and partner, listed and published",
+    "road roads why": "decode path; reason",
+    "place": "position, address, location, failpoint",
+    "stretch": "range, span, part",
+    "pace rhythm": "batch size, rate, flush policy",
+    "trail glance wish": "history, overview, create request",
+    "meet hold reach": "check, preflight; lease, run_lock, safe_point; failpoint(), end_ts",
+    "looks lane lanes misfit standing": "message shape, struct decoder, mismatch, position; attempts",
+    "by_hand": "manual",
+}
+INSTEAD = {word: advice for words, advice in _INSTEAD.items() for word in words.split()}
+"""Words that say nothing of what they name, and what to write in their place. A method may be called `at`, as its
+argument says the rest: lake.at(ts), error.at(table=name). Fields are free: stored state and reports have their names.
+"""
 LEANS = re.compile(r"(Return )?(the same|its|likewise|that of|those of)\b", re.IGNORECASE)
 NOUN = re.compile(r"(The|An?|All|What|Whether|Where|How|One|Every|Which|Each|Both) ")
 DOES = re.compile(r"@(classmethod|staticmethod|abstractmethod|override|lru_cache|cache)\b")
@@ -351,6 +372,27 @@ def test_counts(count: Callable[[], int], most: int) -> None:
 
 def lines_of(path: Path) -> int:
     return len(path.read_text().splitlines())
+
+
+def names_given(path: Path) -> Iterator[tuple[int, str]]:
+    """The names of functions, classes, parameters and variables, but for fields."""
+    nodes = nodes_of(path)
+    lines = (line for node in nodes if isinstance(node, ast.ClassDef) for line in node.body)
+    fields = {id(line.target) for line in lines if isinstance(line, ast.AnnAssign)}
+    for node in nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields:
+            yield node.lineno, node.id
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name != "at":
+            yield node.lineno, node.name
+
+
+@holds_in(FILES)
+def test_names(path: Path) -> None:
+    """What has a name is called by a noun or verb of the field."""
+    names = [(line, name, INSTEAD.get(name.strip("_").lower())) for line, name in names_given(path)]
+    assert not [f"line {line}: {name}: write {instead}" for line, name, instead in names if instead]
 
 
 @holds_in(FILES)

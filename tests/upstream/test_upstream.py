@@ -202,7 +202,7 @@ def test_a_log_is_trimmed_for_all_but_the_slowest(notes: Path, tmp_path: Path) -
     ran("sql", "CREATE TABLE test.t0 (id INT PRIMARY KEY)")
     wait_for(lambda: segments(log) != [])
     held = segments(log)[0][1]
-    SegmentLog(log).hold("slow", held)
+    SegmentLog(log).set_safe_point("slow", held)
     for number in (1, 2):
         high = segments(log)[-1][1]
         ran("sql", f"CREATE TABLE test.t{number} (id INT PRIMARY KEY)")

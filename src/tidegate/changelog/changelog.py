@@ -822,10 +822,10 @@ def _kept(rows: pa.Table, letters: Iterable[DeadLetter]) -> pa.Table:
         sorted(letter.position for letter in letters), lambda position: (position.topic, position.partition)
     ):
         of_partition = pc.and_(pc.equal(rows["topic"], topic), pc.equal(rows["partition"], partition))
-        theirs: Any = pc.and_(
+        resolved: Any = pc.and_(
             of_partition, pc.is_in(rows["offset"], pa.array([position.offset for position in some], pa.int64()))
         )
-        rows = rows.filter(pc.invert(pc.fill_null(theirs, fill_value=False)))
+        rows = rows.filter(pc.invert(pc.fill_null(resolved, fill_value=False)))
     return rows
 
 

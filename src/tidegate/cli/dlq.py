@@ -32,7 +32,7 @@ PREVIEW_BYTES = 32
 HEX_WIDTH = 16
 
 HOME = click.argument("home", metavar="PLACE")
-AT = click.option("--at", "message", required=True, metavar="TOPIC/PARTITION/OFFSET", help="The message.")
+AT_OPTION = click.option("--at", "message", required=True, metavar="TOPIC/PARTITION/OFFSET", help="The message.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -67,7 +67,7 @@ def list_(home: str, *, as_json: bool) -> None:
 
 @dlq.command()
 @HOME
-@AT
+@AT_OPTION
 @JSON
 def show(home: str, message: str, *, as_json: bool) -> None:
     """Show one message whole: why it cannot be decoded, and its bytes."""
@@ -87,7 +87,7 @@ def show(home: str, message: str, *, as_json: bool) -> None:
 
 @dlq.command("skip")
 @HOME
-@AT
+@AT_OPTION
 def skip_(home: str, message: str) -> None:
     """Let a stopped feed skip the message that stopped it."""
     root = _root(home)
@@ -100,7 +100,7 @@ def skip_(home: str, message: str) -> None:
 
 @dlq.command("replay")
 @HOME
-@AT
+@AT_OPTION
 @click.option("--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Bytes of the key.")
 @click.option("--value-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Bytes of the value.")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="A decode option; may be repeated.")

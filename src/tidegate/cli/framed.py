@@ -30,7 +30,7 @@ from tidegate.model.table import TableName
 from tidegate.schema.snapshot import SchemaState
 
 Where = TypeVar("Where")
-Found = TypeVar("Found")
+Sniffing = TypeVar("Sniffing")
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
@@ -97,8 +97,8 @@ def clock(now_ms: int | None) -> Callable[[], int]:
 
 
 def whole_events(
-    events: Iterable[tuple[Where, Found]], options: DecodeOptions, refused: Callable[[Where, TidegateError], None]
-) -> Iterator[tuple[Where, Found | RowChange]]:
+    events: Iterable[tuple[Where, Sniffing]], options: DecodeOptions, refused: Callable[[Where, TidegateError], None]
+) -> Iterator[tuple[Where, Sniffing | RowChange]]:
     """Yield events with cut rows completed as `options` say; `refused` is called for rows that stay cut."""
     if not (options.claim_check_storage_uri or options.upstream_uri):
         yield from events

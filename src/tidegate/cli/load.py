@@ -50,12 +50,12 @@ def start(feed: str, namespace: str, load_from: str, tables: str, *, every: bool
 def status(feed: str, namespace: str, *, as_json: bool) -> None:
     """Show how far the load of FEED is."""
     info = connected().ask("GET", f"/changefeeds/{feed}", namespace=namespace)
-    ours = info["tidegate"]
+    details = info["tidegate"]
     if as_json:
-        show({"state": info["state"], "load": ours["progress"].get("load"), "error": ours["error"]})
+        show({"state": info["state"], "load": details["progress"].get("load"), "error": details["error"]})
         return
-    error = f"; {ours['error']['code']}: {ours['error']['message']}" if ours["error"] else ""
-    click.echo(f"{info['state']}: {ours['loading'] or 'no load'}{error}")
+    error = f"; {details['error']['code']}: {details['error']['message']}" if details["error"] else ""
+    click.echo(f"{info['state']}: {details['loading'] or 'no load'}{error}")
 
 
 @load.command()

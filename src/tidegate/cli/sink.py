@@ -81,7 +81,7 @@ def _show(entry: LedgerDdl) -> None:
         echo(f"    {entry.note}")
 
 
-@sink.command()
+@sink.command("hold")
 @click.argument("uri", metavar="SINK_URI")
 @click.option("-c", "--changefeed", metavar="NAME", help="The changefeed; required if several write to the server.")
 @click.option(
@@ -92,7 +92,7 @@ def _show(entry: LedgerDdl) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("command", nargs=-1)
 @click.pass_context
-def hold(
+def hold_feed(
     ctx: click.Context,
     *,
     uri: str,

@@ -299,9 +299,9 @@ def remedy(key: bytes | None, value: bytes | None, options: DecodeOptions) -> st
         sniffed = sniff(key, value)
     except DecodeError:
         return ""
-    theirs = {"protocol": sniffed.protocol, COMPRESSION: sniffed.compression or "none"}
-    ours = {"protocol": protocol_name(options.protocol), COMPRESSION: options.compression}
-    differing = " and ".join(f"{name}={theirs[name]}" for name in theirs if theirs[name] != ours[name])
+    seen = {"protocol": sniffed.protocol, COMPRESSION: sniffed.compression or "none"}
+    configured = {"protocol": protocol_name(options.protocol), COMPRESSION: options.compression}
+    differing = " and ".join(f"{name}={seen[name]}" for name in seen if seen[name] != configured[name])
     return f"a message of {differing}" if differing else ""
 
 

@@ -173,9 +173,9 @@ def parse_metadata(body: bytes) -> int:
 def _directory(*names: str) -> str:
     """The directory of a database, or of a table. SinkRefused for a name of TiDB's that stores do not take."""
     for kind, name in zip(("schema", "table"), names, strict=False):
-        if why := _unfit(kind, name):
+        if reason := _unfit(kind, name):
             raise SinkRefused(
-                f"the name {name!r} of {qualified(*names)} cannot be that of a directory: {why}. Leave it out by a "
+                f"the name {name!r} of {qualified(*names)} cannot be that of a directory: {reason}. Leave it out by a "
                 "filter rule"
             )
     return "/".join(names)

@@ -57,10 +57,10 @@ class TicdcAddress(msgspec.Struct, frozen=True):
             kind = SourceError if reply.status >= 500 else ConfigError
             raise kind(f"{where} answers {reply.status}: {reply.text}")
         try:
-            told = reply.json()
-            known = {name: told.get(name) or 0 for name in ("start_ts", "checkpoint_ts")}
-            tree = _spelled(told["config"])
-            return UpstreamFeed.of(f"changefeed {self.name}", tree, **known, sink_uri=str(told.get("sink_uri") or ""))
+            answer = reply.json()
+            timestamps = {name: answer.get(name) or 0 for name in ("start_ts", "checkpoint_ts")}
+            tree, sink_uri = _spelled(answer["config"]), str(answer.get("sink_uri") or "")
+            return UpstreamFeed.of(f"changefeed {self.name}", tree, **timestamps, sink_uri=sink_uri)
         except (msgspec.DecodeError, AttributeError, KeyError, TypeError) as error:
             raise ConfigError(f"{where} answers no changefeed: {reply.text}") from error
 

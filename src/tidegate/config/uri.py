@@ -35,7 +35,7 @@ _SECRET_NAME: Final = re.compile(
 )
 _DECLARED: Final[set[str]] = set()
 """Names of parameters whose values are shown."""
-_CALLED: Final = re.compile(r"(https?://[^/?#]*)/[^?#]+", re.IGNORECASE)
+_URL_WITH_PATH: Final = re.compile(r"(https?://[^/?#]*)/[^?#]+", re.IGNORECASE)
 """An address that is called, with a path."""
 _CALLED_BY: Final[set[str]] = set()
 """Names of parameters whose values are such addresses."""
@@ -64,7 +64,7 @@ def mask_uri(uri: str) -> str:
     """Return `uri` with xxxxx for its user's password, for the path of a webhook, for every parameter that is not
     declared or whose name speaks of a secret, and for what stands behind a "#", since no address of ours has that: it
     may be the end of a password."""
-    return _CALLED.sub(rf"\1/{MASK}", _mask(uri), count=1) if _CALLED.match(uri) else _mask(uri)
+    return _URL_WITH_PATH.sub(rf"\1/{MASK}", _mask(uri), count=1) if _URL_WITH_PATH.match(uri) else _mask(uri)
 
 
 def mask_text(text: str) -> str:

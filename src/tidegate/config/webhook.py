@@ -30,9 +30,9 @@ def parse_webhook(uri: str, document: Document) -> WebhookOptions:
     if not parts.netloc or "@" in parts.netloc:
         raise UriInvalid(f"sink-uri: expected {parts.scheme}://HOST/PATH; put the token into token-file: {parts.shown}")
     query = parse_qsl(parts.query, keep_blank_values=True)
-    ours = {name: RawValue(f'sink-uri parameter "{name}"', value) for name, value in query if name in OPTIONS}
+    own_options = {name: RawValue(f'sink-uri parameter "{name}"', value) for name, value in query if name in OPTIONS}
     others = urlencode([(name, value) for name, value in query if name not in OPTIONS])
-    fields, ignored = read_all(OPTIONS, {**document.section(SECTION, OPTIONS), **ours}, ConfigError)
+    fields, ignored = read_all(OPTIONS, {**document.section(SECTION, OPTIONS), **own_options}, ConfigError)
     url = f"{parts.scheme}://{parts.netloc}{parts.path or '/'}{'?' if others else ''}{others}"
     return WebhookOptions("", url, ignored=ignored, **fields)
 

@@ -385,9 +385,9 @@ def _hashed_names(
                     continue
                 column = info.column(column_name) if info is not None else None
                 is_virtual = column is not None and column.virtual
-                why = "is virtual, and rows do not contain it" if is_virtual else "does not exist"
+                reason = "is virtual, and rows do not contain it" if is_virtual else "does not exist"
                 has = ", ".join(folded.values())
-                raise DispatcherFailed(f"columns not found: {column_name!r} of {name} {why}; it has {has}")
+                raise DispatcherFailed(f"columns not found: {column_name!r} of {name} {reason}; it has {has}")
             return tuple(folded[lowered(column_name)] for column_name in rule.columns)
         case PartitionDispatcher.INDEX_VALUE:
             return _indexed(rule, name, info) if rule.index else tuple(f.name for f in fields if f.handle)

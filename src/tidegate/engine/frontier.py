@@ -83,7 +83,7 @@ def larger(left: int | None, other: int | None) -> int | None:
 Partition = TypeVar("Partition", bound=Hashable)
 
 
-class _Held(NamedTuple):
+class _PendingEvent(NamedTuple):
     ts: int
     is_ddl: bool
     number: int
@@ -107,7 +107,7 @@ class WatermarkMerge(Generic[Partition]):
 
     def __init__(self, partitions: Iterable[Partition]) -> None:
         self._resolved: dict[Partition, int] = dict.fromkeys(partitions, -1)
-        self._waiting: list[_Held] = []
+        self._waiting: list[_PendingEvent] = []
         self._counts: dict[Partition, int] = dict.fromkeys(self._resolved, 0)
         self._owners: dict[int, Partition] = {}
         self._ddls: set[tuple[int, str, str, str]] = set()
@@ -130,7 +130,7 @@ class WatermarkMerge(Generic[Partition]):
             self.repeated += 1
             return
         self._number += 1
-        self._waiting.append(_Held(event.commit_ts, isinstance(event, Ddl), self._number, event))
+        self._waiting.append(_PendingEvent(event.commit_ts, isinstance(event, Ddl), self._number, event))
         self._counts[partition] += 1
         self._owners[self._number] = partition
 
@@ -177,7 +177,7 @@ class WatermarkMerge(Generic[Partition]):
         waiting, self._waiting = self._waiting, []
         return self._out(sorted(waiting))
 
-    def _out(self, waiting: list[_Held]) -> list[RowChange | Ddl | Resolved]:
+    def _out(self, waiting: list[_PendingEvent]) -> list[RowChange | Ddl | Resolved]:
         for event in waiting:
             self._counts[self._owners.pop(event.number)] -= 1
         return [event.event for event in waiting]

@@ -454,10 +454,10 @@ class LoadingSource(Source):
         plan = msgspec.structs.replace(plan, chunks=(), done=True) if self._done else plan
         return self._into_target(left_by(plan))
 
-    def _replacing(self, before: LoadPlan | None, at: int) -> LoadPlan:
-        """Return the plan of a later load into a target at its checkpoint `at`."""
+    def _replacing(self, before: LoadPlan | None, checkpoint_ts: int) -> LoadPlan:
+        """Return the plan of a later load into a target at its checkpoint."""
         selects = self._later.selects
-        if selects and before is not None and (at < before.ts or (before.cancelled and before.ts)):
+        if selects and before is not None and (checkpoint_ts < before.ts or (before.cancelled and before.ts)):
             raise ConfigError("the last load has not been done, so its tables lack rows: load all tables again")
         ts = self._reader.plan(lambda _: False).ts >> LOGICAL_BITS << LOGICAL_BITS
         plan = self._reader.plan(lambda name: self._accept(*name) and (not selects or selects(*name)), ts - 1)
@@ -473,23 +473,23 @@ class LoadingSource(Source):
         )
         if before is not None and before.gc_life_time:  # it is not set back yet
             plan = msgspec.structs.replace(plan, gc_life_time=before.gc_life_time)
-        if begin_ts(plan) <= at:
+        if begin_ts(plan) <= checkpoint_ts:
             raise SourceBehind(
-                f"the load waits: the database is at {shown_ts(plan.ts)}, and the feed at {shown_ts(at)}; if that is "
-                "for long, load-from is another cluster"
+                f"the load waits: the database is at {shown_ts(plan.ts)}, and the feed at {shown_ts(checkpoint_ts)}; "
+                "if that is for long, load-from is another cluster"
             )
         return plan
 
-    def _cancelled(self, plan: LoadPlan | None, at: int) -> LoadPlan:
+    def _cancelled(self, plan: LoadPlan | None, checkpoint_ts: int) -> LoadPlan:
         """Return the plan that drops what an unfinished load has made. Raises LoadCancelled where that is nothing."""
-        if plan is None or (not plan.cancelled and at >= plan.ts):
+        if plan is None or (not plan.cancelled and checkpoint_ts >= plan.ts):
             raise LoadCancelled("the feed has no load that is unfinished")
         if not plan.cancelled:
             if plan.gc_life_time:
                 self._make_guard(plan).restore()
             begin, end = begin_ts(plan), plan.ts
-            made = tuple(one.name for one in self._target_state.tables.values() if begin < one.version <= end)
-            replaced, ts = (made, at + len(made)) if at > begin else ((), 0)
+            loaded = tuple(table.name for table in self._target_state.tables.values() if begin < table.version <= end)
+            replaced, ts = (loaded, checkpoint_ts + len(loaded)) if checkpoint_ts > begin else ((), 0)
             nothing = LoadPlan(ts, "", "", "", (), (), (), (), (), ())
             plan = self._kept.write(
                 msgspec.structs.replace(nothing, number=plan.number, replaced=replaced, cancelled=True)
@@ -593,8 +593,10 @@ class LoadingSource(Source):
     def epoch(self) -> int:
         return self._stream.epoch()
 
-    def whole_from(self, at: int | None = None) -> int:
-        return 0 if self._plan is None or (at is not None and self._follows(at)) else self._plan.ts
+    def whole_from(self, checkpoint_ts: int | None = None) -> int:
+        return (
+            0 if self._plan is None or (checkpoint_ts is not None and self._follows(checkpoint_ts)) else self._plan.ts
+        )
 
     def ends_at(self) -> int | None:
         return self._plan.ts if self._plan is not None and isinstance(self._stream, NoStream) else None

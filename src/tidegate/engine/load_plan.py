@@ -209,8 +209,8 @@ class KeptPlan:
 def unloaded(plan: LoadPlan) -> Iterator[LeftOut]:
     """Return what the database has and the load does not make."""
     yield from plan.left_out
-    made = {name for name, _ in plan.made_sequences}
-    yield from (LeftOut(str(name), "a sequence") for name, _ in plan.sequences if name not in made)
+    created = {name for name, _ in plan.made_sequences}
+    yield from (LeftOut(str(name), "a sequence") for name, _ in plan.sequences if name not in created)
     yield from (LeftOut(str(name), "a temporary table") for name in plan.temporary)
 
 

@@ -697,7 +697,7 @@ class Engine:
         """Return True while merging rests and the backlog is small."""
         if not self.sink.flush_policy.rests:
             return False
-        rows = sum(stretch.rows for stretch in waiting)
+        rows = sum(part.rows for part in waiting)
         return 0 < rows < BUSY_ROWS and time.monotonic() < self.due_s
 
     def idle_advance(self, planned: Round, *, now: bool) -> None:

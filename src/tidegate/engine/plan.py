@@ -706,10 +706,10 @@ class _Plan:
     def lose(self, ddl: Ddl, error: TidegateError) -> None:
         """Continue without a DDL of tables outside the filter: their definitions are unknown from here on."""
         names = names_of(ddl, self.state)
-        why = f"{', '.join(map(str, names)) or f'database {ddl.schema}'} at ts {ddl.commit_ts}: {error}"
+        reason = f"{', '.join(map(str, names)) or f'database {ddl.schema}'} at ts {ddl.commit_ts}: {error}"
         if not names or not self.state.lost.keys() >= {name.key for name in names}:
-            self.warnings.append(f"not followed, as the filter excludes it: {why}")
-        self.state = self.state.losing(names, why)
+            self.warnings.append(f"not followed, as the filter excludes it: {reason}")
+        self.state = self.state.losing(names, reason)
         self.left_out += 1
 
     def check_known(self, name: TableName) -> None:

@@ -8,6 +8,10 @@ N sources and M sinks are N + M adapters.  Nothing here knows a protocol, Spark 
 adapters are pure (plan.py, segment.py).  A sink or source of one's own is a class with these methods that passes the
 contract suite of `tidegate.testing` (docs/write-a-sink.md).
 
+The module has four parts, in this order: the limits of a round (`RowRange` to `rest_s`); parked tables, which sinks
+keep and the engine resumes (`Parked` to `known_to`); the protocols (`Tasks`, `Changes`, `Source`, `Sink` and
+`Checkpoints`); and errors about rows (`refused_rows` to `blamed`).  A source or a sink needs the third alone.
+
 - Timestamps are TSOs: physical milliseconds << 18 | logical.  Ranges are (after, upto]: a row whose commit_ts equals a
   DDL's comes before that DDL.
 - Whatever a method raises is a TidegateError.  Its `retry` alone decides: with LATER the engine waits and calls again,
@@ -397,8 +401,8 @@ class Source(Protocol):
         """Take the sink, for what has to be asked of its target; called before `start`."""
         return
 
-    def whole_from(self, at: int | None = None) -> int:  # noqa: ARG002
-        """Return the TSO from which the tables of the feed are whole; 0: they are, at the checkpoint `at`, or always. A
+    def whole_from(self, checkpoint_ts: int | None = None) -> int:  # noqa: ARG002
+        """Return the TSO from which the tables of the feed are whole; 0: they are, at the checkpoint, or always. A
         sink whose readers look at checkpoints shows none below it."""
         return 0
 

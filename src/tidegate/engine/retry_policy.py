@@ -114,7 +114,7 @@ def retry(work: Callable[[], T], survive: Callable[[TidegateError], None]) -> T:
 
 
 LOOK_S: Final = 0.2
-LOOKS: Final = 8
+ATTEMPTS: Final = 8
 """The number of checks whether another broker answers after all."""
 ADDRESS: Final = (
     ". Is it running? Are host and port correct? Check with: tidegate topic inspect kafka://{bootstrap}/TOPIC"
@@ -156,8 +156,8 @@ class ClientErrors:
 
     def unreachable(self, bootstrap: str) -> str:
         """Return the message for unreachable brokers."""
-        why = self.last.rpartition(" failed: ")[2].partition(" (after")[0] or "no answer"
-        return f"cannot reach broker {bootstrap} ({why})" + ADDRESS.format(bootstrap=bootstrap)
+        reason = self.last.rpartition(" failed: ")[2].partition(" (after")[0] or "no answer"
+        return f"cannot reach broker {bootstrap} ({reason})" + ADDRESS.format(bootstrap=bootstrap)
 
     def aside(self) -> str:
         """Return the cause, to append to an error that does not state it."""
@@ -180,13 +180,13 @@ def awaited(
 
     Raises what `refused` makes of a refusal, what `unreachable` gives when no broker can be connected to, and what
     the future raises."""
-    looks = LOOKS
-    while looks:
+    attempts = ATTEMPTS
+    while attempts:
         try:
             return future.result(LOOK_S)
         except TimeoutError:
             serve()
-            looks -= bool(words.refusal or words.down)
+            attempts -= bool(words.refusal or words.down)
     raise refused(words.refusal) if words.refusal else unreachable()
 
 

@@ -97,8 +97,8 @@ def plan_segment(
             )
         else:
             left_out += 1
-            why = "by an event filter, or by bdr-mode as a DDL of a secondary"
-            warnings.append(f"DDL of ts {upto} excluded {why}: {ddl.query[:500]}")
+            reason = "by an event filter, or by bdr-mode as a DDL of a secondary"
+            warnings.append(f"DDL of ts {upto} excluded {reason}: {ddl.query[:500]}")
     return Round(
         (),
         state,

@@ -60,7 +60,7 @@ class UpstreamFeed:
     sink_uri: str = ""
 
     @classmethod
-    def of(cls, name: str, tree: Mapping[str, Any], **known: Any) -> "UpstreamFeed":
+    def of(cls, name: str, tree: Mapping[str, Any], **fields: Any) -> "UpstreamFeed":
         """Return the changefeed of a configuration file's tree. Raises ConfigError, FilterRuleInvalid."""
         sensitive, rows, sink = tree.get("case-sensitive") is True, tree.get("filter", {}), tree.get("sink", {})
         return cls(
@@ -72,7 +72,7 @@ class UpstreamFeed:
             dispatch_rules(sink.get("dispatchers", ())),
             sensitive,
             tuple(rows.get("ignore-txn-start-ts", ())),
-            **known,
+            **fields,
         )
 
     def compared(self, own: FeedRules, plan: LoadPlan) -> LoadPlan:
@@ -86,7 +86,7 @@ class UpstreamFeed:
                 f"{self.name} has come to {shown_ts(self.checkpoint_ts)}, and load-from is at {shown_ts(plan.ts)}: "
                 "load-from is another cluster than the one of the changefeed"
             )
-        lacking = [one.name for one in plan.tables if not self.tables.matches(*one.name)]
+        lacking = [table.name for table in plan.tables if not self.tables.matches(*table.name)]
         plan = without(plan, [LeftOut(str(name), f"the filter rules of {self.name}") for name in lacking])
         plan = plan if self.force_replicate else without_keyless(plan)
         notes = tuple(f"ticdc: {self.name} {note}" for note in self._notes(own, defined_tables(plan)))
@@ -104,9 +104,12 @@ class UpstreamFeed:
                     f"has an event filter ({what}) for {some_of(names)}: what it drops is never changed in the target. "
                     "Take it out of the changefeed, give this feed the same, or leave the tables out by filter.rules"
                 )
-        theirs = ColumnSelectors.of(self.selectors, case_sensitive=self.case_sensitive)
-        ours = ColumnSelectors.of(own.selectors, case_sensitive=own.case_sensitive)
-        lacking = ((info.name, [c.name for c in ours.chosen(info) if c not in theirs.chosen(info)]) for info in tables)
+        selectors = ColumnSelectors.of(self.selectors, case_sensitive=self.case_sensitive)
+        own_selectors = ColumnSelectors.of(own.selectors, case_sensitive=own.case_sensitive)
+        lacking = (
+            (info.name, [c.name for c in own_selectors.chosen(info) if c not in selectors.chosen(info)])
+            for info in tables
+        )
         if cut := [f"{name} ({', '.join(columns)})" for name, columns in lacking if columns]:
             yield (
                 f"has column selectors that leave out {some_of(cut)}: loaded values of these columns never change. "

@@ -143,9 +143,9 @@ def _blamed(sql: str, tokens: Sequence[Token], offset: int) -> int:
     return offset
 
 
-def syntax_error(sql: str, offset: int, why: str = "") -> SqlRefused:
+def syntax_error(sql: str, offset: int, reason: str = "") -> SqlRefused:
     """Return a syntax error in TiDB's words; `offset` is that of the token that it names.
-    `why` is appended, except for a reserved word."""
+    `reason` is appended, except for a reserved word."""
     try:
         tokens = lex(sql)[:-1]
     except SqlError:
@@ -155,11 +155,11 @@ def syntax_error(sql: str, offset: int, why: str = "") -> SqlRefused:
     line, begins = sql.count("\n", 0, end) + 1, sql.rfind("\n", 0, end) + 1
     near = sql[offset:].encode("utf-8", "surrogateescape")
     whole = f"(total length {len(near)})" if len(near) > _NEAR_BYTES else ""
-    reason = "" if blamed is not None and blamed.word in RESERVED else why
+    cause = "" if blamed is not None and blamed.word in RESERVED else reason
     return SqlRefused(
         _SYNTAX,
         "You have an error in your SQL syntax; check the manual that corresponds to your TiDB version for the right "
         f"syntax to use line {line} column {len(sql[begins:end].encode('utf-8', 'surrogateescape'))} "
-        f'near "{near[:_NEAR_BYTES].decode("utf-8", "ignore")}"{reason} {whole}',
+        f'near "{near[:_NEAR_BYTES].decode("utf-8", "ignore")}"{cause} {whole}',
         "42000",
     )

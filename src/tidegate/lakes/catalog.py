@@ -152,9 +152,9 @@ OPEN: Final = frozenset({"/v1/oauth/tokens", "/healthz"})
 class CatalogRefused(InputError):
     """A request that is answered with an error: (HTTP status, the specification's type, reason)."""
 
-    def __init__(self, status: int, kind: str, why: str, /) -> None:
-        super().__init__(status, kind, why)
-        self.status, self.kind, self.why = status, kind, why
+    def __init__(self, status: int, kind: str, reason: str, /) -> None:
+        super().__init__(status, kind, reason)
+        self.status, self.kind, self.why = status, kind, reason
 
     def __str__(self) -> str:
         return self.why
@@ -299,7 +299,7 @@ def render_prefix(number: int) -> str:
 PAGE: Final = 1_000
 """Names per page, for a client that asks for pages without a size."""
 PAGE_SIZE: Final = re.compile("[1-9][0-9]{0,8}")
-TOLD: Final = [
+LISTED_ENDPOINTS: Final = [
     f"{method} {path}"
     for path, name in ENDPOINTS.items()
     for method in (("GET", "HEAD") if name in {"namespace", "table"} else ("GET",))
@@ -345,7 +345,7 @@ class LakeCatalog:
                 "tidegate.snapshot": str(number),
                 "tidegate.checkpoint-ts": str(names.checkpoint_ts),
             }
-        return json_answer({"defaults": {}, "overrides": overrides, "endpoints": TOLD})
+        return json_answer({"defaults": {}, "overrides": overrides, "endpoints": LISTED_ENDPOINTS})
 
     def _pinned(self, warehouse: str) -> int | None:
         try:
@@ -369,8 +369,8 @@ class LakeCatalog:
         try:
             return self._states.numbered(number)
         except FileNotFoundError as error:
-            why = f"snapshot {number} was never published, or the lake's retention has removed it"
-            raise _no_warehouse(f"{why}: `tidegate lake history` lists those that are left") from error
+            reason = f"snapshot {number} was never published, or the lake's retention has removed it"
+            raise _no_warehouse(f"{reason}: `tidegate lake history` lists those that are left") from error
 
     def _names(self, call: Call) -> CatalogNames:
         try:
@@ -457,12 +457,12 @@ def _moment(names: CatalogNames) -> str:
     return f"snapshot {names.number}" if names.number >= 0 else "this moment: the lake has no published snapshot"
 
 
-def _no_table(why: str) -> CatalogRefused:
-    return CatalogRefused(404, "NoSuchTableException", why)
+def _no_table(reason: str) -> CatalogRefused:
+    return CatalogRefused(404, "NoSuchTableException", reason)
 
 
-def _no_warehouse(why: str) -> CatalogRefused:
-    return CatalogRefused(404, "NoSuchWarehouseException", why)
+def _no_warehouse(reason: str) -> CatalogRefused:
+    return CatalogRefused(404, "NoSuchWarehouseException", reason)
 
 
 if TYPE_CHECKING:
@@ -497,8 +497,8 @@ def _admitted(request: "Request", token: str | None) -> Call:
     path = request.scope["raw_path"].decode("ascii", "replace")
     host = request.url.hostname or ""
     if token is None and reaches_others(host):
-        why = f"this catalog has no token and accepts only host names of its own machine, not {host}"
-        raise CatalogRefused(403, "ForbiddenException", why)
+        reason = f"this catalog has no token and accepts only host names of its own machine, not {host}"
+        raise CatalogRefused(403, "ForbiddenException", reason)
     kind, _, credential = request.headers.get("authorization", "").partition(" ")
     allowed = token is None or (kind.lower() == "bearer" and hmac.compare_digest(credential.encode(), token.encode()))
     if not allowed and path not in OPEN:

@@ -159,8 +159,8 @@ def _joined(data: Any, offset: int, end: int, number: int) -> Any:
         number = (number + 1) & 0xFF
         begin = cursor + _HEAD_BYTES
         if begin != stop:
-            for place in range(length):
-                data[stop + place] = data[begin + place]
+            for index in range(length):
+                data[stop + index] = data[begin + index]
         stop, cursor = stop + length, begin + length
         if length < _LONGEST:
             return stop, cursor, number
@@ -203,8 +203,8 @@ def _walk(data: Any, offset: int, end: int, number: int, starts: Any, sizes: Any
                 if size == 0xFF or cursor + wide > stop:
                     return offset, row, number, _BROKEN
                 size = np.int64(0)
-                for place in range(wide):
-                    size |= np.int64(data[cursor + place]) << (8 * place)
+                for index in range(wide):
+                    size |= np.int64(data[cursor + index]) << (8 * index)
                 cursor += wide
             if size < 0 or size > stop - cursor:
                 return offset, row, number, _BROKEN

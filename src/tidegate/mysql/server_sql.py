@@ -79,7 +79,7 @@ RENEW_HOLD: Final = (
     "UPDATE `tidegate`.`holds` SET `until` = UTC_TIMESTAMP(6) + INTERVAL %s SECOND "
     "WHERE `feed` = %s AND `holder` = %s AND `until` > UTC_TIMESTAMP(6)"
 )
-HOLD: Final = "SELECT `position`, `seen` FROM `tidegate`.`holds` WHERE `feed` = %s AND `holder` = %s"
+SELECT_HOLD: Final = "SELECT `position`, `seen` FROM `tidegate`.`holds` WHERE `feed` = %s AND `holder` = %s"
 REMOVE_HOLD: Final = "DELETE FROM `tidegate`.`holds` WHERE `feed` = %s AND `holder` = %s"
 
 # Sync points.

@@ -87,7 +87,7 @@ _OPTIONS: Final = by_words(
     pre_split=pre_split,
 )
 """In TiDB's order."""
-_OVER: Final = {"NONCLUSTERED": "CLUSTERED", "TYPE": "USING", "LOCAL": "GLOBAL", "INVISIBLE": "VISIBLE"}
+_REPLACED: Final = {"NONCLUSTERED": "CLUSTERED", "TYPE": "USING", "LOCAL": "GLOBAL", "INVISIBLE": "VISIBLE"}
 """Options that replace another one."""
 
 
@@ -98,7 +98,7 @@ def index_options(r: SqlReader, kind: str = "", *, first: bool = False) -> str:
     replica that no other option stands beside is not printed."""
     written: dict[str, str] = {}
     while words := r.accept(*_OPTIONS):
-        written[_OVER.get(words, words)] = _OPTIONS[words](r)
+        written[_REPLACED.get(words, words)] = _OPTIONS[words](r)
     if kind and (first or "USING" not in written):
         written["USING"] = f"USING {kind}"
     if set(written) == {"ADD_COLUMNAR_REPLICA_ON_DEMAND"}:

@@ -102,11 +102,11 @@ class SchemaState:
         tables.pop(name.key, None)
         return replace(self, tables=tables)
 
-    def losing(self, names: Iterable[TableName], why: str) -> "SchemaState":
-        """Return the state where the tables of these names are lost, with the first reason `why`."""
+    def losing(self, names: Iterable[TableName], reason: str) -> "SchemaState":
+        """Return the state where the tables of these names are lost, with the first `reason`."""
         names = tuple(names)
         tables = {key: table for key, table in self.tables.items() if key not in {name.key for name in names}}
-        lost = {name.key: LostTable(name, why) for name in names}
+        lost = {name.key: LostTable(name, reason) for name in names}
         return replace(self, tables=tables, lost={**lost, **self.lost})
 
     def without_loss(self, name: TableName) -> "SchemaState":

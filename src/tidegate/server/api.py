@@ -115,7 +115,7 @@ def _namespace(namespace: AnyNamespace) -> str:
 
 
 Namespace = Annotated[str, Depends(_namespace)]
-ONE: Final = "/changefeeds/{changefeed_id}"
+CHANGEFEED: Final = "/changefeeds/{changefeed_id}"
 
 
 MOVES: Final = ("move_table", "move_split_table", "split_table_by_region_count", "merge_table")
@@ -137,16 +137,16 @@ class ChangefeedRoutes:
             [
                 RouteRow("POST", "/changefeeds", self.create, ChangeFeedInfo, CreateBody),
                 RouteRow("GET", "/changefeeds", self.list, ChangefeedList),
-                RouteRow("GET", ONE, self.get, ChangeFeedInfo),
-                RouteRow("PUT", ONE, self.update, ChangeFeedInfo, UpdateBody),
-                RouteRow("DELETE", ONE, self.remove, EmptyAnswer),
-                RouteRow("POST", f"{ONE}/pause", self.pause, EmptyAnswer),
-                RouteRow("POST", f"{ONE}/resume", self.resume, EmptyAnswer, ResumeBody, required=False),
-                RouteRow("GET", f"{ONE}/status", self.status, ChangefeedStatus),
-                RouteRow("GET", f"{ONE}/synced", self.synced, SyncedStatus),
+                RouteRow("GET", CHANGEFEED, self.get, ChangeFeedInfo),
+                RouteRow("PUT", CHANGEFEED, self.update, ChangeFeedInfo, UpdateBody),
+                RouteRow("DELETE", CHANGEFEED, self.remove, EmptyAnswer),
+                RouteRow("POST", f"{CHANGEFEED}/pause", self.pause, EmptyAnswer),
+                RouteRow("POST", f"{CHANGEFEED}/resume", self.resume, EmptyAnswer, ResumeBody, required=False),
+                RouteRow("GET", f"{CHANGEFEED}/status", self.status, ChangefeedStatus),
+                RouteRow("GET", f"{CHANGEFEED}/synced", self.synced, SyncedStatus),
                 RouteRow("POST", "/verify_table", self.verify, VerifiedTables, CreateBody),
                 RouteRow("POST", "/get_all_tables", self.all_tables, VerifiedTables, CreateBody),
-                *(RouteRow("POST", f"{ONE}/{verb}", self.move, EmptyAnswer) for verb in MOVES),
+                *(RouteRow("POST", f"{CHANGEFEED}/{verb}", self.move, EmptyAnswer) for verb in MOVES),
             ],
             "/api/v2",
         )

@@ -151,9 +151,9 @@ class ApiClient:
         except urllib.error.HTTPError as error:
             raise _refused(error) from error
         except (OSError, HTTPException, ValueError) as error:
-            why = getattr(error, "reason", error)
+            reason = getattr(error, "reason", error)
             raise EnvironmentFault(
-                f"no server answers at {self._server}: {why}; use --server for another one"
+                f"no server answers at {self._server}: {reason}; use --server for another one"
             ) from error
         try:
             return json.loads(text)

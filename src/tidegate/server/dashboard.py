@@ -65,10 +65,10 @@ from tidegate.server.routes import (
 )
 from tidegate.source.kafka_replay import Bytes, base64_text
 
-ONE: Final = "/changefeeds/{changefeed_id}"
+CHANGEFEED: Final = "/changefeeds/{changefeed_id}"
 LETTER_BYTES: Final = 16_384
 """Longer messages are truncated; `tidegate dlq show` prints them whole."""
-Most = Annotated[int, Query(ge=1, le=500)]
+Limit = Annotated[int, Query(ge=1, le=500)]
 Ts = Annotated[str, Query(description="a TSO, a time, or latest", max_length=64)]
 TableWord = Annotated[str, Query(max_length=1024)]
 
@@ -85,17 +85,17 @@ class DashboardRoutes:
             [
                 RouteRow("GET", "/overview", self.overview),
                 RouteRow("GET", "/operations", self.operations),
-                RouteRow("GET", ONE, self.changefeed),
-                RouteRow("GET", f"{ONE}/ddls", self.ddls),
-                RouteRow("GET", f"{ONE}/schema", self.schema),
-                RouteRow("GET", f"{ONE}/changes", self.changes),
-                RouteRow("GET", f"{ONE}/snapshots", self.snapshots),
-                RouteRow("GET", f"{ONE}/dead_letters", self.letters),
-                RouteRow("POST", f"{ONE}/dead_letters/skip", self.skip, EmptyAnswer, LetterBody),
-                RouteRow("POST", f"{ONE}/dead_letters/replay", self.replay, EmptyAnswer, LetterBody),
-                RouteRow("POST", f"{ONE}/tables/unpark", self.unpark, EmptyAnswer, TableBody),
-                RouteRow("POST", f"{ONE}/load/start", self.start_load, EmptyAnswer, LoadBody, required=False),
-                RouteRow("POST", f"{ONE}/load/cancel", self.cancel_load, EmptyAnswer),
+                RouteRow("GET", CHANGEFEED, self.changefeed),
+                RouteRow("GET", f"{CHANGEFEED}/ddls", self.ddls),
+                RouteRow("GET", f"{CHANGEFEED}/schema", self.schema),
+                RouteRow("GET", f"{CHANGEFEED}/changes", self.changes),
+                RouteRow("GET", f"{CHANGEFEED}/snapshots", self.snapshots),
+                RouteRow("GET", f"{CHANGEFEED}/dead_letters", self.letters),
+                RouteRow("POST", f"{CHANGEFEED}/dead_letters/skip", self.skip, EmptyAnswer, LetterBody),
+                RouteRow("POST", f"{CHANGEFEED}/dead_letters/replay", self.replay, EmptyAnswer, LetterBody),
+                RouteRow("POST", f"{CHANGEFEED}/tables/unpark", self.unpark, EmptyAnswer, TableBody),
+                RouteRow("POST", f"{CHANGEFEED}/load/start", self.start_load, EmptyAnswer, LoadBody, required=False),
+                RouteRow("POST", f"{CHANGEFEED}/load/cancel", self.cancel_load, EmptyAnswer),
             ],
             "/api/tidegate/v1",
         )
@@ -117,7 +117,7 @@ class DashboardRoutes:
         operations = [operation for operation in self._feeds.operations() if str(operation.feed) == feed]
         return shown({**self._header(request, now_ms), **details(view, now_ms), "operations": operations})
 
-    def ddls(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Most = 100) -> Response:
+    def ddls(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Limit = 100) -> Response:
         """Show DDLs and the state of each."""
         view = self._view(changefeed_id, namespace)
         ddls = self._history(view).ddls(limit)
@@ -138,14 +138,14 @@ class DashboardRoutes:
         namespace: Namespace = NAMESPACE,
         table: TableWord = "",
         after: Ts = "0",
-        limit: Most = 50,
+        limit: Limit = 50,
     ) -> Response:
         """Show the newest row changes above a timestamp, oldest first."""
         history = self._history(self._view(changefeed_id, namespace))
         with _parameter_errors():
             return shown({"items": history.tail(table, moment_ts(after) or 0, limit)})
 
-    def snapshots(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Most = 50) -> Response:
+    def snapshots(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Limit = 50) -> Response:
         """Show the newest snapshots of a lake that changed tables, newest first; none for another sink."""
         config = self._feeds.config_of(self._view(changefeed_id, namespace).record)
         if not entries_of(config)[1].keeps_progress:
@@ -165,7 +165,7 @@ class DashboardRoutes:
         ]
         return shown({"kept": True, "items": items})
 
-    def letters(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Most = 50) -> Response:
+    def letters(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Limit = 50) -> Response:
         """Show messages that could not be read or were refused; those that block the changefeed come first."""
         letters = letters_of(self._feeds, parse_id(changefeed_id, namespace), limit)
         return shown({"total": letters.total, "items": [_letter(letter, state) for letter, state in letters.shown]})

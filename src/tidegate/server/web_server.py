@@ -119,15 +119,15 @@ class GuestListener(socket.socket):
         with suppress(OSError):
             self._spare = os.open(os.devnull, os.O_RDONLY)
 
-    def _refuse(self, why: str, cause: OSError | None = None) -> None:
-        self._refused[why] += 1
+    def _refuse(self, reason: str, cause: OSError | None = None) -> None:
+        self._refused[reason] += 1
         now_s = time.monotonic()
         if now_s - self._logged_s >= LOG_EVERY_S:
             self._logged_s = now_s
-            counts = "; ".join(f"{why} ({count} refused)" for why, count in self._refused.items())
+            counts = "; ".join(f"{reason} ({count} refused)" for reason, count in self._refused.items())
             LOG.warning("port %s: %s", self.getsockname()[1], counts)
             self._refused.clear()
-        raise ConnectionAbortedError(why) from cause
+        raise ConnectionAbortedError(reason) from cause
 
 
 if TYPE_CHECKING:
@@ -142,8 +142,8 @@ def listening(host: str, port: int, option: str) -> socket.socket:
     try:
         return guest_listener((host, port))
     except OSError as error:
-        why = str(error.strerror).partition(" (")[0]
-        raise EnvironmentFault(f"cannot listen on {host}:{port}: {why}; another port: {option}") from error
+        reason = str(error.strerror).partition(" (")[0]
+        raise EnvironmentFault(f"cannot listen on {host}:{port}: {reason}; another port: {option}") from error
 
 
 def guest_listener(address: tuple[str, int]) -> GuestListener:

@@ -124,8 +124,8 @@ class TopicWriter:
         try:
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
                 futures = self._admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=WAIT_S)
-                for at, future in futures.items():
-                    marks.setdefault((at.topic, at.partition), set()).add(self._answer(future).offset)
+                for part, future in futures.items():
+                    marks.setdefault((part.topic, part.partition), set()).add(self._answer(future).offset)
         except KafkaException as failed:
             raise self._unanswered("the offsets of topics", failed) from failed
         return {topic for (topic, _), offsets in marks.items() if len(offsets) > 1}

@@ -151,8 +151,8 @@ class MetricsPage:
         try:
             self._server = make_server(*address, answer, server, _Handler)
         except (OSError, OverflowError) as error:
-            why = str(getattr(error, "strerror", None) or error)
-            raise EnvironmentFault(f"metrics://{address[0]}:{address[1]}: {why}; another port: sink-uri") from error
+            reason = str(getattr(error, "strerror", None) or error)
+            raise EnvironmentFault(f"metrics://{address[0]}:{address[1]}: {reason}; another port: sink-uri") from error
         self.port = self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="metrics", daemon=True)
         self._thread.start()

@@ -139,7 +139,7 @@ OTHER: Final = "_other"
 _METRIC: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _RESERVED: Final = frozenset({"changefeed", "namespace", "le", "quantile"})
-_OURS: Final = ("tidegate_", "ticdc_", "process_", "python_")
+_OWN_PREFIXES: Final = ("tidegate_", "ticdc_", "process_", "python_")
 _OF_TABLE: Final = frozenset({"table_schema", "table_name"})
 _WINDOW_SLOTS: Final = 30
 SERIES_MAX: Final = 10_000
@@ -249,7 +249,7 @@ def _checked(
     _refuse(
         where,
         (not _METRIC.fullmatch(text.metric), f"metric = {text.metric!r} is not a metric name, such as orders_total"),
-        (text.metric.startswith(_OURS), f"{text.metric} has a reserved prefix; choose another name"),
+        (text.metric.startswith(_OWN_PREFIXES), f"{text.metric} has a reserved prefix; choose another name"),
         (
             text.type == "counter" and not text.metric.endswith("_total"),
             f'the name of a counter ends in _total; did you mean "{text.metric}_total"?',

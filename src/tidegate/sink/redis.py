@@ -350,8 +350,8 @@ class RedisSink(KeyedSink, WithCheck):
 
     def filled(self, tables: Sequence[TableInfo]) -> Mapping[TableName, str]:
         with self._connected() as servers:
-            found = [table.name for table in tables if self._mode.has_rows(servers, table)]
-        return {name: f"table {name} of {self.options.address} has rows" for name in found}
+            filled = [table.name for table in tables if self._mode.has_rows(servers, table)]
+        return {name: f"table {name} of {self.options.address} has rows" for name in filled}
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
         self._state = self._state.with_unknown(segment.tables)

@@ -184,7 +184,7 @@ class RowDocument(NamedTuple):
     source: bytes | None
 
 
-class Found(NamedTuple):
+class Hit(NamedTuple):
     """A hit of a search."""
 
     id: str
@@ -248,7 +248,7 @@ class SearchStore(Protocol):
     def pages(self, index: str, share: int, shares: int) -> Iterator[list[tuple[str, bytes]]]:
         """Return one share of an index's documents, some at a time: id and source."""
 
-    def search(self, alias: str, words: str, limit: int) -> tuple[int, list[Found]]:
+    def search(self, alias: str, words: str, limit: int) -> tuple[int, list[Hit]]:
         """Return the number of matching documents, and the best ones. InputError for an invalid query or an unknown
         table."""
 

@@ -37,7 +37,7 @@ from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced, InputEr
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.objectstore.local_files import locked, write_whole
 from tidegate.objectstore.stores import writable
-from tidegate.sink.search import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
+from tidegate.sink.search import Hit, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
 from tidegate.sink.search_mapping import IndexMapping, alias_of, epoch_of
 
 OWN: Final = "_tidegate"
@@ -142,7 +142,7 @@ class EmbeddedStore:
                 page = [(str(document.get_first(_ID)), bytes(document.get_first(_SOURCE))) for document in documents]
             yield page
 
-    def search(self, alias: str, words: str, limit: int) -> tuple[int, list[Found]]:
+    def search(self, alias: str, words: str, limit: int) -> tuple[int, list[Hit]]:
         path = Path(self.directory, alias)
         if not path.is_dir():
             raise InputError(f"{self.directory} has no index {alias}; it has {', '.join(self.aliases()) or 'none'}")
@@ -160,7 +160,7 @@ class EmbeddedStore:
         result = searcher.search(query, limit)
         scored = [(score, searcher.doc(address)) for score, address in result.hits]
         return int(result.count), [
-            Found(str(document.get_first(_ID)), float(score), bytes(document.get_first(_SOURCE)))
+            Hit(str(document.get_first(_ID)), float(score), bytes(document.get_first(_SOURCE)))
             for score, document in scored
         ]
 

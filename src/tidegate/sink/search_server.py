@@ -52,7 +52,7 @@ import msgspec
 from tidegate.model.errors import Fenced, InputError, LoginRefused, SinkError, SinkRefused
 from tidegate.model.kept_state import StateKind, convert_state, stamped
 from tidegate.sink.exchange import TEXT_MAX, HttpClient, Reply, tls_context
-from tidegate.sink.search import Found, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
+from tidegate.sink.search import Hit, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
 from tidegate.sink.search_mapping import IndexMapping, ServerOptions, alias_of, epoch_of, write_alias
 
 LATER: Final = frozenset({408, 429, 500, 502, 503, 504})
@@ -155,7 +155,7 @@ class BulkWriter:
         sent, tries, pause_s = 0, 0, PAUSE_S
         while waiting:
             part = self._next(waiting)
-            again, why = self._send([document for document, _ in part], b"".join(lines for _, lines in part))
+            again, reason = self._send([document for document, _ in part], b"".join(lines for _, lines in part))
             sent += sum(len(lines) for _, lines in part)
             if not again:
                 self.rows = min(self.rows + self.rows // 8 + 1, self._calls.options.bulk_rows)
@@ -164,7 +164,7 @@ class BulkWriter:
             waiting.extendleft(reversed([part[index] for index in again]))
             tries += 1
             if tries == SHRUNK_TRIES:
-                raise SinkError(f"{self._calls.options.address}: {why}")
+                raise SinkError(f"{self._calls.options.address}: {reason}")
             self.rows = max(1, min(self.rows, len(part)) // 2)
             self._pause(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
@@ -191,20 +191,22 @@ class BulkWriter:
         if answer.status in {*LATER, _TOO_LARGE}:
             return range(len(documents)), reason_of(answer)
         content = self._calls.done(answer, "a bulk").json()
-        again, why = [], ""
+        again, reason = [], ""
         for index, item in enumerate(content["items"] if content.get("errors") else ()):
             ((op, result),) = item.items()
             status, error = result["status"], result.get("error")
             if status in LATER:
                 again.append(index)
-                why = f"{status} {_reason(error)}"
+                reason = f"{status} {_reason(error)}"
             elif status >= 400 and status != 409 and not (op == "delete" and error is None):
-                server, document, why = self._calls.options.address, documents[index], _reason(error)
+                server, document, reason = self._calls.options.address, documents[index], _reason(error)
                 if status == 404:
-                    raise SinkError(f"{server}: {self._alias} does not exist: {why}; another run may have taken over")
-                refused = SinkRefused(f"{server}: document {document.id} was rejected: {status} {why}")
+                    raise SinkError(
+                        f"{server}: {self._alias} does not exist: {reason}; another run may have taken over"
+                    )
+                refused = SinkRefused(f"{server}: document {document.id} was rejected: {status} {reason}")
                 raise refused.at(commit_ts=document.commit_ts)
-        return again, why
+        return again, reason
 
 
 def _lines(document: RowDocument) -> bytes:
@@ -348,13 +350,13 @@ class ServerStore:
         finally:
             self._calls.ask("DELETE", "/_search/scroll", {"scroll_id": answer.scroll})
 
-    def search(self, alias: str, words: str, limit: int) -> tuple[int, list[Found]]:
+    def search(self, alias: str, words: str, limit: int) -> tuple[int, list[Hit]]:
         body = {"query": {"query_string": {"query": words, "lenient": True}}, "size": limit, "track_total_hits": True}
         answer = self._calls.ask("POST", path_of(alias, "_search"), body)
         if answer.status in {400, 404}:
             raise InputError(f"{self.address}: {alias}: {reason_of(answer)}")
         page = msgspec.json.decode(self._calls.done(answer, "a search").body, type=SearchAnswer).hits
-        hits = [Found(hit.id, hit.score or 0.0, bytes(hit.source)) for hit in page.hits]
+        hits = [Hit(hit.id, hit.score or 0.0, bytes(hit.source)) for hit in page.hits]
         return page.total["value"] if page.total else len(hits), hits
 
     def close(self) -> None:

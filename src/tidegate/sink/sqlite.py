@@ -137,8 +137,8 @@ class SqliteSink(KeyedSink):
 
     def filled(self, tables: Sequence[TableInfo]) -> Mapping[TableName, str]:
         with self._file.transaction() as connection:
-            found = [table.name for table in tables if _has_rows(connection, table)]
-        return {name: f"table {name} of {self._file.path} has rows" for name in found}
+            filled = [table.name for table in tables if _has_rows(connection, table)]
+        return {name: f"table {name} of {self._file.path} has rows" for name in filled}
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
         self._tasks = tasks

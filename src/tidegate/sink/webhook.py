@@ -146,22 +146,22 @@ def _key(row: RowChange, names: Sequence[str], values: Values | None) -> str:
     return ",".join(value.hex() if isinstance(value, bytes) else str(value) for value in map(by_name.get, names))
 
 
-def in_lanes(events: Iterable[CloudEvent], lanes: int) -> Iterator[list[list[CloudEvent]]]:
+def in_lanes(events: Iterable[CloudEvent], count: int) -> Iterator[list[list[CloudEvent]]]:
     """Return the events by lane, in stretches of about STRETCH_BYTES that follow each other: an event that moves a row
     to another key stands alone."""
-    stretch: list[list[CloudEvent]] = [[] for _ in range(lanes)]
+    queues: list[list[CloudEvent]] = [[] for _ in range(count)]
     size = 0
     for event in events:
         if event.moves or size > STRETCH_BYTES:
-            yield stretch
-            stretch, size = [[] for _ in range(lanes)], 0
+            yield queues
+            queues, size = [[] for _ in range(count)], 0
         if event.moves:
             yield [[event]]
         else:
-            lane = crc32(f"{event.table}\n{event.key}".encode("utf-8", "surrogatepass")) % lanes
-            stretch[lane].append(event)
+            number = crc32(f"{event.table}\n{event.key}".encode("utf-8", "surrogatepass")) % count
+            queues[number].append(event)
             size += len(event.body)
-    yield stretch
+    yield queues
 
 
 PAUSE_S: Final = 0.25
@@ -284,9 +284,9 @@ class WebhookSink(CheckpointSink[Posted]):
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> list[Posted]:
         steps = segment.steps
         side_by_side = max(1, min(tasks.slots, len(steps), self._options.concurrency))
-        lanes = self._options.concurrency // side_by_side
+        count = self._options.concurrency // side_by_side
         groups = [steps[number::side_by_side] for number in range(side_by_side)] if steps else []
-        done = list(chain(*tasks.run(partial(_post, self._options, changes, lanes), groups)))
+        done = list(chain(*tasks.run(partial(_post, self._options, changes, count), groups)))
         if dead := sum(counts.dead for counts in done):
             LOGGER.warning("%d events were rejected; they are stored in %s", dead, self._options.dead_letters)
         return done
@@ -304,10 +304,10 @@ class WebhookSink(CheckpointSink[Posted]):
         self._sender.close()
 
 
-def _post(options: WebhookOptions, changes: Changes, lanes: int, steps: Sequence[Rows]) -> list[Posted]:
-    senders = [WebhookSender(options) for _ in range(lanes)]
+def _post(options: WebhookOptions, changes: Changes, count: int, steps: Sequence[Rows]) -> list[Posted]:
+    senders = [WebhookSender(options) for _ in range(count)]
     try:
-        with ThreadPoolExecutor(lanes, "webhook") as pool:
+        with ThreadPoolExecutor(count, "webhook") as pool:
             return [_post_table(options, changes, senders, pool, step) for step in steps]
     finally:
         for sender in senders:
@@ -325,9 +325,9 @@ def _post_table(
 
     for chunk in done.coming(changes.batches(step.table.name, step.after, step.upto)):
         rows = chain.from_iterable(map(events_of, chunk.runs()))
-        for stretch in in_lanes(maker.rows(rows), len(senders)):
-            done.dead += sum(pool.map(post, senders, stretch))
-            done.messages += sum(map(len, stretch))
-            done.size_bytes += sum(len(event.body) for lane in stretch for event in lane)
+        for queues in in_lanes(maker.rows(rows), len(senders)):
+            done.dead += sum(pool.map(post, senders, queues))
+            done.messages += sum(map(len, queues))
+            done.size_bytes += sum(len(event.body) for queue in queues for event in queue)
         done.rows += len(chunk)
     return done

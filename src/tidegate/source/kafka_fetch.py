@@ -188,7 +188,7 @@ class Gathered:
             if not marks[partition][0] <= offset <= marks[partition][1]:
                 raise history_lost(source, EventPosition(*partition, offset))
 
-    def chunks(self, hold: Callable[[], Collection[Partition]] = tuple) -> Iterator[list[Took]]:
+    def chunks(self, held_back: Callable[[], Collection[Partition]] = tuple) -> Iterator[list[Took]]:
         """Yield lists of messages, in order within each partition; empty ones from time to time while no data comes.
 
         Raises SourceError when a broker does not answer, HistoryLost when messages were removed meanwhile."""
@@ -204,7 +204,7 @@ class Gathered:
                 elif time.monotonic() - last_s > self._source.timeout_s and self._idle_s is None:
                     raise SourceError(f"broker {self._source.brokers}: no data for {self._source.timeout_s} s")
                 yield chunk
-                resting = self._rested(client, resting, set(hold()))
+                resting = self._rested(client, resting, set(held_back()))
         finally:
             client.close()
 

@@ -388,16 +388,16 @@ def _whole(
     return completed(row, definition, images_of_row)
 
 
-def tls_error(error: Exception, place: str, option: str) -> ConfigError | None:
+def tls_error(error: Exception, server: str, option: str) -> ConfigError | None:
     """Return the error of a connection that has no TLS, or whose server is not trusted; `option` holds its address."""
     if code_of(error) == _NO_TLS:
         return ConfigError(
-            f"upstream {place} does not support TLS; enable it, or append ?enable-tls=false to its address, {option}, "
+            f"upstream {server} does not support TLS; enable it, or append ?enable-tls=false to its address, {option}, "
             f"to send rows in clear"
         )
     if isinstance(error.__context__, ssl.SSLCertVerificationError):
         return ConfigError(
-            f"upstream {place} is not trusted ({error.__context__}); set ssl-ca to the authority that signed its "
+            f"upstream {server} is not trusted ({error.__context__}); set ssl-ca to the authority that signed its "
             f"certificate, which must contain the host name of {option}; insecure-skip-verify=true disables the check"
         )
     return None

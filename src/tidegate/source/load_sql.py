@@ -549,17 +549,17 @@ def _described(
 def sequence_from(create: str, next_number: int) -> str:
     """Return SHOW CREATE SEQUENCE with the sequence's next value as its first; "" if it is used up, or the text is
     another one. `next_number` is one above the last number that was reserved, in steps of one."""
-    found = _SEQUENCE.search(create)
-    if found is None:
+    match = _SEQUENCE.search(create)
+    if match is None:
         return ""
-    first, low, high, step = map(int, found.group(1, 2, 3, 4))
+    first, low, high, step = map(int, match.group(1, 2, 3, 4))
     start = next_number if step > 0 else next_number - 2
     start += (first - start) % step
     if not low <= start <= high:
-        if found[5] == "nocycle":
+        if match[5] == "nocycle":
             return ""
         start = low if step > 0 else high
-    return f"{create[: found.start()]}{start}{create[found.end() :]}"
+    return f"{create[: match.start()]}{start}{create[match.end() :]}"
 
 
 def _text(value: bytes) -> str:
@@ -670,8 +670,8 @@ class GcGuard:
     def __enter__(self) -> Self:
         self._session = self._opened()
         if self._life_time:
-            was, ours = self._life_time
-            set_gc_life_time(self._options, ours, instead_of=was)
+            was, raised = self._life_time
+            set_gc_life_time(self._options, raised, instead_of=was)
         with self._session.errors():
             wait_ms = 1000 * int(_global(self._session, "tidb_gc_max_wait_time") or _GC_MAX_WAIT_S)
             life_ms = duration_ms(_global(self._session, _LIFE_TIME))
@@ -690,8 +690,8 @@ class GcGuard:
     def restore(self) -> None:
         """Set tidb_gc_life_time to what it was, unless somebody else has set it since."""
         if self._life_time:
-            was, ours = self._life_time
-            set_gc_life_time(self._options, was, instead_of=ours)
+            was, raised = self._life_time
+            set_gc_life_time(self._options, was, instead_of=raised)
 
     def rests_until(self) -> str:
         return rests_until(self._options.load_hours, time.time())

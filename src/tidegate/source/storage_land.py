@@ -71,7 +71,7 @@ DDLS: Final = "schema files"
 RUN_BYTES: Final = 64 << 20
 """Bytes of one stream's files that a task reads one after the other."""
 BATCH_BYTES: Final = 512 << 20
-LOOKS: Final = 4
+LIST_ATTEMPTS: Final = 4
 """Attempts to list the files: a schema file may arrive after a list that already has its rows."""
 SIDE_BY_SIDE: Final = 16
 """Concurrent requests of the driver."""
@@ -175,7 +175,7 @@ class StorageLanding(BatchLoop):
                     )
                     self._warned.add(METADATA)
             return
-        for _ in range(LOOKS):
+        for _ in range(LIST_ATTEMPTS):
             self._look()
             if all(self._definitions_of(stream) is not None for stream in self._listing.data):
                 break

@@ -128,14 +128,14 @@ def numbered(tables: Sequence[PhysicalRows]) -> list[tuple[int, KvChange]]:
 
 
 def chunks(
-    log: KvLog, stretch: tuple[int, int], spans: Sequence[Span], *, rows: int = CHUNK_ROWS, size: int = CHUNK_BYTES
+    log: KvLog, span: tuple[int, int], spans: Sequence[Span], *, rows: int = CHUNK_ROWS, size: int = CHUNK_BYTES
 ) -> Iterator[LogChunk]:
-    """Return the rows with commit_ts in `stretch`, (low, high], and keys in `spans`.
+    """Return the rows with commit_ts in `span`, (low, high], and keys in `spans`.
 
     Raises HistoryLost and DecodeError as `KvLog.windows` does."""
     by_prefix: dict[bytes, list[Any]] = {}
     count = held_bytes = 0
-    for window in log.windows(*stretch, spans):
+    for window in log.windows(*span, spans):
         for part in window:
             by_prefix.setdefault(_prefix(part), []).append(part)
             count += len(part)

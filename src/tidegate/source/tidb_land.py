@@ -310,12 +310,12 @@ def next_batch(timeline: Timeline, low: int, parts: Sequence[LogPart], rows: int
 
 def _pieces(
     parts: Sequence[LogPart],
-    stretch: tuple[int, int],
+    span: tuple[int, int],
     tables: Mapping[int, TableVersion],
     logical: Mapping[int, int],
     share: int,
 ) -> Iterator[LogSplit]:
-    for low, high in _cut(parts, stretch, share):
+    for low, high in _cut(parts, span, share):
         counts: dict[int, int] = {}
         for physical_id, rows in rows_by_table(parts, low, high).items():
             table_id = logical.get(physical_id, 0)
@@ -326,9 +326,9 @@ def _pieces(
             yield LogSplit(low, high, chosen, sum(counts[table_id] for table_id in dealt))
 
 
-def _cut(parts: Sequence[LogPart], stretch: tuple[int, int], share: int) -> Iterator[tuple[int, int]]:
+def _cut(parts: Sequence[LogPart], span: tuple[int, int], share: int) -> Iterator[tuple[int, int]]:
     """The range cut between parts, each piece with SHARE_ROWS rows, except the last one."""
-    begin, high, rows = *stretch, 0
+    begin, high, rows = *span, 0
     for part in parts:
         if part.high <= begin:
             continue

@@ -82,7 +82,7 @@ class KvLog(Protocol):
     def begin(self) -> LogBegin:
         """Return the begin of the log. Raises HistoryLost when the definitions there are unknown."""
 
-    def hold(self, feed: str, ts: int) -> None:
+    def set_safe_point(self, feed: str, ts: int) -> None:
         """Set the safe point of a feed to `ts`: everything above is kept. It must be renewed, since it expires after a
         day. `feed` names the feed and its sink, so that feeds of one name into different sinks have separate safe
         points."""
@@ -121,8 +121,8 @@ class _Without:
     def begin(self) -> LogBegin:
         return self.log.begin()
 
-    def hold(self, feed: str, ts: int) -> None:
-        self.log.hold(feed, ts)
+    def set_safe_point(self, feed: str, ts: int) -> None:
+        self.log.set_safe_point(feed, ts)
 
     def safe_point(self, feed: str) -> int | None:
         return self.log.safe_point(feed)
@@ -169,7 +169,7 @@ class SafePoint:
         """Move the safe point to `ts`, up to which the feed is done."""
         now_s = time.monotonic()
         if self._told_s is None or now_s - self._told_s >= EVERY_S:
-            self._log.hold(self._feed, ts)
+            self._log.set_safe_point(self._feed, ts)
             self._told_s = now_s
 
 

@@ -428,11 +428,11 @@ def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> No
     """Replace the safe point `name` (`safe_point_name`) of a changefeed. Raises EnvironmentFault when the disk refuses,
     StateTooNew if a newer release wrote the last one."""
     kept_safe_point(log, name)
-    hold = LogSafePoint(changefeed=name.partition(".")[0], checkpoint_ts=checkpoint_ts, time_ms=time_ms)
+    safe_point = LogSafePoint(changefeed=name.partition(".")[0], checkpoint_ts=checkpoint_ts, time_ms=time_ms)
     directory = log / _FEEDS
     try:
         directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
-        write_whole(directory / f"{name}.json", encode_state(StateKind.SAFE_POINT, hold).decode())
+        write_whole(directory / f"{name}.json", encode_state(StateKind.SAFE_POINT, safe_point).decode())
     except OSError as fault:
         raise EnvironmentFault(
             f"cannot write the changefeed's safe point into {directory} ({fault.strerror}): without it, the upstream "
@@ -486,7 +486,7 @@ class SegmentLog:
             )
         return LogBegin(0, StoredSnapshot(), whole=True)
 
-    def hold(self, feed: str, ts: int) -> None:
+    def set_safe_point(self, feed: str, ts: int) -> None:
         put_safe_point(self.directory, feed, ts, time.time_ns() // 1_000_000)
 
     def safe_point(self, feed: str) -> int | None:

@@ -129,12 +129,12 @@ PARAMETERS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
 def hours_of(text: str) -> tuple[int, int, timezone] | None:
     """Return the first and the last hour of a text such as 22-6+08:00, and its zone; None for any other text. In an
     address + is a blank."""
-    found = _HOURS.fullmatch(text)
-    if found is None:
+    match = _HOURS.fullmatch(text)
+    if match is None:
         return None
-    zone = datetime.strptime((found[3] or "+00:00").replace(" ", "+"), "%z").tzinfo
+    zone = datetime.strptime((match[3] or "+00:00").replace(" ", "+"), "%z").tzinfo
     assert isinstance(zone, timezone)
-    return int(found[1]), int(found[2]) % 24, zone
+    return int(match[1]), int(match[2]) % 24, zone
 
 
 def rests_until(text: str, now_s: float) -> str:

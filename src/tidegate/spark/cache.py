@@ -62,8 +62,8 @@ def _own_temporary(path: Path) -> Path:
     with suppress(FileExistsError):
         path.mkdir(mode=PRIVATE_DIRECTORY)
     status = path.lstat()
-    ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
-    if not ours or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return _fresh_temporary()
     path.chmod(PRIVATE_DIRECTORY)
     return path

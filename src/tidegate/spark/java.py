@@ -204,7 +204,7 @@ END_S: Final = 10
 
 LOCK_TIMEOUT_S: Final = 900
 
-FOUND: Final = re.compile(r"found \S+?#(\S+?);(\S+) in ")
+RESOLVED: Final = re.compile(r"found \S+?#(\S+?);(\S+) in ")
 FETCHED: Final = re.compile(r"\[SUCCESSFUL \] \S+?#(\S+?);(\S+?)!")
 UNTRUSTED: Final = re.compile(r"PKIX path|trustAnchors|SSLHandshakeException")
 REASON: Final = re.compile(
@@ -323,7 +323,7 @@ def _watch(ivy: subprocess.Popen[bytes], conf: Configuration, log: Path, on_prog
         text = log.read_text(errors="replace")
         steps = [
             f"{conf} jars: {verb} {index}/{count} {name} {revision}"
-            for verb, pattern in (("found", FOUND), ("fetched", FETCHED))
+            for verb, pattern in (("found", RESOLVED), ("fetched", FETCHED))
             for index, (name, revision) in enumerate(pattern.findall(text), 1)
         ]
         for step in steps[seen:]:
@@ -387,12 +387,12 @@ def trust_options(store: Path) -> list[str]:
 
 def _unresolved(conf: Configuration, missing: list[str], said: str, log: Path) -> str:
     shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
-    reason = REASON.search(said)
-    why = " ".join((reason.group() if reason else said.strip()[-300:] or "Ivy said nothing").split())
+    match = REASON.search(said)
+    reason = " ".join((match.group() if match else said.strip()[-300:] or "Ivy said nothing").split())
     home = jars_dir(conf)
     return (
         f"{len(missing)} of {len(expected_jars(conf))} jars for {conf} could not be downloaded: {shown}\n"
-        f"reason: {why}\n"
+        f"reason: {reason}\n"
         f"to fix this: (1) go online, or set your proxy in HTTPS_PROXY, and run `tidegate doctor --fix`; "
         f"(2) set TIDEGATE_IVY_SETTINGS to an Ivy settings file for your mirror; "
         f"(3) copy {home.parent} from a machine where it is complete\n"

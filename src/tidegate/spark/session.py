@@ -329,7 +329,7 @@ DELTA_JAR: Final = "io.delta:delta-spark_4.1_2.13:4.4.0"
 REBASE: Final = "spark.sql.parquet.datetimeRebaseModeInRead"
 """The setting for dates in Parquet: with another value than CORRECTED, dates before 1582 are read wrongly or not at
 all."""
-HERE: Final = 'os.environ["PYSPARK_PYTHON"] = "{}"'
+SET_PYTHON: Final = 'os.environ["PYSPARK_PYTHON"] = "{}"'
 WITHOUT_DELTA: Final = 'read with spark.read.format("tidegate-lake")'
 NO_DELTA: Final = "the session has no Delta; SparkSession.builder{}, or {}".format(
     "".join(f'.config("{name}", "{value}")' for name, value in {"spark.jars.packages": DELTA_JAR, **DELTA}.items()),
@@ -353,9 +353,9 @@ def check_session(spark: Any) -> None:
             )
     except SPARK_FAILURES:  # whatever it is, the jobs that follow will tell it as well
         return
-    if (theirs := answer[0]) != (ours := version("tidegate")):
+    if (worker_version := answer[0]) != (own_version := version("tidegate")):
         raise EnvironmentFault(
-            f"Spark's workers have Tidegate {theirs}, this program has {ours}; {_python_line(spark)}"
+            f"Spark's workers have Tidegate {worker_version}, this program has {own_version}; {_python_line(spark)}"
         )
     _fit.add(spark)
 
@@ -415,9 +415,9 @@ def _python_line(spark: Any) -> str:
     if is_connect(spark):
         add = f'spark.addArtifacts("{archive}", archive=True); spark.conf.set("{WORKERS_PYTHON}", "{EXECUTORS_PYTHON}")'
     elif spark.sparkContext.master.partition("[")[0] == "local":
-        return f"before the session is made: {HERE.format(sys.executable)}"
+        return f"before the session is made: {SET_PYTHON.format(sys.executable)}"
     else:
-        add = f'{HERE.format(EXECUTORS_PYTHON)}; SparkSession.builder.config("spark.archives", "{archive}")'
+        add = f'{SET_PYTHON.format(EXECUTORS_PYTHON)}; SparkSession.builder.config("spark.archives", "{archive}")'
     return f"after `tidegate pack {UNPACKED}.tar.gz`: {add} (tidegate run: --archive {UNPACKED}.tar.gz)"
 
 

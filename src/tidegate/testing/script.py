@@ -159,9 +159,9 @@ class ScriptedTables:
                         row for row in self._rows[table.incarnation] if _partition(table, row) not in names
                     ]
                 case effects.PartitionExchanged(partitioned, partition, other):
-                    mine, theirs = self._rows[partitioned.incarnation], self._rows[other.incarnation]
-                    leaving = [row for row in mine if _partition(partitioned, row) == partition]
-                    self._rows[partitioned.incarnation] = [row for row in mine if row not in leaving] + theirs
+                    own_rows, other_rows = self._rows[partitioned.incarnation], self._rows[other.incarnation]
+                    leaving = [row for row in own_rows if _partition(partitioned, row) == partition]
+                    self._rows[partitioned.incarnation] = [row for row in own_rows if row not in leaving] + other_rows
                     self._rows[other.incarnation] = leaving
 
 

@@ -264,9 +264,9 @@ def _log_lines(upstream: UpstreamProcess) -> Iterator[str]:
     begin, end = _extent(Path(upstream.log))
     yield f"change log {upstream.log} from {begin} to {end}"
     now_ms = time.time_ns() // 1_000_000
-    for hold in safe_points(Path(upstream.log)):
-        last_seen = f"heard of {(now_ms - hold.time_ms) // 1000} s ago"
-        yield f"changefeed {hold.changefeed} at {hold.checkpoint_ts}, {last_seen}"
+    for safe_point in safe_points(Path(upstream.log)):
+        last_seen = f"heard of {(now_ms - safe_point.time_ms) // 1000} s ago"
+        yield f"changefeed {safe_point.changefeed} at {safe_point.checkpoint_ts}, {last_seen}"
 
 
 def _answers(cursor: Any, *, as_json: bool) -> Iterator[str]:

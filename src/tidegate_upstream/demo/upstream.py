@@ -372,9 +372,9 @@ class _Watched:
 
 class _Watch:
     def __init__(
-        self, cluster: WatchedCluster, commits: Callable[[], int], pace: WorkPace, stop: threading.Event
+        self, cluster: WatchedCluster, commits: Callable[[], int], rate: WorkPace, stop: threading.Event
     ) -> None:
-        self.cluster, self.commits, self.pace, self.stop = cluster, commits, pace, stop
+        self.cluster, self.commits, self.pace, self.stop = cluster, commits, rate, stop
         self.jobs: dict[int, _Watched] = {}
         self.reports: list[DdlReport] = []
         self.notes: list[NotedTs] = []
@@ -463,12 +463,12 @@ class _Worker:
     retries: int = 0
     refused: int = 0
 
-    def work(self, todo: Iterator[Transaction], pace: WorkPace, stop: threading.Event) -> None:
+    def work(self, todo: Iterator[Transaction], rate: WorkPace, stop: threading.Event) -> None:
         """Run all transactions at even intervals."""
         began_s = time.monotonic()
         for number, transaction in enumerate(todo, 1):
             self._run(transaction)
-            if stop.wait(max(0.0, began_s + pace.seconds * number / pace.transactions - time.monotonic())):
+            if stop.wait(max(0.0, began_s + rate.seconds * number / rate.transactions - time.monotonic())):
                 return
 
     def _run(self, transaction: Transaction) -> None:
@@ -494,11 +494,11 @@ class _Worker:
 class DemoUpstream:
     """The upstream of a demo; its change log is written to `log`, its DDLs are those of `scripts`."""
 
-    def __init__(self, seed: int, pace: WorkPace, log: Path, scripts: Scripts = DDLS) -> None:
-        self.seed, self.pace, self._scripts = seed, pace, scripts
+    def __init__(self, seed: int, rate: WorkPace, log: Path, scripts: Scripts = DDLS) -> None:
+        self.seed, self.pace, self._scripts = seed, rate, scripts
         self._stop = threading.Event()
         self.cluster = WatchedCluster(MemoryEngine(), nodes=NODES)
-        self._watch = _Watch(self.cluster, lambda: self.commits, pace, self._stop)
+        self._watch = _Watch(self.cluster, lambda: self.commits, rate, self._stop)
         self.workers = [_Worker(stream, self.session(stream.node)) for stream in STREAMS]
         self.refused_ddls: list[str] = []
         self._log, self._logs = UpstreamLog(self.cluster, log, in_memory=True), False

@@ -101,12 +101,12 @@ _TYPES: Final[Mapping[int, str]] = {
     44: "drop check constraint",
     45: "alter check constraint",
 }
-_KNOWN: Final = frozenset(map(int, ActionType))
+_ACTIONS: Final = frozenset(map(int, ActionType))
 
 
 def type_name(action: int) -> str:
     """Return the name of an action: "add index"."""
-    if action not in _TYPES and action in _KNOWN:
+    if action not in _TYPES and action in _ACTIONS:
         return ActionType(action).name.lower().replace("_", " ")
     return _TYPES.get(action, f"unknown ddl job ({action})")
 

@@ -128,7 +128,7 @@ _NAME_CHARS: Final = 64
 
 
 @dataclass(slots=True)
-class _Held:
+class _Lock:
     owner: "SessionLocks"
     times: int = 1
 
@@ -138,7 +138,7 @@ class NamedLocks:
 
     def __init__(self) -> None:
         self.changed = Condition()
-        self.locks: dict[str, _Held] = {}
+        self.locks: dict[str, _Lock] = {}
 
 
 @dataclass(eq=False, slots=True)
@@ -153,7 +153,7 @@ class SessionLocks:
     def take(self, name: str, wait_s: float) -> bool:
         key, until_s = _key(name), time.monotonic() + (wait_s if 0 <= wait_s <= MAX_WAIT_S else MAX_WAIT_S)
         with self.shared.changed:
-            while (lock := self.shared.locks.setdefault(key, _Held(self, 0))).owner is not self:
+            while (lock := self.shared.locks.setdefault(key, _Lock(self, 0))).owner is not self:
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
                     return False

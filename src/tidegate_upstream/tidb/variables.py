@@ -195,7 +195,7 @@ EXTERNAL_TS_READ: Final = "tidb_enable_external_ts_read"
 _UNKNOWN, _READ_ONLY, _GLOBAL_ONLY, _SESSION_ONLY, _ERROR = 1193, 1238, 1229, 1228, 1105
 
 
-class Reach(Enum):
+class VariableScope(Enum):
     """The scopes in which a variable can be set."""
 
     BOTH = "each session's, and the default of new ones"
@@ -211,7 +211,7 @@ class Variable:
     name: str
     default: Setting
     kind: VariableKind
-    scope: Reach = Reach.BOTH
+    scope: VariableScope = VariableScope.BOTH
 
 
 _SQL_MODE: Final = (
@@ -220,9 +220,9 @@ _SQL_MODE: Final = (
 )
 _LEVELS: Final = ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")
 _ANY: Final = number()
-_B, _G, _S, _N = Reach.BOTH, Reach.GLOBAL, Reach.SESSION, Reach.NONE
+_B, _G, _S, _N = VariableScope.BOTH, VariableScope.GLOBAL, VariableScope.SESSION, VariableScope.NONE
 
-_ROWS: Final[tuple[tuple[str, Setting, VariableKind, Reach], ...]] = (
+_ROWS: Final[tuple[tuple[str, Setting, VariableKind, VariableScope], ...]] = (
     # Characters and time
     ("character_set_client", "utf8mb4", CHARSET, _B),
     ("character_set_connection", "utf8mb4", CHARSET, _B),
@@ -365,7 +365,7 @@ class GlobalVariables(Mapping[str, SqlValue]):
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, variable in VARIABLES.items() if variable.scope is not Reach.SESSION)
+        return (name for name, variable in VARIABLES.items() if variable.scope is not VariableScope.SESSION)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -373,9 +373,9 @@ class GlobalVariables(Mapping[str, SqlValue]):
     def set(self, name: str, value: SqlValue, warn: Callable[[int, str], None] = _ignore) -> None:
         """SET GLOBAL; SqlRefused as the module docstring says."""
         variable = find(name)
-        if variable.scope is Reach.NONE:
+        if variable.scope is VariableScope.NONE:
             raise SqlRefused(_READ_ONLY, f"Variable '{variable.name}' is a read only variable", "HY000")
-        if variable.scope is Reach.SESSION:
+        if variable.scope is VariableScope.SESSION:
             raise SqlRefused(
                 _SESSION_ONLY, f"Variable '{variable.name}' is a SESSION variable and can't be used with SET GLOBAL"
             )
@@ -394,7 +394,7 @@ class SessionVariables(Mapping[str, SqlValue]):
         self._values: dict[str, Setting] = {name: shared[name] for name in VARIABLES}
 
     def __getitem__(self, name: str) -> Setting:
-        if VARIABLES[name].scope is Reach.GLOBAL:
+        if VARIABLES[name].scope is VariableScope.GLOBAL:
             return self.shared[name]
         return self._values[name]
 
@@ -407,9 +407,9 @@ class SessionVariables(Mapping[str, SqlValue]):
     def set(self, name: str, value: SqlValue, warn: Callable[[int, str], None] = _ignore) -> None:
         """SET SESSION; SqlRefused as the module docstring says."""
         variable = find(name)
-        if variable.scope is Reach.NONE:
+        if variable.scope is VariableScope.NONE:
             raise SqlRefused(_READ_ONLY, f"Variable '{variable.name}' is a read only variable", "HY000")
-        if variable.scope is Reach.GLOBAL:
+        if variable.scope is VariableScope.GLOBAL:
             raise SqlRefused(
                 _GLOBAL_ONLY, f"Variable '{variable.name}' is a GLOBAL variable and should be set with SET GLOBAL"
             )

@@ -8,7 +8,14 @@ from tidegate.model.errors import SqlRefused
 from tidegate.mysql.values import SqlValue
 from tidegate.schema.columns import CHARSETS, COLLATIONS
 from tidegate_upstream.tidb.commands import Assign, SetScope, read_set
-from tidegate_upstream.tidb.variables import MODE_BITS, VARIABLES, GlobalVariables, Reach, SessionVariables, zone_named
+from tidegate_upstream.tidb.variables import (
+    MODE_BITS,
+    VARIABLES,
+    GlobalVariables,
+    SessionVariables,
+    VariableScope,
+    zone_named,
+)
 
 
 @pytest.fixture
@@ -132,7 +139,7 @@ def test_read_only_is_not_listed_by_show_global() -> None:
     shown = dict(SessionVariables(GlobalVariables({"port": 4711})).show(shared=True))
 
     assert shown["port"] == "4711"
-    assert not [name for name in shown if VARIABLES[name].scope is Reach.SESSION]
+    assert not [name for name in shown if VARIABLES[name].scope is VariableScope.SESSION]
 
 
 def test_zones() -> None:

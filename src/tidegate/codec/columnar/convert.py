@@ -180,27 +180,27 @@ def fill(
         for image in range(2):
             if (image == 0 and op == INSERT) or (image == 1 and op == DELETE):
                 continue
-            stretch_0, behind = first[of] + image * width, done[of, image] * steps[of]
+            segment_0, behind = first[of] + image * width, done[of, image] * steps[of]
             for column in range(width):
                 cell = cell_0 + column
                 if image == 0 and op == UPDATE and start[cell + width] != ABSENT:
                     cell += width
-                stretch = stretch_0 + column
-                slot = offset[stretch] + behind
-                mark, way, begins, ends, stop = marks[cell], ways[stretch, 0], start[cell], end[cell], to
+                segment = segment_0 + column
+                slot = offset[segment] + behind
+                mark, way, begins, ends, stop = marks[cell], ways[segment, 0], start[cell], end[cell], to
                 row_of[slot] = row
                 if way <= UNSIGNED and not written:
                     if mark & NULL:
                         numbers[slot] = 0
                     else:
-                        numbers[slot], mark = _checked(text, begins + quotes, ends - quotes, mark, ways[stretch])
+                        numbers[slot], mark = _checked(text, begins + quotes, ends - quotes, mark, ways[segment])
                     to_marks[slot] = mark
                     continue
                 if not mark & NULL:
                     if way == TEXT and not mark & (ESCAPED | WIDE):
                         stop = copy(words, begins + 1, ends - 1, data_words, to)
                     elif way <= UNSIGNED:
-                        _, mark = _checked(text, begins + quotes, ends - quotes, mark, ways[stretch])
+                        _, mark = _checked(text, begins + quotes, ends - quotes, mark, ways[segment])
                         stop = copy(words, begins + quotes, ends - quotes, data_words, to)
                     elif way == NUMBER:
                         stop = number(text, begins + quotes, ends - quotes, data, to)

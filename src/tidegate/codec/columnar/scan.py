@@ -50,7 +50,7 @@ INSERT, UPDATE, DELETE = b"IUD"
 
 ONES, HIGH, SPACES = (np.uint64(0x0101010101010101 * byte) for byte in (1, 0x80, 0x20))
 QUOTES, SLASHES = (np.uint64(0x0101010101010101 * byte) for byte in (0x22, 0x5C))
-NONE, ONE, EIGHT = map(np.uint64, (0, 1, 8))
+NONE, UNIT, EIGHT = map(np.uint64, (0, 1, 8))
 """Bytes repeated eight times: loops test eight bytes at once, and single ones only after a hit."""
 
 MIX: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -72,7 +72,7 @@ def name_hash(words: Any, offset: int, size: int) -> Any:
     """Return the hash for tables of members: 32 bits, of the first and the last eight bytes of a name."""
     first = words[np.uint64(offset)]
     if size < 8:
-        return (first & (ONE << np.uint64(8 * size)) - ONE) * MIX >> np.uint64(32)
+        return (first & (UNIT << np.uint64(8 * size)) - UNIT) * MIX >> np.uint64(32)
     return (first * MIX ^ words[np.uint64(offset + size - 8)]) * MIX >> np.uint64(32)
 
 
@@ -83,7 +83,7 @@ def text_hash(words: Any, offset: int, end: int) -> Any:
     while offset < end:
         word = words[np.uint64(offset)]
         if end - offset < 8:
-            word &= (ONE << np.uint64(8 * (end - offset))) - ONE
+            word &= (UNIT << np.uint64(8 * (end - offset))) - UNIT
         total = (total ^ word) * MIX
         total ^= total >> np.uint64(32)
         offset += 8
@@ -93,7 +93,7 @@ def text_hash(words: Any, offset: int, end: int) -> Any:
 @inlined
 def first_byte(bits: Any) -> Any:
     """Return the index of the lowest byte whose high bit is set; at least one must be."""
-    below = (bits - ONE) & ~bits
+    below = (bits - UNIT) & ~bits
     return np.int64((below & ONES) * ONES >> np.uint64(56)) - 1
 
 

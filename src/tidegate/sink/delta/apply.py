@@ -317,13 +317,13 @@ def trim(step: Trim, snapshot: TableSnapshot, options: DeltaOptions) -> list[Act
 def exchange(step: Exchange, table: TableInfo, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
     """Return the rows of `table` after EXCHANGE PARTITION; the partner is read as it was just before its own half of
     the exchange."""
-    mine = stored_columns(snapshot)
+    own_columns = stored_columns(snapshot)
     gains_all = table.incarnation == step.partitioned.incarnation
     partner_info = step.other if gains_all else step.partitioned
     partner = _before(step, partner_info, options)
-    theirs = stored_columns(partner)
-    selectors, have = selectors_of(options), {lowered(column.name) for column in theirs}
-    for column in mine:
+    partner_columns = stored_columns(partner)
+    selectors, have = selectors_of(options), {lowered(column.name) for column in partner_columns}
+    for column in own_columns:
         if column.upstream_id < 0 or lowered(column.name) in have:
             continue
         if partner_info.column(column.name) is not None and not selectors.keeps(partner_info.name, column.name):
@@ -331,18 +331,18 @@ def exchange(step: Exchange, table: TableInfo, snapshot: TableSnapshot, options:
                 f"column selectors select {column.name} of {table.name} but not of {partner_info.name}, so the lake "
                 f"lacks values of the exchanged rows; select the same columns of both tables"
             )
-    now = MOVES[form_of(partner_info, options.mode)].now(partner, partner_info, theirs)
+    now = MOVES[form_of(partner_info, options.mode)].now(partner, partner_info, partner_columns)
     leaves: Leaves | None = None
     if gains_all:
-        leaves = _inside(mine, table, (step.partition,), options)
+        leaves = _inside(own_columns, table, (step.partition,), options)
         coming = now
     else:
-        inside = _inside(theirs, partner_info, (step.partition,), options)
-        coming = (parted(rows, theirs, inside)[1] for rows in now)
-    incoming = (_as_columns(rows, theirs, mine) for rows in coming)
+        inside = _inside(partner_columns, partner_info, (step.partition,), options)
+        coming = (parted(rows, partner_columns, inside)[1] for rows in now)
+    incoming = (_as_columns(rows, partner_columns, own_columns) for rows in coming)
     move = MOVES[form_of(table, options.mode)].move
     leaves = leaves or (lambda rows: pa.repeat(pa.scalar(value=True), rows.num_rows))
-    return move(snapshot, table, mine, Moving(position_of(step), leaves, incoming))
+    return move(snapshot, table, own_columns, Moving(position_of(step), leaves, incoming))
 
 
 def _before(step: Exchange, table: TableInfo, options: DeltaOptions) -> TableSnapshot:
@@ -359,16 +359,16 @@ def _as_columns(rows: pa.Table, partner: Sequence[LakeColumn], columns: Sequence
     """Rows of the partner under our columns: an exchange demands equal names, a policy may have left us more.
 
     Columns of ours only where the partner's rows bring them: they belong to changes and versions, not to rows."""
-    theirs = {lowered(name): name for name in rows.column_names}
-    columns = [column for column in columns if column.upstream_id >= 0 or column.name in theirs]
+    partner_names = {lowered(name): name for name in rows.column_names}
+    columns = [column for column in columns if column.upstream_id >= 0 or column.name in partner_names]
     if BEFORE in rows.column_names:
         names = {lowered(column.name): column.physical for column in columns}
         physical = {column.physical: names[lowered(column.name)] for column in partner if lowered(column.name) in names}
         index = rows.schema.get_field_index(BEFORE)
         rows = rows.set_column(index, rows.schema.field(index), renamed(rows.column(BEFORE), physical))
     arrays = [
-        rows.column(theirs[lowered(column.name)])
-        if lowered(column.name) in theirs
+        rows.column(partner_names[lowered(column.name)])
+        if lowered(column.name) in partner_names
         else pa.nulls(rows.num_rows, arrow_type(column.delta))
         for column in columns
     ]

@@ -164,13 +164,13 @@ class RestClient:
             ) from None
 
     def _answer(self, reply: Reply, request: str) -> CatalogAnswer:
-        kind, why = "", http.client.responses.get(reply.status, "")
+        kind, reason = "", http.client.responses.get(reply.status, "")
         if 300 <= reply.status < 400:
-            why = f"it redirects to {reply.headers.get('location', 'nowhere')}; set that address as catalog"
+            reason = f"it redirects to {reply.headers.get('location', 'nowhere')}; set that address as catalog"
         with suppress(msgspec.DecodeError, AttributeError):
             error: Mapping[str, Any] = reply.json().get("error") or {}
-            kind, why = str(error.get("type", "")), str(error.get("message", why))
-        answer = CatalogAnswer(f"catalog {self.uri} answers {request} with {reply.status} {kind}: {why[:TEXT_MAX]}")
+            kind, reason = str(error.get("type", "")), str(error.get("message", reason))
+        answer = CatalogAnswer(f"catalog {self.uri} answers {request} with {reply.status} {kind}: {reason[:TEXT_MAX]}")
         answer.status, answer.kind = reply.status, kind
         return answer
 
@@ -196,24 +196,24 @@ LATEST: Final = -1
 """The schema, order or spec that this very request adds."""
 
 
-def requirements(theirs: Metadata) -> list[Update]:
+def requirements(listed: Metadata) -> list[Update]:
     """Return the requirements under which updates of `theirs` may be committed."""
     return [
-        {"type": "assert-table-uuid", "uuid": theirs["table-uuid"]},
-        {"type": "assert-ref-snapshot-id", "ref": MAIN, "snapshot-id": main_of(theirs)},
+        {"type": "assert-table-uuid", "uuid": listed["table-uuid"]},
+        {"type": "assert-ref-snapshot-id", "ref": MAIN, "snapshot-id": main_of(listed)},
     ]
 
 
-def beginning(ours: Metadata, number: int) -> tuple[list[Update], list[Update]]:
+def beginning(published: Metadata, number: int) -> tuple[list[Update], list[Update]]:
     """Return requirements and updates that create a table that is not in the catalog."""
     columns: list[Update] = []
     rest: list[Update] = []
-    for update in updates({**NOTHING, "location": ours["location"]}, ours, number):
+    for update in updates({**NOTHING, "location": published["location"]}, published, number):
         (columns if "schema" in update["action"] else rest).append(update)
     return [{"type": "assert-create"}], [
-        {"action": "assign-uuid", "uuid": ours["table-uuid"]},
-        {"action": "upgrade-format-version", "format-version": ours["format-version"]},
-        {"action": "set-location", "location": ours["location"]},
+        {"action": "assign-uuid", "uuid": published["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": published["format-version"]},
+        {"action": "set-location", "location": published["location"]},
         *columns,
         {"action": "add-spec", "spec": UNPARTITIONED},
         {"action": "set-default-spec", "spec-id": LATEST},
@@ -221,29 +221,34 @@ def beginning(ours: Metadata, number: int) -> tuple[list[Update], list[Update]]:
     ]
 
 
-def updates(theirs: Metadata, ours: Metadata, number: int) -> list[Update]:
+def updates(listed: Metadata, published: Metadata, number: int) -> list[Update]:
     """Return the updates that turn the catalog's table into ours, published by the lake's snapshot `number`; none if
     it is current."""
-    schema, columns = _columns(theirs, ours)
-    changes = [*columns, *_order(theirs, ours), *_properties(theirs, ours), *_rows(theirs, ours, schema, number)]
-    if theirs.get("location", "").rstrip("/") != ours["location"]:
-        changes.insert(0, {"action": "set-location", "location": ours["location"]})
+    schema, columns = _columns(listed, published)
+    changes = [
+        *columns,
+        *_order(listed, published),
+        *_properties(listed, published),
+        *_rows(listed, published, schema, number),
+    ]
+    if listed.get("location", "").rstrip("/") != published["location"]:
+        changes.insert(0, {"action": "set-location", "location": published["location"]})
     return changes
 
 
-def main_of(theirs: Metadata) -> int | None:
+def main_of(listed: Metadata) -> int | None:
     """Return the snapshot that readers of the catalog see."""
-    current: int | None = theirs.get("refs", {}).get(MAIN, {}).get("snapshot-id")
+    current: int | None = listed.get("refs", {}).get(MAIN, {}).get("snapshot-id")
     if current is None:
-        newest = theirs.get("current-snapshot-id", -1)
+        newest = listed.get("current-snapshot-id", -1)
         return None if newest in {None, -1} else newest
     return current
 
 
-def strange(theirs: Metadata) -> int | None:
+def strange(listed: Metadata) -> int | None:
     """Return the snapshot that readers of the catalog see, if another program made it."""
-    main = main_of(theirs)
-    own_ids = {snapshot["snapshot-id"] for snapshot in theirs.get("snapshots", ()) if _is_ours(snapshot)}
+    main = main_of(listed)
+    own_ids = {snapshot["snapshot-id"] for snapshot in listed.get("snapshots", ()) if _is_ours(snapshot)}
     return None if main in own_ids else main
 
 
@@ -251,19 +256,19 @@ def _is_ours(snapshot: Mapping[str, Any]) -> bool:
     return VERSION in snapshot.get("summary", {})
 
 
-def _columns(theirs: Metadata, ours: Metadata) -> tuple[int, list[Update]]:
+def _columns(listed: Metadata, published: Metadata) -> tuple[int, list[Update]]:
     """The number of our schema there, and what makes it current."""
-    fields = _comparable(current_schema(ours)["fields"])
-    schemas = {schema["schema-id"]: _comparable(schema["fields"]) for schema in theirs["schemas"]}
+    fields = _comparable(current_schema(published)["fields"])
+    schemas = {schema["schema-id"]: _comparable(schema["fields"]) for schema in listed["schemas"]}
     number = next((number for number, known_fields in schemas.items() if known_fields == fields), None)
-    if number == theirs["current-schema-id"] and number is not None:
+    if number == listed["current-schema-id"] and number is not None:
         return number, []
     if number is not None:
         return number, [{"action": "set-current-schema", "schema-id": number}]
     number = max(schemas, default=-1) + 1
-    schema = {**current_schema(ours), "schema-id": number}
+    schema = {**current_schema(published), "schema-id": number}
     return number, [
-        {"action": "add-schema", "schema": schema, "last-column-id": ours["last-column-id"]},
+        {"action": "add-schema", "schema": schema, "last-column-id": published["last-column-id"]},
         {"action": "set-current-schema", "schema-id": LATEST},
     ]
 
@@ -272,12 +277,12 @@ def _comparable(fields: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
     return [(entry["id"], entry["name"], entry["required"], entry["type"], entry.get("doc", "")) for entry in fields]
 
 
-def _order(theirs: Metadata, ours: Metadata) -> list[Update]:
+def _order(listed: Metadata, published: Metadata) -> list[Update]:
     fields = next(
-        order["fields"] for order in ours["sort-orders"] if order["order-id"] == ours["default-sort-order-id"]
+        order["fields"] for order in published["sort-orders"] if order["order-id"] == published["default-sort-order-id"]
     )
-    orders = {order["order-id"]: order["fields"] for order in theirs["sort-orders"]}
-    if orders.get(theirs["default-sort-order-id"]) == fields:
+    orders = {order["order-id"]: order["fields"] for order in listed["sort-orders"]}
+    if orders.get(listed["default-sort-order-id"]) == fields:
         return []
     number = next((number for number, known_order in orders.items() if known_order == fields), None)
     if number is not None:
@@ -289,37 +294,37 @@ def _order(theirs: Metadata, ours: Metadata) -> list[Update]:
     ]
 
 
-def _properties(theirs: Metadata, ours: Metadata) -> Iterator[Update]:
-    properties = theirs.get("properties", {})
-    new = {name: value for name, value in ours["properties"].items() if properties.get(name) != value}
+def _properties(listed: Metadata, published: Metadata) -> Iterator[Update]:
+    properties = listed.get("properties", {})
+    new = {name: value for name, value in published["properties"].items() if properties.get(name) != value}
     if new:
         yield {"action": "set-properties", "updates": new}
-    if gone := [name for name in properties if OWN.match(name) and name not in ours["properties"]]:
+    if gone := [name for name in properties if OWN.match(name) and name not in published["properties"]]:
         yield {"action": "remove-properties", "removals": gone}
 
 
-def _rows(theirs: Metadata, ours: Metadata, schema: int, number: int) -> Iterator[Update]:
-    newest = current(ours)
+def _rows(listed: Metadata, published: Metadata, schema: int, number: int) -> Iterator[Update]:
+    newest = current(published)
     assert newest is not None, "what is published has a snapshot"
-    manifest_lists = {snapshot["snapshot-id"]: snapshot["manifest-list"] for snapshot in theirs.get("snapshots", ())}
-    kept = {snapshot["snapshot-id"]: snapshot["manifest-list"] for snapshot in ours["snapshots"]}
+    manifest_lists = {snapshot["snapshot-id"]: snapshot["manifest-list"] for snapshot in listed.get("snapshots", ())}
+    kept = {snapshot["snapshot-id"]: snapshot["manifest-list"] for snapshot in published["snapshots"]}
     current_id = newest["snapshot-id"]
     stale = current_id in manifest_lists and manifest_lists[current_id] != newest["manifest-list"]
     if stale:  # of the location where the lake lay before
         yield _without(current_id)
     if stale or current_id not in manifest_lists:
         fitting = {**newest, "schema-id": schema}
-        if newest["sequence-number"] <= theirs.get("last-sequence-number", 0):
+        if newest["sequence-number"] <= listed.get("last-sequence-number", 0):
             fitting.pop("parent-snapshot-id", None)  # with one, its number has to be above what the catalog has seen
         yield {"action": "add-snapshot", "snapshot": fitting}
-    if stale or main_of(theirs) != current_id:
+    if stale or main_of(listed) != current_id:
         yield {"action": "set-snapshot-ref", "ref-name": MAIN, "type": "branch", "snapshot-id": current_id}
-    refs = {name: reference["snapshot-id"] for name, reference in theirs.get("refs", {}).items()}
+    refs = {name: reference["snapshot-id"] for name, reference in listed.get("refs", {}).items()}
     if stale or current_id not in {snapshot_id for name, snapshot_id in refs.items() if TAG.fullmatch(name)}:
         yield {"action": "set-snapshot-ref", "ref-name": f"tidegate-{number}", "type": "tag", "snapshot-id": current_id}
     referenced = {snapshot_id for name, snapshot_id in refs.items() if name != MAIN and TAG.fullmatch(name) is None}
     ending = (
-        {snapshot["snapshot-id"] for snapshot in theirs.get("snapshots", ()) if _is_ours(snapshot)}
+        {snapshot["snapshot-id"] for snapshot in listed.get("snapshots", ()) if _is_ours(snapshot)}
         - referenced
         - {current_id}
     )
@@ -445,7 +450,7 @@ class _Note(msgspec.Struct, frozen=True):
     tables: tuple[Owned, ...] = ()
 
 
-class _Ours(NamedTuple):
+class _LakeTable(NamedTuple):
     location: str
     metadata: Metadata
 
@@ -500,14 +505,14 @@ class RestCatalog:
             self._owned, self._last, self._spaces = self._noted(), {}, set()
         owned = self._owned
         changed = {name: location for name, location in names.items() if self._last.get(name) != location}
-        ours = dict(zip(changed, each(self._rest.uri, self._read, list(changed.values())), strict=True))
+        tables = dict(zip(changed, each(self._rest.uri, self._read, list(changed.values())), strict=True))
         uuids = {(space, table): uuid for space, table, uuid in owned if (space, table) in names}
-        uuids |= {name: table.uuid for name, table in ours.items()}
+        uuids |= {name: table.uuid for name, table in tables.items()}
         request = frozenset((*name, uuid) for name, uuid in uuids.items())
         if request != owned:
             self._note(owned | request)
             self._move(owned - request, {uuid: name for name, uuid in uuids.items()})
-        self._lead(ours, number, {uuid for *_, uuid in owned | request})
+        self._lead(tables, number, {uuid for *_, uuid in owned | request})
         if request != owned:
             self._note(request)
         self._owned = request
@@ -527,10 +532,10 @@ class RestCatalog:
             if home is None or home in waiting or not self._rename(name, home):
                 self._drop(name)
 
-    def _lead(self, ours: Mapping[Name, _Ours], number: int, snapshot_ids: Collection[str]) -> None:
+    def _lead(self, tables: Mapping[Name, _LakeTable], number: int, snapshot_ids: Collection[str]) -> None:
         """Bring tables to what is published, again where somebody was faster. Raises what a single table met last."""
 
-        def change(entry: tuple[Name, _Ours]) -> Update | CatalogAnswer | None:
+        def change(entry: tuple[Name, _LakeTable]) -> Update | CatalogAnswer | None:
             # None for a table that is current; an answer of the catalog that refuses it is a value
             try:
                 return self._change(*entry, number, snapshot_ids)
@@ -539,7 +544,7 @@ class RestCatalog:
                     raise
                 return answer
 
-        left, refused = dict(ours), list[CatalogAnswer]()
+        left, refused = dict(tables), list[CatalogAnswer]()
         for _ in range(TRIES):
             answers = dict(zip(left, each(self._rest.uri, change, list(left.items())), strict=True))
             refused += [answer for answer in answers.values() if isinstance(answer, CatalogAnswer)]
@@ -553,7 +558,7 @@ class RestCatalog:
         if refused:
             raise refused[0]
 
-    def _change(self, name: Name, ours: _Ours, number: int, snapshot_ids: Collection[str]) -> Update | None:
+    def _change(self, name: Name, published: _LakeTable, number: int, snapshot_ids: Collection[str]) -> Update | None:
         state = self._load(name)
         if state is not None and state["table-uuid"] not in snapshot_ids:
             if name not in self._strangers:
@@ -566,27 +571,27 @@ class RestCatalog:
                 )
             return None
         self._strangers.discard(name)
-        if state is not None and state["table-uuid"] != ours.uuid:
+        if state is not None and state["table-uuid"] != published.uuid:
             self._drop(name)
             state = None
         if state is None:
-            state = self._create(name, ours, number)
+            state = self._create(name, published, number)
         elif (main := strange(state)) is not None:
             LOGGER.warning(
                 "catalog %s: table %s was at snapshot %s, a foreign commit: the catalog shows the lake's own version "
                 "again. Write to a table outside of the lake instead",
                 *(self._rest.uri, ".".join(name), main),
             )
-        changes = [] if state is None else updates(state, ours.metadata, number)
+        changes = [] if state is None else updates(state, published.metadata, number)
         if state is None or not changes:
             return None
         return {"identifier": _identifier(name), "requirements": requirements(state), "updates": changes}
 
-    def _create(self, name: Name, ours: _Ours, number: int) -> Metadata | None:
+    def _create(self, name: Name, published: _LakeTable, number: int) -> Metadata | None:
         """Begin a table; give what the catalog shows then, None if all is done."""
         self._begin_space(name[0])
         if self._rest.offers(REGISTER):
-            file = {"name": name[1], "metadata-location": ours.location}
+            file = {"name": name[1], "metadata-location": published.location}
             try:
                 metadata: Metadata = self._rest.ask(REGISTER, file, namespace=name[0])["metadata"]
             except CatalogAnswer as answer:
@@ -594,7 +599,7 @@ class RestCatalog:
                     raise
             else:
                 return metadata
-        needs, changes = beginning(ours.metadata, number)
+        needs, changes = beginning(published.metadata, number)
         body = {"identifier": _identifier(name), "requirements": needs, "updates": changes}
         self._rest.ask(COMMIT, body, namespace=name[0], table=name[1])
         return None
@@ -664,10 +669,10 @@ class RestCatalog:
                 raise
         self._spaces.add(space)
 
-    def _read(self, location: str) -> _Ours:
+    def _read(self, location: str) -> _LakeTable:
         root = self._options.root
         body = obstore.get(store(root), location.removeprefix(f"{location_of(root)}/")).bytes().to_bytes()
-        return _Ours(location, msgspec.json.decode(body))
+        return _LakeTable(location, msgspec.json.decode(body))
 
     def _noted(self) -> frozenset[Owned]:
         body = read_file(self._options.control_uri, NOTE)

@@ -357,8 +357,8 @@ def advice(code: int) -> str:
 def sink_error(error: Exception, options: SqlOptions) -> SinkError:
     """Return the sink's error for an error of the driver."""
     if isinstance(error.__context__, ssl.SSLError):
-        why = getattr(error.__context__, "verify_message", "") or error.__context__.reason
-        return AccountRefused(f"{options.address}: no TLS: {why}; check ssl-ca, ssl-cert, ssl-key and the host name")
+        reason = getattr(error.__context__, "verify_message", "") or error.__context__.reason
+        return AccountRefused(f"{options.address}: no TLS: {reason}; check ssl-ca, ssl-cert, ssl-key and the host name")
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1] if len(error.args) > 1 else error)
     hint = advice(code)

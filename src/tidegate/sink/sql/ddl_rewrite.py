@@ -175,9 +175,9 @@ def _joined(parts: Sequence[TargetDdl]) -> TargetDdl:
         refused = [phrase for part in parts if part.verdict is verdict for phrase in part.why]
         if refused:
             return TargetDdl(verdict, "", tuple(dict.fromkeys(refused)))
-    why = tuple(dict.fromkeys(phrase for part in parts for phrase in part.why))
+    reasons = tuple(dict.fromkeys(phrase for part in parts for phrase in part.why))
     texts = [_ONCE.sub(r"\1 IF NOT EXISTS \2", part.text) for part in parts if part.text]
-    return TargetDdl(DdlVerdict.REWRITTEN if texts else DdlVerdict.SKIPPED, ";\n".join(texts), why)
+    return TargetDdl(DdlVerdict.REWRITTEN if texts else DdlVerdict.SKIPPED, ";\n".join(texts), reasons)
 
 
 _ONCE: Final = re.compile(r"^(CREATE (?:TABLE|DATABASE))(?! IF NOT EXISTS) (.*)", re.DOTALL)

@@ -160,8 +160,8 @@ class DdlRule:
     on: Callable[[TargetServer], bool] = _not_tidb
 
 
-def _row(words: str, becomes: str | None, why: str = "", on: Callable[[TargetServer], bool] = _not_tidb) -> DdlRule:
-    return DdlRule(TokenPattern(words), becomes, why, on)
+def _row(words: str, becomes: str | None, reason: str = "", on: Callable[[TargetServer], bool] = _not_tidb) -> DdlRule:
+    return DdlRule(TokenPattern(words), becomes, reason, on)
 
 
 _ACTION: Final = "[ ON DELETE|UPDATE CASCADE|RESTRICT|SET|NO [ NULL|ACTION|DEFAULT ] ]"

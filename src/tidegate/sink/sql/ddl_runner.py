@@ -158,8 +158,8 @@ class DdlRunner:
             return
         else:
             record = replace(record, executed=decision.text)
-        if values is not None and (why := values.keep(record.facts)):
-            self._refuse(session, ddl, why)
+        if values is not None and (reason := values.keep(record.facts)):
+            self._refuse(session, ddl, reason)
         self._execute(session, task, record)
         failpoint("ddl/executed")
         self._complete(session, task, record, values)
@@ -283,29 +283,29 @@ class DdlRunner:
                 f"upstream, then {self._resolve_command(ddl)}"
             )
 
-    def _note(self, session: DdlConnection, ddl: Ddl, state: str, why: str) -> None:
+    def _note(self, session: DdlConnection, ddl: Ddl, state: str, reason: str) -> None:
         """Record in the ledger that a DDL is not run, and why."""
-        self._ledger.write(session, ddl, DdlRecord(state, note=why))
+        self._ledger.write(session, ddl, DdlRecord(state, note=reason))
         failpoint("ddl/noted")
 
-    def _forbid(self, session: DdlConnection, ddl: Ddl, why: str) -> NoReturn:
-        self._note(session, ddl, "refused", why)
+    def _forbid(self, session: DdlConnection, ddl: Ddl, reason: str) -> NoReturn:
+        self._note(session, ddl, "refused", reason)
         raise DdlForbidden(
-            f"this DDL is not sent to {self._target}: {why}: {ddl.query[:500]!r}. If the upstream ran it, change the "
-            f"replica by hand, then {self._resolve_command(ddl)}; or exclude the DDL by an event filter (ignore-sql); "
-            f"if not, find out who writes to the source"
+            f"this DDL is not sent to {self._target}: {reason}: {ddl.query[:500]!r}. If the upstream ran it, change "
+            f"the replica by hand, then {self._resolve_command(ddl)}; or exclude the DDL by an event filter "
+            "(ignore-sql); if not, find out who writes to the source"
         )
 
-    def _refuse(self, session: DdlConnection, ddl: Ddl, why: str) -> NoReturn:
-        self._note(session, ddl, "refused", why)
+    def _refuse(self, session: DdlConnection, ddl: Ddl, reason: str) -> NoReturn:
+        self._note(session, ddl, "refused", reason)
         raise SinkRefused(
-            f"{self._target} cannot run this DDL: {why}: {ddl.query[:500]!r}. Change the replica by hand, then "
+            f"{self._target} cannot run this DDL: {reason}: {ddl.query[:500]!r}. Change the replica by hand, then "
             f"{self._resolve_command(ddl)}; or exclude the DDL by an event filter"
         )
 
-    def _failure(self, why: str, kind: type[SinkError], ddl: Ddl) -> SinkError:
+    def _failure(self, reason: str, kind: type[SinkError], ddl: Ddl) -> SinkError:
         """Return the error of a refused DDL, with the ways out where a retry does not help."""
-        text = f"DDL of ts {ddl.commit_ts} failed: {why}: {ddl.query[:500]!r}"
+        text = f"DDL of ts {ddl.commit_ts} failed: {reason}: {ddl.query[:500]!r}"
         if kind is not SinkRefused:
             return kind(text)
         return SinkRefused(

@@ -215,7 +215,7 @@ def _summary(facts: Iterable[Fact], most: int = 6) -> str:
 _NO_PRIVILEGE: Final = frozenset({1044, 1142, 1227})
 _UNKNOWN: Final = frozenset({1054, 1109, 1146})
 _DONE: Final = frozenset({"synced", "done"})
-_OVER: Final = frozenset({"cancelled", "rollback done"})
+_ENDED: Final = frozenset({"cancelled", "rollback done"})
 
 
 class RunningStatement(NamedTuple):
@@ -294,4 +294,4 @@ def job_state(session: DdlConnection, mark: str) -> Executed:
     """Return the outcome of a TiDB's job with a mark: UNCLEAR while it runs."""
     rows = session.ask(sent.JOB, (f"%{mark}%",))
     state = str(rows[0][0]).lower() if rows else "cancelled"
-    return Executed.YES if state in _DONE else Executed.NO if state in _OVER else Executed.UNCLEAR
+    return Executed.YES if state in _DONE else Executed.NO if state in _ENDED else Executed.UNCLEAR

@@ -64,7 +64,7 @@ class Computes(Enum):
     """The side that computes the values of a column that changes."""
 
     TARGET = "the target"
-    HERE = "Tidegate"
+    TIDEGATE = "Tidegate"
 
 
 _F: Final = Family
@@ -87,10 +87,10 @@ def computes(old: ColumnType, new: ColumnType, target: TargetServer) -> Computes
     """Return who computes the values when a column of a target changes from one type to another."""
     families = family_of(old), family_of(new)
     if target.kind is ServerKind.TIDB:
-        return Computes.HERE if families == (Family.SPAN, Family.MOMENT) else Computes.TARGET
+        return Computes.TIDEGATE if families == (Family.SPAN, Family.MOMENT) else Computes.TARGET
     same = keeps_values(old, new) or families[1] in SAME.get(families[0], ())
     narrows = families == (Family.TEXT, Family.TEXT) and new.charset not in (old.charset, "utf8mb4")
-    return Computes.TARGET if same and not narrows else Computes.HERE
+    return Computes.TARGET if same and not narrows else Computes.TIDEGATE
 
 
 _NO_LITERAL: Final = re.compile("float|double|bit|enum|set|json|vector")
@@ -150,7 +150,7 @@ def _of_table(task: DdlTask, effect: TableAltered, target: TargetServer) -> Comp
             continue
         if old is None:
             fills += [(new, stored_value(new, commit_ts=ts, session=session))] if _is_filled(new, target) else []
-        elif old.type != new.type and computes(old.type, new.type, target) is Computes.HERE:
+        elif old.type != new.type and computes(old.type, new.type, target) is Computes.TIDEGATE:
             rule = converter(old.type, new.type, commit_ts=ts, session=session.zone)
             columns.append(ComputedColumn(old, new, rule or _same))
     if not (columns or fills):
@@ -415,9 +415,9 @@ class ValueTable:
             after = rows[-1][0]
             for _, *answers in rows:
                 mismatches = map(_mismatch, self._computed.columns, answers[::2], answers[1::2])
-                if why := next(filter(None, mismatches), ""):
+                if reason := next(filter(None, mismatches), ""):
                     self._session.ask(sent.DROP_VALUES.format(values=self._values))
-                    return f"{why}, and table {self._computed.old} has no key to find rows by"
+                    return f"{reason}, and table {self._computed.old} has no key to find rows by"
         return ""
 
     @property

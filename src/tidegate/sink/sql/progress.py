@@ -298,7 +298,7 @@ class Lease:
     def stands(self) -> bool:
         """Return True if the feed is at `ts`; renew the lease while it is not. ConfigError if some rows at least
         have passed it."""
-        rows = self.session.ask(sent.HOLD, values=(self.feed.encode(), self.holder))
+        rows = self.session.ask(sent.SELECT_HOLD, values=(self.feed.encode(), self.holder))
         if rows and rows[0][1]:
             self.ts = int(rows[0][0])
             return True

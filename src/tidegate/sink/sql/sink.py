@@ -148,8 +148,8 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
 
     def filled(self, tables: Sequence[TableInfo]) -> Mapping[TableName, str]:
         with self._connected() as session:
-            found = [table.name for table in tables if has_rows(session, table.name)]
-        return {name: f"table {name} of {self.options.address} has rows" for name in found}
+            filled = [table.name for table in tables if has_rows(session, table.name)]
+        return {name: f"table {name} of {self.options.address} has rows" for name in filled}
 
     def _warn_keyless(self, tables: Iterable[TableInfo]) -> None:
         keyless = sorted(str(table.name) for table in tables if not table.handle_key)
@@ -183,8 +183,8 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
             self._progress.lay_out(session, self._layout(session, segment.tables, tasks.slots))
             target = self._target
         assert target is not None
-        over = isinstance(changes, LoadChanges) and changes.over
-        options = replace(self.options, safe_mode=True) if over else self.options
+        overwrites = isinstance(changes, LoadChanges) and changes.over
+        options = replace(self.options, safe_mode=True) if overwrites else self.options
         return tasks.run(write_shard, list(self._jobs(segment, changes, target, options)))
 
     def ddl(self, planned: PlannedDdl) -> None:

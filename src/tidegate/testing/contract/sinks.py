@@ -200,9 +200,9 @@ class CutDdls:
 
     def __call__(self, planned: PlannedDdl) -> PlannedDdl:
         for count in range(1, len(planned.effects) + 1):
-            place = (planned.commit_ts, planned.number, count)
-            if place not in self._done:
-                self._done.add(place)
+            step = (planned.commit_ts, planned.number, count)
+            if step not in self._done:
+                self._done.add(step)
                 effects = CutEffects(planned.effects)
                 effects.visible = count
                 return replace(planned, effects=effects)
@@ -336,15 +336,15 @@ class SinkContract:
         assert (done.state, done.checkpoint_ts) == ("finished", story.ts)
         self.holds(tmp_path, load.rest_script, story.ts, once=True)
 
-    @pytest.mark.parametrize("place", ["in a task", "before advance"])
-    def test_a_crash_in_a_load(self, tmp_path: Path, place: str) -> None:
+    @pytest.mark.parametrize("failpoint_name", ["in a task", "before advance"])
+    def test_a_crash_in_a_load(self, tmp_path: Path, failpoint_name: str) -> None:
         """A feed that dies in its load, each time one chunk further, goes on where it stood."""
         story = stories.shop()
         load = ScriptedLoad(story, story.marks[1])
         for nth in range(1, LIVES_MAX):
             source = self.loading(tmp_path, load, story, ordered=True)
             try:
-                self.live(tmp_path, source, until=story.ts, tap=dies_at(place, nth), rows=3)
+                self.live(tmp_path, source, until=story.ts, tap=dies_at(failpoint_name, nth), rows=3)
                 break
             except Died:
                 continue

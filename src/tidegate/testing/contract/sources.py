@@ -160,11 +160,11 @@ class SourceContract:
             stretches, spans = list(changes.row_ranges()), {name.key: span for name, span in changes.tables().items()}
             chunks = list(every(changes))
             rows = rows_of(chunks)
-            assert sum(stretch.rows for stretch in stretches) >= len(rows)
+            assert sum(each.rows for each in stretches) >= len(rows)
             for row in rows:
                 ts, span = commit_time(row), spans[key_of(row)]
                 assert span.min_ts <= ts <= span.max_ts
-                assert any(stretch.first_ts <= ts <= stretch.last_ts for stretch in stretches)
+                assert any(each.first_ts <= ts <= each.last_ts for each in stretches)
             for name in changes.tables():
                 mine = [
                     part.batch for part in parts_of(chunks) if TableName(part.batch.schema, part.batch.table) == name
