@@ -57,11 +57,13 @@ class OneBroker:
 
     def _start(self) -> None:
         assert self._address is not None
-        with suppress(TidegateError):  # who needs one starts it, and says why it does not
-            self._broker = start_broker()
-        part = self._address.with_suffix(".part")
-        part.write_text(self._broker.bootstrap if self._broker else "")
-        part.rename(self._address)
+        try:
+            with suppress(TidegateError):  # who needs one starts it, and says why it does not
+                self._broker = start_broker()
+        finally:
+            part = self._address.with_suffix(".part")
+            part.write_text(self._broker.bootstrap if self._broker else "")
+            part.rename(self._address)
 
 
 @contextmanager
