@@ -114,7 +114,7 @@ def test_one_changefeed(visitor: Visitor) -> None:
     expect(page.get_by_role("row").filter(has_text="name=<b>two</b>, price=5")).to_contain_text("price=NULL")
     page = visitor.go("/?feed=default/orders&view=snapshots")
     expect(page.get_by_role("table", name="Snapshots").get_by_role("row").nth(1)).to_be_visible()
-    expect(page.get_by_role("img", name="Where the time of its rounds goes")).to_be_visible()
+    expect(page.get_by_role("img", name="Time by phase since the run started")).to_be_visible()
 
 
 def test_what_comes_is_seen(visitor: Visitor, place: ServerHome) -> None:
@@ -170,14 +170,14 @@ def test_a_ddl_in_flight(browser: Browser, place: ServerHome, serving: tuple[Ser
     with visiting(browser, serving[1].address) as visitor:
         page = visitor.go("/?feed=default/gate&view=ddls")
         first, second = (page.get_by_role("row").filter(has_text=f"`{name}`") for name in ("first", "second"))
-        expect(first).to_contain_text("is being done")
-        expect(second).to_contain_text("waits for its turn")
+        expect(first).to_contain_text("running")
+        expect(second).to_contain_text("waiting")
         expect(page.get_by_role("heading", name="DDL in flight")).to_be_visible()
         expect(page.locator(".laggard")).to_contain_text("a DDL is being done")
         picture(page.get_by_role("region", name="Details"), "server-page-ddl")
         home.mkdir(parents=True, exist_ok=True)
         (home / "go").touch()
-        expect(first).not_to_contain_text("is being done")
+        expect(first).not_to_contain_text("running")
         expect(second).to_contain_text("done")
         expect(page.get_by_role("heading", name="DDL in flight")).to_be_hidden()
     assert serving[1].delete("/changefeeds/gate").status == 200
@@ -210,8 +210,8 @@ def test_a_parked_table(browser: Browser, place: ServerHome, serving: tuple[Serv
         assert client.post("/changefeeds/strict/pause").status == 200
         assert client.put("/changefeeds/strict", {"sink_uri": f"{lake}evolve"}).status == 200
         assert client.post("/changefeeds/strict/resume").status == 200
-        page.get_by_role("button", name="Let it go on…").click()
-        page.get_by_role("dialog").get_by_role("button", name="Let it go on").click()
+        page.get_by_role("button", name="Resume table…").click()
+        page.get_by_role("dialog").get_by_role("button", name="Resume table").click()
         expect(page.locator(".laggard")).to_be_hidden()
         expect(row(page, "test.parked")).to_contain_text("follows")
     assert client.delete("/changefeeds/strict").status == 200

@@ -1,24 +1,24 @@
 /**
- * What can be done to a changefeed.  Each action asks first, is sent under the name of who is logged in, and the server
- * notes it; what it refuses is told where the question was asked.
+ * Actions on a changefeed.  Each asks for confirmation and is sent under the user's name, which the server records; errors
+ * are shown in the dialog.
  */
 import * as api from "./api.js";
-import { field, h, say } from "./dom.js";
-import { base64Of, bytesOf, hexLines, textOf } from "./words.js";
+import { field, h, setText } from "./dom.js";
+import { base64Of, bytesOf, hexLines, textOf } from "./format.js";
 
-/** Who asks, as the server knows; each answer tells it. */
+/** The user, as reported by each response. */
 export const session = { who: "anonymous" };
 
-/** Tell something to whoever listens, without taking the focus. */
+/** Announce a text to screen readers without taking the focus. */
 export function announce(text) {
-  say(document.getElementById("said"), text);
+  setText(document.getElementById("announcement"), text);
 }
 
 /**
- * Ask, and do it: `run` returns a promise; the dialog stays open until it has succeeded or somebody cancels.  Then the
- * page says `told` of its result, and goes to `href` of it.
+ * Ask for confirmation and run: `run` returns a promise; the dialog stays open until it succeeds or is cancelled.  Then
+ * the page announces `report(result)`, and goes to `href(result)`.
  */
-export function question({ title, text, verb, danger = false, content = [], run, told = () => `${title}: done`, href = null }) {
+export function question({ title, text, verb, danger = false, content = [], run, report = () => `${title}: done`, href = null }) {
   const fault = h("p", { role: "alert", class: "fault", hidden: true });
   const yes = h("button", { type: "submit", class: danger ? "danger" : "strong" }, verb);
   const no = h("button", { type: "button", class: "plain", onclick: () => dialog.close() }, "Cancel");
@@ -29,11 +29,11 @@ export function question({ title, text, verb, danger = false, content = [], run,
     try {
       const done = await run();
       dialog.close();
-      announce(told(done));
+      announce(report(done));
       document.dispatchEvent(href ? new CustomEvent("go", { detail: href(done) }) : new CustomEvent("acted"));
     } catch (error) {
       const rights = error.status === 401 || error.status === 403 ? "You may not do this. " : "";
-      say(fault, `${rights}${error.message}${error.code ? ` (${error.code})` : ""}`);
+      setText(fault, `${rights}${error.message}${error.code ? ` (${error.code})` : ""}`);
       fault.hidden = false;
       yes.disabled = false;
     }
@@ -62,13 +62,13 @@ export const pause = (id) =>
   });
 
 export function resume(id) {
-  const at = h("input", { inputmode: "numeric", pattern: "[0-9]*", autocomplete: "off", spellcheck: "false" });
+  const checkpoint = h("input", { inputmode: "numeric", pattern: "[0-9]*", autocomplete: "off", spellcheck: "false" });
   question({
     title: `Resume ${id}`,
     text: "It continues from its checkpoint.",
     verb: "Resume",
-    content: [field("Another checkpoint", at, "A TSO; empty: its own. A lake keeps its own checkpoint and refuses another.")],
-    run: () => api.act(id, "resume", at.value ? { overwrite_checkpoint_ts: at.value.trim() } : {}),
+    content: [field("Another checkpoint", checkpoint, "A TSO; empty: its own. A lake keeps its own checkpoint and refuses another.")],
+    run: () => api.act(id, "resume", checkpoint.value ? { overwrite_checkpoint_ts: checkpoint.value.trim() } : {}),
   });
 }
 
@@ -109,15 +109,15 @@ export const remove = (id) =>
 
 export const unpark = (id, table) =>
   question({
-    title: `Let ${table} go on`,
-    text: "Its changes since it was parked are applied. Remove the cause first, such as schema-change: a table that is refused again stays parked.",
-    verb: "Let it go on",
+    title: `Resume table ${table}`,
+    text: "Its changes since it was parked are applied. Fix the cause first, such as schema-change: a table that fails again stays parked.",
+    verb: "Resume table",
     run: () => api.unpark(id, table),
-    told: (done) => `${done.tables.join(", ")} will go on`,
+    report: (done) => `${done.tables.join(", ")} will resume`,
   });
 
-/** The place of a message as tidegate's commands write it. */
-export const placeOf = (letter) => `${letter.topic}/${letter.partition}/${letter.offset}`;
+/** The position of a message as in tidegate's commands. */
+export const positionOf = (letter) => `${letter.topic}/${letter.partition}/${letter.offset}`;
 
 const bodyOf = ({ topic, partition, offset }) => ({ topic, partition, offset });
 
@@ -127,13 +127,13 @@ export function message(letter) {
     if (base64 === null) return h("p", {}, `${name}: none`);
     const bytes = bytesOf(base64);
     const cut = size > Math.min(bytes.length, 512) ? `, the first ${Math.min(bytes.length, 512)} shown` : "";
-    const told = `${name}: ${size.toLocaleString("en-US")} bytes${cut}`;
-    return h("div", {}, h("p", {}, told), h("pre", { tabindex: "0", "aria-label": told }, hexLines(bytes)));
+    const label = `${name}: ${size.toLocaleString("en-US")} bytes${cut}`;
+    return h("div", {}, h("p", {}, label), h("pre", { tabindex: "0", "aria-label": label }, hexLines(bytes)));
   };
   return h(
     "div",
     { class: "message" },
-    h("p", {}, h("strong", {}, placeOf(letter)), ` ${letter.code} at byte ${letter.error_offset}: ${letter.reason}`),
+    h("p", {}, h("strong", {}, positionOf(letter)), ` ${letter.code} at byte ${letter.error_offset}: ${letter.reason}`),
     part("Key", letter.key_b64, letter.key_size),
     part("Value", letter.value_b64, letter.value_size),
   );
@@ -141,7 +141,7 @@ export function message(letter) {
 
 export const skip = (id, letter) =>
   question({
-    title: `Skip ${placeOf(letter)} and resume`,
+    title: `Skip ${positionOf(letter)} and resume`,
     text: "The message is skipped and kept as a dead letter; the changefeed continues after it. Its rows do not reach the sink unless it is replayed in time.",
     verb: "Skip and resume",
     danger: true,
@@ -150,10 +150,10 @@ export const skip = (id, letter) =>
       await api.decide(id, "skip", bodyOf(letter));
       await api.act(id, "resume", {});
     },
-    told: () => `${placeOf(letter)} is skipped, ${id} continues`,
+    report: () => `${positionOf(letter)} is skipped, ${id} continues`,
   });
 
-export function replay(id, letter, { then = true } = {}) {
+export function replay(id, letter, { andResume = true } = {}) {
   const bytes = bytesOf(letter.value_b64);
   const whole = letter.value_size === bytes.length;
   const text = whole ? textOf(bytes) : null;
@@ -162,20 +162,20 @@ export function replay(id, letter, { then = true } = {}) {
   const before = value.value;
   const form = text === null ? "base64" : "text";
   question({
-    title: `Replay ${placeOf(letter)}`,
+    title: `Replay ${positionOf(letter)}`,
     text: "The bytes below are read instead of the message. Unchanged, the message itself is read again.",
-    verb: then ? "Replay and resume" : "Replay",
+    verb: andResume ? "Replay and resume" : "Replay",
     content: [
       h("p", {}, `${letter.code}: ${letter.reason}`),
       field("Value", value, `As ${form}${whole ? "" : "; the message is longer than shown, so enter all of it"}.`),
     ],
     run: async () => {
-      const given = form === "text" ? base64Of(new TextEncoder().encode(value.value)) : value.value.trim();
-      const changed = value.value === before ? {} : { value_b64: given };
+      const bytes64 = form === "text" ? base64Of(new TextEncoder().encode(value.value)) : value.value.trim();
+      const changed = value.value === before ? {} : { value_b64: bytes64 };
       const done = await api.decide(id, "replay", { ...bodyOf(letter), ...changed });
-      if (then) await api.act(id, "resume", {});
+      if (andResume) await api.act(id, "resume", {});
       return done;
     },
-    told: (done) => (done.waits_for_resume ? `${placeOf(letter)} is read again` : `${placeOf(letter)}: ${done.rows} rows appended`),
+    report: (done) => (done.waits_for_resume ? `${positionOf(letter)} is read again` : `${positionOf(letter)}: ${done.rows} rows appended`),
   });
 }

@@ -1,10 +1,10 @@
 /**
- * Requests to this server.  An answer that is no success throws its own words; the browser keeps nothing but the
- * token of writes.
+ * Requests to this server.  An unsuccessful response throws its error message; the browser stores only the token
+ * of writes.
  */
 
-/** What the server said was wrong. */
-export class Refused extends Error {
+/** An error response of the server. */
+export class ApiError extends Error {
   constructor(status, code, message) {
     super(message);
     Object.assign(this, { status, code });
@@ -13,11 +13,11 @@ export class Refused extends Error {
 
 const TOKEN = "tidegate-token";
 
-/** The token that the printed address brings moves into this browser's storage of this very address, and out of sight. */
+/** Move the token of the printed address into the browser's storage of this origin, and remove it from the address. */
 function takeToken() {
-  const brought = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (!brought) return;
-  localStorage.setItem(TOKEN, brought);
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (!token) return;
+  localStorage.setItem(TOKEN, token);
   history.replaceState(history.state, "", location.pathname + location.search);
 }
 takeToken();
@@ -27,45 +27,45 @@ async function ask(method, path, body) {
   const headers = body === undefined ? {} : { "Content-Type": "application/json" };
   const token = localStorage.getItem(TOKEN);
   if (token && method !== "GET") headers.Authorization = `Bearer ${token}`;
-  const given = body === undefined ? {} : { body: json(body) };
-  const answer = await fetch(path, { method, cache: "no-store", headers, ...given });
-  const text = await answer.text();
-  if (answer.status === 401) localStorage.removeItem(TOKEN);
-  if (answer.ok) return text ? JSON.parse(text) : {};
-  let told = {};
+  const content = body === undefined ? {} : { body: json(body) };
+  const response = await fetch(path, { method, cache: "no-store", headers, ...content });
+  const text = await response.text();
+  if (response.status === 401) localStorage.removeItem(TOKEN);
+  if (response.ok) return text ? JSON.parse(text) : {};
+  let failure = {};
   try {
-    told = JSON.parse(text);
+    failure = JSON.parse(text);
   } catch {
-    told = { error_msg: text || answer.statusText };
+    failure = { error_msg: text || response.statusText };
   }
-  throw new Refused(answer.status, told.error_code ?? "", (told.error_msg ?? "").replace(/^\[[^\]]*\]/, ""));
+  throw new ApiError(response.status, failure.error_code ?? "", (failure.error_msg ?? "").repathOf(/^\[[^\]]*\]/, ""));
 }
 
-/** JSON in which a TSO given as text is a number of all its digits, as TiCDC's API takes it. */
-const json = (body) => JSON.stringify(body).replace(/"(start_ts|target_ts|overwrite_checkpoint_ts)":"(\d+)"/g, '"$1":$2');
+/** JSON in which a TSO in a string becomes a number with all digits, as in TiCDC's API. */
+const json = (body) => JSON.stringify(body).repathOf(/"(start_ts|target_ts|overwrite_checkpoint_ts)":"(\d+)"/g, '"$1":$2');
 
-const words = (given) => {
-  const found = Object.entries(given).filter(([, value]) => value !== "" && value !== null && value !== undefined);
-  return found.length ? `?${new URLSearchParams(found)}` : "";
+const query = (parameters) => {
+  const present = Object.entries(parameters).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  return present.length ? `?${new URLSearchParams(present)}` : "";
 };
 
-/** The path of a changefeed, given as namespace/name. */
-function place(root, feed, rest, given = {}) {
+/** The path of a changefeed, passed as namespace/name. */
+function pathOf(root, feed, rest, parameters = {}) {
   const [namespace, name] = feed.split("/");
-  return `${root}/changefeeds/${encodeURIComponent(name)}${rest}${words({ namespace, ...given })}`;
+  return `${root}/changefeeds/${encodeURIComponent(name)}${rest}${query({ namespace, ...parameters })}`;
 }
 
-const OURS = "/api/tidegate/v1";
+const TIDEGATE = "/api/tidegate/v1";
 const TICDC = "/api/v2";
 
-export const overview = () => ask("GET", `${OURS}/overview`);
-export const operations = () => ask("GET", `${OURS}/operations`);
-export const feed = (id) => ask("GET", place(OURS, id, ""));
-export const part = (id, what, given) => ask("GET", place(OURS, id, `/${what}`, given));
-export const decide = (id, what, body) => ask("POST", place(OURS, id, `/dead_letters/${what}`), body);
-export const unpark = (id, table) => ask("POST", place(OURS, id, "/tables/unpark"), { table });
-export const load = (id, what, body) => ask("POST", place(OURS, id, `/load/${what}`), body);
-export const act = (id, what, body) => ask("POST", place(TICDC, id, `/${what}`), body);
-export const remove = (id) => ask("DELETE", place(TICDC, id, ""));
+export const overview = () => ask("GET", `${TIDEGATE}/overview`);
+export const operations = () => ask("GET", `${TIDEGATE}/operations`);
+export const feed = (id) => ask("GET", pathOf(TIDEGATE, id, ""));
+export const part = (id, what, parameters) => ask("GET", pathOf(TIDEGATE, id, `/${what}`, parameters));
+export const decide = (id, what, body) => ask("POST", pathOf(TIDEGATE, id, `/dead_letters/${what}`), body);
+export const unpark = (id, table) => ask("POST", pathOf(TIDEGATE, id, "/tables/unpark"), { table });
+export const load = (id, what, body) => ask("POST", pathOf(TIDEGATE, id, `/load/${what}`), body);
+export const act = (id, what, body) => ask("POST", pathOf(TICDC, id, `/${what}`), body);
+export const remove = (id) => ask("DELETE", pathOf(TICDC, id, ""));
 export const verify = (body) => ask("POST", `${TICDC}/verify_table`, body);
 export const create = (body) => ask("POST", `${TICDC}/changefeeds`, body);

@@ -1,31 +1,31 @@
 /**
- * The page: its address decides what is shown, and every few seconds what is shown is asked for again.
+ * The page: its address selects the view, which is refreshed every few seconds.
  *
  *     /                      all changefeeds
- *     /?feed=default/shop    one; &view= a tab, &table= a table, &ts= a moment
- *     /?new                  the form of a new one
+ *     /?feed=default/shop    one; &view= a tab, &table= a table, &ts= a time
+ *     /?new                  the form for a new one
  *
- * The age of what is shown stands at the top; when the server does not answer, what was known stays, with that age.
+ * The age of the data is shown at the top; while the server does not answer, the last data stays, with its age.
  */
 import { Overview } from "./overview.js";
 import { FeedPage } from "./feed.js";
 import { CreatePage } from "./create.js";
 import { session } from "./actions.js";
-import { say } from "./dom.js";
-import { span } from "./words.js";
+import { setText } from "./dom.js";
+import { span } from "./format.js";
 
 const EVERY_MS = 5000;
 const main = document.getElementById("main");
 const trouble = document.getElementById("trouble");
 const shown = { page: null, key: "", asking: false, again: false, got_ms: 0 };
 
-/** What the address says. */
-function place() {
-  const words = new URLSearchParams(location.search);
-  const said = Object.fromEntries(words);
-  if (words.has("new")) return { key: "new" };
-  if (!/^[^/]+\/[^/]+$/.test(said.feed ?? "")) return { key: "all" };
-  return { ...said, key: `feed ${said.feed}` };
+/** The view that the address selects. */
+function address() {
+  const search = new URLSearchParams(location.search);
+  const parameters = Object.fromEntries(search);
+  if (search.has("new")) return { key: "new" };
+  if (!/^[^/]+\/[^/]+$/.test(parameters.feed ?? "")) return { key: "all" };
+  return { ...parameters, key: `feed ${parameters.feed}` };
 }
 
 /** Go to an address of the page. */
@@ -34,23 +34,23 @@ function go(href) {
   return route(true);
 }
 
-/** Change words of the address of the changefeed that is shown. */
-function goWithin(words) {
-  const found = new URLSearchParams({ feed: place().feed, ...words });
-  for (const [name, value] of [...found]) if (!value) found.delete(name);
-  history.pushState(null, "", `/?${found}`);
+/** Change parameters of the address of the shown changefeed. */
+function goWithin(changes) {
+  const parameters = new URLSearchParams({ feed: address().feed, ...changes });
+  for (const [name, value] of [...parameters]) if (!value) parameters.delete(name);
+  history.pushState(null, "", `/?${parameters}`);
   return route(false);
 }
 
 async function route(byUser) {
-  const at = place();
-  if (at.key === shown.key) {
-    await shown.page.moved?.(at);
+  const target = address();
+  if (target.key === shown.key) {
+    await shown.page.moved?.(target);
     return;
   }
-  shown.key = at.key;
+  shown.key = target.key;
   shown.got_ms = 0;
-  shown.page = at.key === "all" ? new Overview() : at.key === "new" ? new CreatePage() : new FeedPage(at, goWithin);
+  shown.page = target.key === "all" ? new Overview() : target.key === "new" ? new CreatePage() : new FeedPage(target, goWithin);
   document.title = `${shown.page.title} · Tidegate`;
   main.replaceChildren(shown.page.element);
   if (byUser) shown.page.heading.focus();
@@ -65,15 +65,15 @@ async function refresh() {
   shown.asking = true;
   const page = shown.page;
   try {
-    const found = await page.refresh();
+    const data = await page.refresh();
     if (page === shown.page) shown.got_ms = Date.now();
-    tellAge();
-    session.who = found.who;
-    say(document.getElementById("server"), `${found.server.addr} · ${found.server.version} · ${found.who}`);
+    showAge();
+    session.who = data.who;
+    setText(document.getElementById("server"), `${data.server.addr} · ${data.server.version} · ${data.who}`);
     trouble.hidden = true;
   } catch (error) {
     const code = error.code ? ` (${error.code})` : "";
-    say(trouble, error.status ? `${error.message}${code}` : `The server does not answer: ${error.message}. The data shown may be old.`);
+    setText(trouble, error.status ? `${error.message}${code}` : `The server does not answer: ${error.message}. The data shown may be old.`);
     trouble.hidden = false;
   } finally {
     shown.asking = false;
@@ -85,27 +85,27 @@ async function refresh() {
   }
 }
 
-/** How old what is shown is. */
-function tellAge() {
+/** Show the age of the data. */
+function showAge() {
   const age_s = Math.round((Date.now() - shown.got_ms) / 1000);
-  say(document.getElementById("age"), !shown.got_ms ? "loading…" : age_s < 1 ? "updated now" : `updated ${span(age_s)} ago`);
+  setText(document.getElementById("age"), !shown.got_ms ? "loading…" : age_s < 1 ? "updated now" : `updated ${span(age_s)} ago`);
 }
 
-/** The themes in their turn: what the system says, light, dark. */
+/** The themes in order: the system's, light, dark. */
 const THEMES = ["system", "light", "dark"];
 
 function theme(chosen) {
   if (chosen === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = chosen;
-  say(document.getElementById("theme"), `Theme: ${chosen}`);
+  setText(document.getElementById("theme"), `Theme: ${chosen}`);
   try {
     localStorage.setItem("theme", chosen);
   } catch {
-    // a browser that keeps nothing asks again the next time
+    // a browser without storage starts with the system's theme
   }
 }
 
-function keptTheme() {
+function storedTheme() {
   try {
     return THEMES.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "system";
   } catch {
@@ -127,7 +127,7 @@ document.addEventListener("acted", () => refresh());
 document.addEventListener("visibilitychange", () => document.hidden || refresh());
 addEventListener("popstate", () => route(false));
 setInterval(() => document.hidden || refresh(), EVERY_MS);
-setInterval(tellAge, 1000);
-theme(keptTheme());
-say(document.getElementById("zone"), `Times are in your time zone, ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`);
+setInterval(showAge, 1000);
+theme(storedTheme());
+setText(document.getElementById("zone"), `Times are in your time zone, ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`);
 route(false);

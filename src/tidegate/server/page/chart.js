@@ -1,12 +1,12 @@
 /**
  * Lines over time and a bar of parts, as SVG, without a library.
  *
- *     max ┤        ╭─╮            a line breaks where there is no value: a changefeed that rests has no lag
- *         │  ╭─────╯ ╰──          who cannot see it hears the newest and the highest value of each line
+ *     max ┤        ╭─╮            a line breaks where there is no value: a stopped changefeed has no lag
+ *         │  ╭─────╯ ╰──          screen readers get the newest and the highest value of each line
  *       0 ┴──────────────►  time
  */
-import { h, mark, say, svg } from "./dom.js";
-import { NONE, time } from "./words.js";
+import { h, setAttribute, setText, svg } from "./dom.js";
+import { NONE, time } from "./format.js";
 
 const WIDE = 640;
 const HIGH = 180;
@@ -21,7 +21,7 @@ function roundUp(value) {
 }
 
 export class LineChart {
-  /** `lines` are {name, key}; `unit` makes words of a value. */
+  /** `lines` are {name, key}; `unit` formats a value. */
   constructor(title, lines, unit) {
     Object.assign(this, { title, lines, unit, data: null });
     this.paths = lines.map((_, number) => svg("path", { class: `line line-${number}` }));
@@ -50,34 +50,34 @@ export class LineChart {
     const times = data.time_ms;
     const first = times[0] ?? 0;
     const last = times.at(-1) ?? 1;
-    const known = this.lines.flatMap((line) => data[line.key].filter((value) => value !== null));
-    const top = roundUp(Math.max(0, ...known));
+    const values = this.lines.flatMap((line) => data[line.key].filter((value) => value !== null));
+    const top = roundUp(Math.max(0, ...values));
     this.x = (ms) => LEFT + ((ms - first) / Math.max(1, last - first)) * (WIDE - LEFT - 8);
     this.y = (value) => HIGH - LOW - (Math.min(value, top) / top) * (HIGH - LOW - 12);
-    this.lines.forEach((line, number) => mark(this.paths[number], "d", this.#path(times, data[line.key])));
+    this.lines.forEach((line, number) => setAttribute(this.paths[number], "d", this.#path(times, data[line.key])));
     this.#axes(first, last, top, times.length);
     this.#legend(times.length - 1);
-    const told = this.lines.map((line) => {
+    const descriptions = this.lines.map((line) => {
       const values = data[line.key].filter((value) => value !== null);
-      if (!values.length) return `${line.name} not known`;
+      if (!values.length) return `${line.name} unknown`;
       const now = data[line.key].at(-1);
-      return `${line.name} now ${this.#word(now)}, highest ${this.#word(Math.max(...values))}`;
+      return `${line.name} now ${this.#format(now)}, highest ${this.#format(Math.max(...values))}`;
     });
-    mark(this.picture, "aria-label", `${this.title}, ${told.join("; ")}`);
+    setAttribute(this.picture, "aria-label", `${this.title}, ${descriptions.join("; ")}`);
   }
 
-  #word = (value) => (value === null || value === undefined ? NONE : this.unit(value));
+  #format = (value) => (value === null || value === undefined ? NONE : this.unit(value));
 
   #path(times, values) {
-    const usual = times.length > 1 ? (times.at(-1) - times[0]) / (times.length - 1) : 1;
+    const interval = times.length > 1 ? (times.at(-1) - times[0]) / (times.length - 1) : 1;
     let path = "";
     let before = null;
-    times.forEach((ms, at) => {
-      if (values[at] === null) before = null;
+    times.forEach((ms, index) => {
+      if (values[index] === null) before = null;
       else {
-        const apart = before === null || ms - before > 4 * usual;
-        path += `${apart ? "M" : "L"}${this.x(ms).toFixed(1)} ${this.y(values[at]).toFixed(1)}`;
-        if (apart) path += "h0.1";
+        const gap = before === null || ms - before > 4 * interval;
+        path += `${gap ? "M" : "L"}${this.x(ms).toFixed(1)} ${this.y(values[index]).toFixed(1)}`;
+        if (gap) path += "h0.1";
         before = ms;
       }
     });
@@ -98,41 +98,41 @@ export class LineChart {
     this.grid.replaceChildren(...marks, ...ends);
   }
 
-  #legend(at) {
-    this.lines.forEach((line, number) => say(this.values[number], this.#word(this.data[line.key][at])));
-    say(this.when, at >= 0 ? `at ${time(this.data.time_ms[at], false)}` : "");
+  #legend(index) {
+    this.lines.forEach((line, number) => setText(this.values[number], this.#format(this.data[line.key][index])));
+    setText(this.when, index >= 0 ? `at ${time(this.data.time_ms[index], false)}` : "");
   }
 
   #point(event) {
     const times = this.data?.time_ms ?? [];
     if (!event || !times.length) {
-      mark(this.cursor, "visibility", "hidden");
+      setAttribute(this.cursor, "visibility", "hidden");
       this.#legend(times.length - 1);
       return;
     }
     const box = this.picture.getBoundingClientRect();
     const x = ((event.clientX - box.left) / box.width) * WIDE;
     let nearest = 0;
-    times.forEach((ms, at) => {
-      if (Math.abs(this.x(ms) - x) < Math.abs(this.x(times[nearest]) - x)) nearest = at;
+    times.forEach((ms, index) => {
+      if (Math.abs(this.x(ms) - x) < Math.abs(this.x(times[nearest]) - x)) nearest = index;
     });
-    mark(this.cursor, "visibility", "visible");
-    mark(this.cursor, "x1", this.x(times[nearest]));
-    mark(this.cursor, "x2", this.x(times[nearest]));
+    setAttribute(this.cursor, "visibility", "visible");
+    setAttribute(this.cursor, "x1", this.x(times[nearest]));
+    setAttribute(this.cursor, "x2", this.x(times[nearest]));
     this.#legend(nearest);
   }
 }
 
 export class PartsBar {
-  /** Parts of a whole, `names` in their order with what each means. */
+  /** Parts of a whole, `names` in order, with their labels. */
   constructor(title, names, unit) {
     Object.assign(this, { title, names, unit });
     this.picture = svg("svg", { viewBox: `0 0 ${WIDE} 26`, role: "img", preserveAspectRatio: "none" });
-    this.rects = Object.keys(names).map((_, at) => svg("rect", { y: 2, height: 22, class: `part part-${at}` }));
+    this.rects = Object.keys(names).map((_, index) => svg("rect", { y: 2, height: 22, class: `part part-${index}` }));
     this.picture.append(...this.rects);
     this.values = Object.keys(names).map(() => h("span", { class: "number" }));
-    const legend = Object.entries(names).map(([, meant], at) =>
-      h("li", {}, h("span", { class: `swatch part-${at}`, "aria-hidden": "true" }), `${meant}: `, this.values[at]),
+    const legend = Object.entries(names).map(([, label], index) =>
+      h("li", {}, h("span", { class: `swatch part-${index}`, "aria-hidden": "true" }), `${label}: `, this.values[index]),
     );
     this.element = h("figure", { class: "chart" }, h("figcaption", {}, title), this.picture, h("ul", { class: "legend" }, legend));
   }
@@ -141,15 +141,15 @@ export class PartsBar {
     const keys = Object.keys(this.names);
     const sum = keys.reduce((total, key) => total + (parts[key] ?? 0), 0);
     let x = 0;
-    const told = keys.map((key, at) => {
+    const descriptions = keys.map((key, index) => {
       const share = sum ? (parts[key] ?? 0) / sum : 0;
-      mark(this.rects[at], "x", x);
-      mark(this.rects[at], "width", share * WIDE);
+      setAttribute(this.rects[index], "x", x);
+      setAttribute(this.rects[index], "width", share * WIDE);
       x += share * WIDE;
-      const word = sum ? `${Math.round(share * 100)} % (${this.unit(parts[key] ?? 0)})` : NONE;
-      say(this.values[at], word);
-      return `${this.names[key]} ${word}`;
+      const text = sum ? `${Math.round(share * 100)} % (${this.unit(parts[key] ?? 0)})` : NONE;
+      setText(this.values[index], text);
+      return `${this.names[key]} ${text}`;
     });
-    mark(this.picture, "aria-label", `${this.title}: ${told.join(", ")}`);
+    setAttribute(this.picture, "aria-label", `${this.title}: ${descriptions.join(", ")}`);
   }
 }

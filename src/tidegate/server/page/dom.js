@@ -1,7 +1,7 @@
 /**
- * Elements: made by `h` and `svg`, changed only where something is different.
+ * Elements: created by `h` and `svg`, updated only where they differ.
  *
- * No text is ever parsed as HTML: what comes from a database or a message is put into text nodes and attributes.
+ * No text is ever parsed as HTML: data of databases and messages goes into text nodes and attributes.
  */
 
 function fill(element, attributes, children) {
@@ -14,27 +14,27 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** An HTML element; attributes that begin with "on" are listeners. */
+/** An HTML element; attributes that start with "on" are listeners. */
 export const h = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 
 /** An SVG element. */
 export const svg = (tag, attributes = {}, ...children) =>
   fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
-/** Put a text into an element unless it stands there, so that a selection in it stays. */
-export function say(element, text) {
-  const wanted = String(text);
-  if (element.textContent !== wanted) element.textContent = wanted;
+/** Set the text of an element if it differs, so that a selection in it stays. */
+export function setText(element, text) {
+  const value = String(text);
+  if (element.textContent !== value) element.textContent = value;
 }
 
-/** Give an attribute a value, or take it away. */
-export function mark(element, name, value) {
+/** Set an attribute, or remove it. */
+export function setAttribute(element, name, value) {
   if (value === null || value === false || value === undefined) {
     if (element.hasAttribute(name)) element.removeAttribute(name);
   } else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 }
 
-/** A definition list whose values are changed in place. `rows` are pairs of a term and a function of the data. */
+/** A definition list whose values are updated in place. `rows` are pairs of a term and a function of the data. */
 export class Facts {
   constructor(label, rows) {
     this.rows = rows.map(([term, value]) => ({ value, node: h("dd"), term: h("dt", {}, term) }));
@@ -45,7 +45,7 @@ export class Facts {
     for (const row of this.rows) {
       const text = row.value(data);
       row.node.parentElement.hidden = text === null;
-      if (text !== null) say(row.node, text);
+      if (text !== null) setText(row.node, text);
     }
   }
 }

@@ -1,36 +1,36 @@
 /**
- * One changefeed: why it is as it is and the ways out, how far it is, what holds it back, and its past in tabs.
+ * One changefeed: its error and the remedies, progress, delays, and its history in tabs.
  *
- *     state, actions      the worst first: an error with code, table, ts, place, next try
+ *     state, actions      an error first, with code, table, ts, position, next retry
  *     facts, charts       checkpoint and resolved ts apart: a late source and a late sink look different
- *     tabs                past.js
+ *     tabs                tabs.js
  */
 import * as api from "./api.js";
 import * as actions from "./actions.js";
 import { LineChart, PartsBar } from "./chart.js";
-import { Facts, h, mark, say } from "./dom.js";
-import { Tabs } from "./past.js";
-import { NONE, count, rate, several, span, stateWord, textTime, tsoTime } from "./words.js";
+import { Facts, h, setAttribute, setText } from "./dom.js";
+import { Tabs } from "./tabs.js";
+import { NONE, count, rate, counted, span, stateWord, textTime, tsoTime } from "./format.js";
 
 const RESTS = new Set(["stopped", "failed", "finished"]);
 const PHASES = {
-  read: "look and plan",
+  read: "read and plan",
   write: "write rows",
-  ddl: "do DDLs",
+  ddl: "run DDLs",
   publish: "publish",
-  upkeep: "tidy up",
-  wait: "nothing to do",
+  upkeep: "maintenance",
+  wait: "idle",
 };
 const CATCH_UP_S = 86_400;
 
-/** Seconds until what waits in the topics is read, as the last minute went; null where that says nothing. */
+/** Seconds until the backlog of the topics is read, at the rate of the last minute; null if there is no estimate. */
 export function catchUp(data) {
   const { time_ms: times, behind } = data.samples;
-  const at = times.length - 1;
-  if (at < 1 || !data.running || data.laggard || !behind[at]) return null;
-  const from = Math.max(0, times.findIndex((ms) => times[at] - ms <= 60_000));
-  const speed = (behind[from] - behind[at]) / ((times[at] - times[from]) / 1000);
-  const left = behind[at] / speed;
+  const last = times.length - 1;
+  if (last < 1 || !data.running || data.laggard || !behind[last]) return null;
+  const from = Math.max(0, times.findIndex((ms) => times[last] - ms <= 60_000));
+  const speed = (behind[from] - behind[last]) / ((times[last] - times[from]) / 1000);
+  const left = behind[last] / speed;
   return speed > 0 && left < CATCH_UP_S ? left : null;
 }
 
@@ -58,22 +58,22 @@ const ERROR = [
   ["Message", (d) => d.error.message],
   ["Table", (d) => d.error.table || null],
   ["At ts", (d) => (d.error.commit_ts && d.error.commit_ts !== "0" ? `${d.error.commit_ts} (${tsoTime(d.error.commit_ts)})` : null)],
-  ["Place", (d) => (d.error.topic ? actions.placeOf(d.error) : d.error.file || null)],
+  ["Position", (d) => (d.error.topic ? actions.positionOf(d.error) : d.error.file || null)],
   ["Since", (d) => textTime(d.error.since)],
-  ["Tries", (d) => (d.error.tries > 1 ? count(d.error.tries) : null)],
-  ["Next try", (d) => (d.error.next_try_s === null ? null : `${span(d.error.next_try_s)} after the last one`)],
+  ["Retries", (d) => (d.error.tries > 1 ? count(d.error.tries) : null)],
+  ["Next retry", (d) => (d.error.next_try_s === null ? null : `${span(d.error.next_try_s)} after the last item`)],
 ];
 
-/** What the changefeed does not carry, in lines. */
+/** What the changefeed does not replicate, in lines. */
 function leftOut(progress) {
   const counts = [[progress.ddls_left_out, "DDL"], [progress.rows_left_out, "row"]];
-  const tables = (progress.left_out ?? []).map((one) => `${one.table}: ${one.why}`);
-  return [...tables, ...counts.filter(([number]) => number).map(([number, what]) => `${several(number, what)} left out by filters`)];
+  const tables = (progress.left_out ?? []).map((item) => `${item.table}: ${item.why}`);
+  return [...tables, ...counts.filter(([number]) => number).map(([number, what]) => `${counted(number, what)} excluded by filters`)];
 }
 
 export class FeedPage {
-  constructor(at, go) {
-    this.id = at.feed;
+  constructor(address, go) {
+    this.id = address.feed;
     this.title = this.id;
     this.state = null;
     this.heading = h("h1", { tabindex: "-1" }, this.id.replace(/^default\//, ""));
@@ -89,19 +89,19 @@ export class FeedPage {
     this.skip = h("button", { type: "button", onclick: () => actions.skip(this.id, this.waiting) }, "Skip this message…");
     this.replay = h("button", { type: "button", onclick: () => actions.replay(this.id, this.waiting) }, "Replay with other bytes…");
     this.again = h("button", { type: "button", onclick: () => actions.resume(this.id) }, "Resume…");
-    const ways = h("p", { class: "buttons" }, this.skip, this.replay, this.again);
-    this.wrong = h("section", { class: "wrong", "aria-label": "Why it does not run well", hidden: true }, h("h2", {}, "What is wrong"), this.error.element, this.letter, ways);
+    const buttons = h("p", { class: "buttons" }, this.skip, this.replay, this.again);
+    this.wrong = h("section", { class: "wrong", "aria-label": "Why it does not run well", hidden: true }, h("h2", {}, "What is wrong"), this.error.element, this.letter, buttons);
     this.laggard = h("p", { class: "laggard", hidden: true });
     this.doing = h("div", { class: "doing", hidden: true }, h("h2", {}, "DDL in flight"), (this.ddl = h("code", { class: "sql" })));
-    this.said = h("ul");
-    this.warnings = h("div", { class: "warnings", hidden: true }, h("h2", {}, "Warnings of this run"), this.said);
+    this.warningList = h("ul");
+    this.warnings = h("div", { class: "warnings", hidden: true }, h("h2", {}, "Warnings of this run"), this.warningList);
     this.missing = h("ul", { class: "names" });
-    this.leftOut = h("div", { class: "warnings", hidden: true }, h("h2", {}, "Left out"), this.missing);
+    this.leftOut = h("div", { class: "warnings", hidden: true }, h("h2", {}, "Not replicated"), this.missing);
     this.facts = new Facts("Progress", FACTS);
     this.lag = new LineChart("Lag", [{ name: "checkpoint", key: "checkpoint_lag_s" }, { name: "resolved", key: "resolved_lag_s" }], span);
     this.speed = new LineChart("Rows a second", [{ name: "rows/s", key: "rows_per_s" }], rate);
-    this.phases = new PartsBar("Where the time of its rounds goes, since its run began", PHASES, span);
-    this.tabs = new Tabs(this.id, at, go);
+    this.phases = new PartsBar("Time by phase since the run started", PHASES, span);
+    this.tabs = new Tabs(this.id, address, go);
     this.element = h(
       "div",
       {},
@@ -118,9 +118,9 @@ export class FeedPage {
     );
   }
 
-  /** Take up another place in the page's address. */
-  moved(at) {
-    return this.tabs.moved(at);
+  /** Follow a changed address of the page. */
+  moved(address) {
+    return this.tabs.moved(address);
   }
 
   async refresh() {
@@ -131,25 +131,25 @@ export class FeedPage {
     return data;
   }
 
-  /** The message that the changefeed stands at, which its error names. */
+  /** The message at which the changefeed is halted, which its error names. */
   async #letter(data) {
     if (!data.error?.topic || data.state !== "failed") {
       this.waiting = null;
       return;
     }
-    const place = actions.placeOf(data.error);
-    if (this.waiting && actions.placeOf(this.waiting) === place) return;
-    const found = await api.part(this.id, "dead_letters", { limit: 50 });
-    this.waiting = found.items.find((one) => one.state !== "dead" && actions.placeOf(one) === place) ?? null;
+    const position = actions.positionOf(data.error);
+    if (this.waiting && actions.positionOf(this.waiting) === position) return;
+    const letters = await api.part(this.id, "dead_letters", { limit: 50 });
+    this.waiting = letters.items.find((item) => item.state !== "dead" && actions.positionOf(item) === position) ?? null;
   }
 
   #show(data) {
     if (this.state !== null && this.state !== data.state) actions.announce(`${this.id} is ${stateWord(data.state)} now`);
     this.state = data.state;
-    say(this.badge, stateWord(data.state));
-    mark(this.badge, "class", `state ${data.state}`);
+    setText(this.badge, stateWord(data.state));
+    setAttribute(this.badge, "class", `state ${data.state}`);
     const phase = data.progress.phase;
-    say(this.running, data.running ? (phase === "running" ? "" : phase) : RESTS.has(data.state) ? "" : "not running");
+    setText(this.running, data.running ? (phase === "running" ? "" : phase) : RESTS.has(data.state) ? "" : "not running");
     this.pause.hidden = RESTS.has(data.state);
     this.resume.hidden = !RESTS.has(data.state);
     const load = data.progress.load;
@@ -158,7 +158,7 @@ export class FeedPage {
     this.wrong.hidden = !data.error || data.state === "normal";
     if (!this.wrong.hidden) this.error.update(data);
     this.letter.hidden = !this.waiting;
-    const shown = this.waiting && actions.placeOf(this.waiting);
+    const shown = this.waiting && actions.positionOf(this.waiting);
     if (shown !== this.shown) {
       this.shown = shown;
       this.letter.replaceChildren(...(this.waiting ? [actions.message(this.waiting)] : []));
@@ -166,14 +166,14 @@ export class FeedPage {
     this.skip.hidden = this.replay.hidden = !this.waiting;
     this.again.hidden = !RESTS.has(data.state);
     this.laggard.hidden = !data.laggard;
-    say(this.laggard, data.laggard ? `Held back: ${data.laggard}.` : "");
+    setText(this.laggard, data.laggard ? `Held back: ${data.laggard}.` : "");
     this.doing.hidden = !data.progress.ddl;
-    say(this.ddl, data.progress.ddl ?? "");
+    setText(this.ddl, data.progress.ddl ?? "");
     const warnings = data.progress.warnings ?? [];
     this.warnings.hidden = !warnings.length;
     const newest = warnings.slice(-20);
-    if (newest.length !== this.said.childElementCount || newest.at(-1) !== this.said.lastChild?.textContent)
-      this.said.replaceChildren(...newest.map((text) => h("li", {}, text)));
+    if (newest.length !== this.warningList.childElementCount || newest.at(-1) !== this.warningList.lastChild?.textContent)
+      this.warningList.replaceChildren(...newest.map((text) => h("li", {}, text)));
     const missing = leftOut(data.progress);
     this.leftOut.hidden = !missing.length;
     this.missing.replaceChildren(...missing.map((text) => h("li", {}, text)));

@@ -1,23 +1,23 @@
 /**
- * All changefeeds at a glance: how many in each state, then a line each, the worst first.
+ * All changefeeds: counts by state, then a row each, errors first.
  */
 import * as api from "./api.js";
-import { h, mark, say } from "./dom.js";
+import { h, setAttribute, setText } from "./dom.js";
 import { Table } from "./table.js";
-import { NONE, rate, several, span, stateWord, textTime, tsoTime, worst } from "./words.js";
+import { NONE, rate, counted, span, stateWord, textTime, tsoTime, worst } from "./format.js";
 
 const ORDER = ["failed", "warning", "normal", "stopped", "finished"];
 
-/** What stands beside the state: why, or what holds it up. */
+/** The reason of the state, or of a delay. */
 function reason(item) {
   if (item.error && item.state !== "normal") return `${item.error.code}: ${item.error.message}`;
-  const told = [];
-  if (item.ddl) told.push("a DDL is being done");
-  if (item.parked) told.push(`${several(item.parked, "table")} parked`);
-  if (item.left_out) told.push(`${several(item.left_out, "table")} left out`);
-  if (item.dead_letters) told.push(several(item.dead_letters, "dead letter"));
-  if (item.warnings) told.push(several(item.warnings, "warning"));
-  return told.join(", ");
+  const reasons = [];
+  if (item.ddl) reasons.push("a DDL is running");
+  if (item.parked) reasons.push(`${counted(item.parked, "table")} parked`);
+  if (item.left_out) reasons.push(`${counted(item.left_out, "table")} not replicated`);
+  if (item.dead_letters) reasons.push(counted(item.dead_letters, "dead letter"));
+  if (item.warnings) reasons.push(counted(item.warnings, "warning"));
+  return reasons.join(", ");
 }
 
 export class Overview {
@@ -30,7 +30,7 @@ export class Overview {
     this.feeds = new Table({
       caption: "Changefeeds, those in trouble first",
       filter: "Find",
-      empty: "No changefeed here. “New changefeed” above creates one.",
+      empty: "No changefeed here. “New changefeed” above creates item.",
       size: 100,
       sort: "state",
       key: (item) => `${item.namespace}/${item.id}`,
@@ -73,10 +73,10 @@ export class Overview {
     });
     const states = h("div", { class: "counts", role: "group", "aria-label": "Changefeeds by state" }, Object.values(this.counts));
     this.done = new Table({
-      caption: "Who did what",
+      caption: "Operations",
       size: 10,
       empty: "No operations yet.",
-      key: (one) => `${one.time} ${one.operation} ${one.feed.name}`,
+      key: (item) => `${item.time} ${item.operation} ${item.feed.name}`,
       columns: operationColumns(true),
     });
     this.element = h("div", {}, this.heading, states, this.feeds.element, h("h2", {}, "Operations"), this.done.element);
@@ -93,31 +93,31 @@ export class Overview {
   }
 
   async refresh() {
-    const [found, done] = await Promise.all([api.overview(), api.operations()]);
-    this.items = found.items;
+    const [overview, done] = await Promise.all([api.overview(), api.operations()]);
+    this.items = overview.items;
     this.done.update(done.items);
     this.#show();
-    return found;
+    return overview;
   }
 
   #show() {
     for (const state of ORDER) {
-      say(this.counts[state].number, this.items.filter((item) => item.state === state).length);
-      mark(this.counts[state], "aria-pressed", String(this.only === state));
+      setText(this.counts[state].number, this.items.filter((item) => item.state === state).length);
+      setAttribute(this.counts[state], "aria-pressed", String(this.only === state));
     }
     this.feeds.update(this.only ? this.items.filter((item) => item.state === this.only) : this.items);
   }
 }
 
-/** Columns of operations; with the changefeed where several are shown. */
+/** Columns of operations; with the changefeed if the table has several. */
 export function operationColumns(withFeed) {
   const columns = [
-    { name: "time", title: "Time", text: (one) => textTime(one.time), value: (one) => one.time },
-    { name: "operation", title: "Operation", head: true, text: (one) => one.operation },
-    { name: "feed", title: "Changefeed", text: (one) => `${one.feed.namespace}/${one.feed.name}` },
-    { name: "who", title: "Who", text: (one) => one.who },
-    { name: "result", title: "Result", long: true, text: (one) => [one.result, one.error].filter(Boolean).join(": ") },
-    { name: "details", title: "Details", long: true, text: (one) => one.details },
+    { name: "time", title: "Time", text: (item) => textTime(item.time), value: (item) => item.time },
+    { name: "operation", title: "Operation", head: true, text: (item) => item.operation },
+    { name: "feed", title: "Changefeed", text: (item) => `${item.feed.namespace}/${item.feed.name}` },
+    { name: "who", title: "Who", text: (item) => item.who },
+    { name: "result", title: "Result", long: true, text: (item) => [item.result, item.error].filter(Boolean).join(": ") },
+    { name: "details", title: "Details", long: true, text: (item) => item.details },
   ];
   return withFeed ? columns : columns.filter((column) => column.name !== "feed");
 }

@@ -4,12 +4,12 @@
  *     items ── filter ── sort ── page ──► rows in the document      at most `size`, whatever the number of items
  *
  * A column is {name, title, text, value, number, head, link, button, shape}:
- *   text(item)    what the cell says              value(item)   what it is sorted by, without it the text
- *   link(item)    makes the cell a link           button(item)  makes it a button; null: nothing to press
- *   number, head, code, long                      how it looks; head is the row's own name
+ *   text(item)    text of the cell              value(item)   sort key; default: the text
+ *   link(item)    makes the cell a link           button(item)  makes it a button; null: none
+ *   number, head, code, long                      style; head names the row
  *   shape(item)   a class for the cell
  */
-import { h, mark, say } from "./dom.js";
+import { h, setAttribute, setText } from "./dom.js";
 
 export class Table {
   constructor({ caption, columns, key, size = 50, sort = null, down = false, empty = "Nothing here", filter = "" }) {
@@ -17,7 +17,7 @@ export class Table {
     this.rows = new Map();
     this.items = [];
     this.page = 0;
-    this.words = "";
+    this.search = "";
     this.body = h("tbody");
     this.heads = columns.map((column) => this.#head(column));
     const table = h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, this.heads)), this.body);
@@ -25,8 +25,8 @@ export class Table {
     this.nothing = h("p", { class: "quiet" }, empty);
     this.before = h("button", { type: "button", onclick: () => this.#turn(-1) }, "Previous");
     this.after = h("button", { type: "button", onclick: () => this.#turn(1) }, "Next");
-    this.place = h("span", { role: "status" });
-    this.pages = h("nav", { class: "pages", "aria-label": `Pages of: ${caption}` }, this.before, this.place, this.after);
+    this.range = h("span", { role: "status" });
+    this.pages = h("nav", { class: "pages", "aria-label": `Pages of: ${caption}` }, this.before, this.range, this.after);
     this.element = h("div", { class: "table" }, filter && this.#search(filter), scroll, this.nothing, this.pages);
   }
 
@@ -38,7 +38,7 @@ export class Table {
 
   #search(label) {
     const typed = (event) => {
-      this.words = event.target.value.trim().toLowerCase();
+      this.search = event.target.value.trim().toLowerCase();
       this.page = 0;
       this.#draw();
     };
@@ -64,15 +64,15 @@ export class Table {
   }
 
   #chosen() {
-    let found = this.items;
-    if (this.words) {
-      const told = (item) => this.columns.some((one) => one.text && String(one.text(item)).toLowerCase().includes(this.words));
-      found = found.filter(told);
+    let items = this.items;
+    if (this.search) {
+      const matches = (item) => this.columns.some((column) => column.text && String(column.text(item)).toLowerCase().includes(this.search));
+      items = items.filter(matches);
     }
     const by = this.columns.find((column) => column.name === this.sort);
-    if (!by) return found;
+    if (!by) return items;
     const value = by.value ?? by.text;
-    const pairs = found.map((item, at) => [value(item), at, item]);
+    const pairs = items.map((item, index) => [value(item), index, item]);
     const order = (a, b) => (a === b ? 0 : a === null || a === undefined ? 1 : b === null || b === undefined ? -1 : a < b ? -1 : 1);
     pairs.sort(([a, i], [b, j]) => (this.down ? -order(a, b) : order(a, b)) || i - j);
     return pairs.map(([, , item]) => item);
@@ -85,7 +85,7 @@ export class Table {
     const shown = chosen.slice(this.page * this.size, (this.page + 1) * this.size);
     const before = this.rows;
     this.rows = new Map();
-    let at = this.body.firstChild;
+    let next = this.body.firstChild;
     for (const item of shown) {
       let key = String(this.key(item));
       while (this.rows.has(key)) key += "'"; // two operations of one millisecond are two rows
@@ -93,18 +93,18 @@ export class Table {
       before.delete(key);
       this.rows.set(key, row);
       this.#fill(row, item);
-      if (row.element === at) at = at.nextSibling;
-      else this.body.insertBefore(row.element, at);
+      if (row.element === next) next = next.nextSibling;
+      else this.body.insertBefore(row.element, next);
     }
     for (const row of before.values()) row.element.remove();
     this.heads.forEach((head, number) => {
-      const mine = this.columns[number].name === this.sort;
-      mark(head, "aria-sort", mine ? (this.down ? "descending" : "ascending") : null);
+      const sorted = this.columns[number].name === this.sort;
+      setAttribute(head, "aria-sort", sorted ? (this.down ? "descending" : "ascending") : null);
     });
     this.nothing.hidden = chosen.length > 0;
     this.body.parentElement.hidden = chosen.length === 0;
     this.pages.hidden = chosen.length <= this.size;
-    say(this.place, ` ${this.page * this.size + 1} to ${this.page * this.size + shown.length} of ${chosen.length} `);
+    setText(this.range, ` ${this.page * this.size + 1} to ${this.page * this.size + shown.length} of ${chosen.length} `);
     this.before.disabled = this.page === 0;
     this.after.disabled = this.page === last;
   }
@@ -121,7 +121,7 @@ export class Table {
       const cell = column.head ? h("th", { scope: "row" }, inner) : h("td", { class: shape || null }, inner);
       return { cell, inner, shape };
     });
-    row.element = h("tr", {}, row.cells.map((one) => one.cell));
+    row.element = h("tr", {}, row.cells.map(({ cell }) => cell));
     return row;
   }
 
@@ -132,12 +132,12 @@ export class Table {
       if (column.button) {
         const offered = column.button(item);
         inner.hidden = !offered;
-        if (offered) say(inner, offered.label);
+        if (offered) setText(inner, offered.label);
         return;
       }
-      say(inner ?? cell, column.text(item));
-      if (column.link) mark(inner, "href", column.link(item));
-      if (column.shape) mark(cell, "class", `${shape} ${column.shape(item)}`.trim());
+      setText(inner ?? cell, column.text(item));
+      if (column.link) setAttribute(inner, "href", column.link(item));
+      if (column.shape) setAttribute(cell, "class", `${shape} ${column.shape(item)}`.trim());
     });
   }
 }

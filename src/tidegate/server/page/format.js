@@ -1,8 +1,8 @@
 /**
- * Numbers, times and lags as words.
+ * Formats numbers, times and lags.
  *
- * A TSO has 64 bits: milliseconds since 1970 above 18 bits of a counter.  It comes as text, because a number of
- * JavaScript keeps 53 bits, and is taken apart as a BigInt.  What is not known is "–", never a number that means nothing.
+ * A TSO has 64 bits: milliseconds since 1970 above 18 bits of a counter.  It arrives as text, because a JavaScript
+ * number has 53 bits, and is split as a BigInt.  Unknown values are shown as "–".
  */
 
 export const NONE = "–";
@@ -17,10 +17,10 @@ export function tsoMs(ts) {
 /** A time in the zone of the browser: 2026-01-31 10:00:00. */
 export function time(ms, withDay = true) {
   if (ms === null || ms === undefined || Number.isNaN(ms)) return NONE;
-  const at = new Date(ms);
-  const two = (n) => String(n).padStart(2, "0");
-  const clock = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
-  return withDay ? `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock}` : clock;
+  const date = new Date(ms);
+  const padded = (n) => String(n).padStart(2, "0");
+  const clock = `${padded(date.getHours())}:${padded(date.getMinutes())}:${padded(date.getSeconds())}`;
+  return withDay ? `${date.getFullYear()}-${padded(date.getMonth() + 1)}-${padded(date.getDate())} ${clock}` : clock;
 }
 
 /** The time of a TSO. */
@@ -40,7 +40,7 @@ export function span(seconds) {
   return `${Math.round(seconds / 86400)} d`;
 }
 
-/** A count with its thousands apart. */
+/** A count with thousands separators. */
 export function count(number) {
   return number === null || number === undefined ? NONE : Math.round(number).toLocaleString("en-US");
 }
@@ -48,10 +48,10 @@ export function count(number) {
 /** Rows a second; small rates keep a digit. */
 export const rate = (number) => (number > 0 && number < 10 ? number.toFixed(1) : count(number));
 
-/** One of several, with its noun: 1 table, 2 tables. */
-export const several = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+/** One of counted, with its noun: 1 table, 2 tables. */
+export const counted = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 
-/** A state as a sign and its word, so that colour is never the only difference. */
+/** A state as a sign and a word, so that colour is never the only difference. */
 export const STATES = {
   failed: "✕ failed",
   warning: "! warning",
@@ -66,13 +66,13 @@ export const stateWord = (state) => STATES[state] ?? `● ${state || "normal"}`;
 export const worst = (state) => ["failed", "warning", "normal", "stopped", "finished"].indexOf(state);
 
 /** Bytes in rows of sixteen, as hex and as text. */
-export function hexLines(bytes, most = 512) {
+export function hexLines(bytes, limit = 512) {
   const lines = [];
-  for (let at = 0; at < Math.min(bytes.length, most); at += 16) {
-    const piece = [...bytes.slice(at, at + 16)];
+  for (let offset = 0; offset < Math.min(bytes.length, limit); offset += 16) {
+    const piece = [...bytes.slice(offset, offset + 16)];
     const hex = piece.map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
     const text = piece.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : ".")).join("");
-    lines.push(`${at.toString(16).padStart(6, "0")}  ${hex.padEnd(48)}  ${text}`);
+    lines.push(`${offset.toString(16).padStart(6, "0")}  ${hex.padEnd(48)}  ${text}`);
   }
   return lines.join("\n");
 }
