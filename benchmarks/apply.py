@@ -120,13 +120,13 @@ def measured(bench: Rig, name: str, case: Case, protocol: str, rows: int, *, pee
         more = messages(traffic, protocol, partitions=PARTITIONS, ts_start=traffic.ts)
         send(bench.bootstrap, topic.name, more)
     begun = cpu_s()
-    found = {"ours_s": feed(bench, topic, home, traffic.ts)[0], "ours_cpu_s": cpu_s() - begun}
+    figures = {"ours_s": feed(bench, topic, home, traffic.ts)[0], "ours_cpu_s": cpu_s() - begun}
     check(home, traffic)
     if theirs is not None:
         begun = cpu_s()
-        found |= {"peer_s": theirs.follow(topic, started), "peer_cpu_s": cpu_s() - begun}
+        figures |= {"peer_s": theirs.follow(topic, started), "peer_cpu_s": cpu_s() - begun}
         same(bench, home, theirs, traffic.tables)
-    return found
+    return figures
 
 
 def feed(bench: Rig, topic: Topic, home: Path, until: int) -> tuple[float, Progress]:
@@ -139,8 +139,8 @@ def feed(bench: Rig, topic: Topic, home: Path, until: int) -> tuple[float, Progr
 
 def ends(bench: Rig, topic: Topic) -> dict[int, int]:
     """Where each partition ends now."""
-    found = raw(bench.spark, topic).groupBy("partition").max("offset").collect()
-    return {row[0]: row[1] + 1 for row in found}
+    ends_of = raw(bench.spark, topic).groupBy("partition").max("offset").collect()
+    return {row[0]: row[1] + 1 for row in ends_of}
 
 
 def check(home: Path, traffic: Traffic) -> None:
@@ -154,29 +154,29 @@ def check(home: Path, traffic: Traffic) -> None:
         assert np.array_equal(stored.column("k").to_numpy(), (ids * 31 + versions) % 10_000_000), name
 
 
-def same(bench: Rig, home: Path, theirs: PeerTables, names: Iterable[str]) -> None:
+def same(bench: Rig, home: Path, peer: PeerTables, names: Iterable[str]) -> None:
     """Both have the same rows, told by their number and the sum of their hashes."""
     now = lake(str(home)).at("latest")
     for name in names:
-        ours = now.table(f"{SCHEMA}.{name}", bench.spark)
-        assert digest(ours, theirs.columns[name]) == digest(theirs.frame(name), theirs.columns[name]), name
+        frame = now.table(f"{SCHEMA}.{name}", bench.spark)
+        assert digest(frame, peer.columns[name]) == digest(peer.frame(name), peer.columns[name]), name
 
 
-def compared(bench: Rig, name: str, given: argparse.Namespace) -> Rates:
+def compared(bench: Rig, name: str, options: argparse.Namespace) -> Rates:
     """One case: few rows to warm up, the short topic with both, the long one with ours."""
     if name == "big":
-        return big(bench, given.big_rows, given.big_rows // 50)
-    case, protocol, rows = cases(given.base)[name], given.protocol, given.rows
-    peer_rows = given.peer_rows or rows // case.share
-    measured(bench, name, cases(min(given.base, WARM_ROWS))[name], protocol, WARM_ROWS, peer=True)
+        return big(bench, options.big_rows, options.big_rows // 50)
+    case, protocol, rows = cases(options.base)[name], options.protocol, options.rows
+    peer_rows = options.peer_rows or rows // case.share
+    measured(bench, name, cases(min(options.base, WARM_ROWS))[name], protocol, WARM_ROWS, peer=True)
     short = measured(bench, name, case, protocol, peer_rows, peer=True)
     long = measured(bench, name, case, protocol, rows, peer=False)
-    ours, peer = rows / long["ours_s"], peer_rows / short["peer_s"]
+    rate, peer = rows / long["ours_s"], peer_rows / short["peer_s"]
     return {
-        "ours_over_peer": ours / peer,
+        "ours_over_peer": rate / peer,
         "goal": case.goal,
         "ours_over_peer_by_cpu": rows / long["ours_cpu_s"] / (peer_rows / short["peer_cpu_s"]),
-        "ours_rows_per_s": ours,
+        "ours_rows_per_s": rate,
         "peer_rows_per_s": peer,
         "ours_rows": rows,
         "peer_rows": peer_rows,
@@ -186,7 +186,7 @@ def compared(bench: Rig, name: str, given: argparse.Namespace) -> Rates:
     }
 
 
-def told(name: str, rates: Rates) -> str:
+def line(name: str, rates: Rates) -> str:
     """One case as a line."""
     if name == "big":
         return (
@@ -215,15 +215,15 @@ def main() -> None:
     parser.add_argument("--big-rows", type=int, default=BIG_ROWS, help="rows of the table of `big`")
     parser.add_argument("--case", choices=names, action="append", help="only this one")
     parser.add_argument("--protocol", choices=PROTOCOLS, default="canal-json")
-    given = parser.parse_args()
-    found: dict[str, Rates] = {}
+    options = parser.parse_args()
+    results: dict[str, Rates] = {}
     with rig() as bench:
-        for name in given.case or names:
-            found[name] = compared(bench, name, given)
-            if not given.json:
-                print(told(name, found[name]), flush=True)
-    if given.json:
-        print(json.dumps(found, indent=2))
+        for name in options.case or names:
+            results[name] = compared(bench, name, options)
+            if not options.json:
+                print(line(name, results[name]), flush=True)
+    if options.json:
+        print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

@@ -67,8 +67,10 @@ class GrowingTopic:
 
     def send(self, rows: int) -> None:
         """Append so many changes and a resolved ts."""
-        sent = topic_of(islice(self.changes, rows), self.shape, PROTOCOL, partitions=PARTITIONS, tables=not self.rows)
-        send(self.bench.bootstrap, self.topic.name, sent)
+        messages_sent = topic_of(
+            islice(self.changes, rows), self.shape, PROTOCOL, partitions=PARTITIONS, tables=not self.rows
+        )
+        send(self.bench.bootstrap, self.topic.name, messages_sent)
         self.rows += rows
         self.until = TS + ((self.rows - 1) // self.shape.together << 18)
 
@@ -79,14 +81,14 @@ def begun(bench: Rig, name: str, shape: Shape, changes: Iterator[RowChange]) -> 
     return GrowingTopic(bench, Topic(bench.bootstrap, name, PROTOCOL, PARTITIONS, 0, 0), shape, changes)
 
 
-def ours(bench: Rig, traffic: GrowingTopic, home: Path) -> tuple[float, float, Progress]:
+def run_tidegate(bench: Rig, traffic: GrowingTopic, home: Path) -> tuple[float, float, Progress]:
     """Seconds of our feed, those of CPU, and what it reports."""
     begun_s = cpu_s()
     took_s, progress = feed(bench, traffic.topic, home, traffic.until)
     return took_s, cpu_s() - begun_s, progress
 
 
-def theirs(topic: Topic, tables: PeerTables, start: Mapping[int, int]) -> tuple[float, float]:
+def run_peer(topic: Topic, tables: PeerTables, start: Mapping[int, int]) -> tuple[float, float]:
     """Seconds of the other job, and those of CPU."""
     begun_s = cpu_s()
     return tables.follow(topic, start), cpu_s() - begun_s
@@ -96,11 +98,11 @@ def same(bench: Rig, home: Path, tables: PeerTables, shape: Shape) -> int:
     """Both have the same rows, in so many columns; of an ENUM the other job has the number that messages have."""
     now, compared = lake(str(home)).at("latest"), 0
     for name in shape.names:
-        mine, other = now.table(f"{SCHEMA}.{name}", bench.spark), tables.frame(name)
+        tidegate, other = now.table(f"{SCHEMA}.{name}", bench.spark), tables.frame(name)
         types = {column: kind for column, kind in other.dtypes if not shape.types[column].startswith("enum")}
-        columns = [column for column, kind in mine.dtypes if types.get(column) == kind]
-        if digest(mine, columns) != digest(other, columns):
-            odd = [column for column in columns if digest(mine, [column]) != digest(other, [column])]
+        columns = [column for column, kind in tidegate.dtypes if types.get(column) == kind]
+        if digest(tidegate, columns) != digest(other, columns):
+            odd = [column for column in columns if digest(tidegate, [column]) != digest(other, [column])]
             raise AssertionError(f"{name}: {[shape.types[column] for column in odd]} differ")
         compared = len(columns)
     return compared
@@ -115,19 +117,19 @@ def measured(bench: Rig, label: str, shape: Shape, kind: str, counts: tuple[int,
     start = dict.fromkeys(range(PARTITIONS), 0)
     if base:
         traffic.send(base)
-        ours(bench, traffic, home)
+        run_tidegate(bench, traffic, home)
         start, found = ends(bench, traffic.topic), rows_of(raw(bench.spark, traffic.topic), PROTOCOL, tables.layout)
         for name in shape.names:
             tables.load(found, name)
     traffic.send(peer_rows)
-    ours(bench, traffic, home)
-    peer_s, peer_cpu_s = theirs(traffic.topic, tables, start)
+    run_tidegate(bench, traffic, home)
+    peer_s, peer_cpu_s = run_peer(traffic.topic, tables, start)
     compared = same(bench, home, tables, shape)
     if not base:
         changes = churn(shape, rows, updates=updates, deletes=deletes)
         traffic, home = begun(bench, f"{label}-long", shape, changes), bench.directory("lake")
     traffic.send(rows)
-    ours_s, ours_cpu_s, progress = ours(bench, traffic, home)
+    ours_s, ours_cpu_s, progress = run_tidegate(bench, traffic, home)
     return {
         "ours_over_peer": rows / ours_s / (peer_rows / peer_s),
         "goal": goal,
@@ -137,16 +139,16 @@ def measured(bench: Rig, label: str, shape: Shape, kind: str, counts: tuple[int,
         "ours_rows": rows,
         "peer_rows": peer_rows,
         "rows_at_first": base,
-        "roads": {path: count / rows for path, count in progress.roads.items()},
+        "paths": {path: count / rows for path, count in progress.roads.items()},
         "compared_columns": compared,
     }
 
 
-def measure(bench: Rig, name: str, kind: str, given: argparse.Namespace) -> dict[str, Any]:
+def measure(bench: Rig, name: str, kind: str, options: argparse.Namespace) -> dict[str, Any]:
     """One shape, one kind of changes."""
     shape, label = CASES[name], f"{name}-{kind}".replace(" ", "-")
-    rows, peer_rows = given.rows, given.peer_rows or given.rows // 10
-    base = given.base // WIDER.get(name, 1) if kind == "mixed" else 0
+    rows, peer_rows = options.rows, options.peer_rows or options.rows // 10
+    base = options.base // WIDER.get(name, 1) if kind == "mixed" else 0
     few = min(WARM_ROWS, peer_rows)
     measured(bench, f"{label}-warm", shape, kind, (min(base, few), few, few))
     return measured(bench, label, shape, kind, (base, peer_rows, rows))
@@ -159,22 +161,23 @@ def main() -> None:
     parser.add_argument("--base", type=int, default=500_000, help="rows that tables have before `mixed` (wider: fewer)")
     parser.add_argument("--only", default="", help="the shapes with this in their names")
     parser.add_argument("--case", choices=KINDS, action="append", help="only this one")
-    given = parser.parse_args()
-    found: dict[str, dict[str, Any]] = {"auto cdc": {"skipped": auto_cdc() or "its job is not written yet"}}
+    options = parser.parse_args()
+    results: dict[str, dict[str, Any]] = {"auto cdc": {"skipped": auto_cdc() or "its job is not written yet"}}
     with rig() as bench:
         for name in SHAPES:
-            for kind in given.case or KINDS if given.only in name else ():
-                found[f"{kind}, {name}"] = one = measure(bench, name, kind, given)
-                roads = ", ".join(f"{share:.0%} {path}" for path, share in one["roads"].items())
-                if not given.json:
+            for kind in options.case or KINDS if options.only in name else ():
+                results[f"{kind}, {name}"] = result = measure(bench, name, kind, options)
+                paths = ", ".join(f"{share:.0%} {path}" for path, share in result["paths"].items())
+                if not options.json:
                     print(
-                        f"{kind}, {name:20} {one['ours_over_peer']:6.1f} x (goal {one['goal']:.0f}; "
-                        f"{one['ours_over_peer_by_cpu']:.1f} x by CPU): ours {one['ours_rows_per_s']:,.0f} rows/s, "
-                        f"peer {one['peer_rows_per_s']:,.0f} ({roads})",
+                        f"{kind}, {name:20} {result['ours_over_peer']:6.1f} x (goal {result['goal']:.0f}; "
+                        f"{result['ours_over_peer_by_cpu']:.1f} x by CPU): ours {result['ours_rows_per_s']:,.0f} "
+                        f"rows/s, "
+                        f"peer {result['peer_rows_per_s']:,.0f} ({paths})",
                         flush=True,
                     )
-    if given.json:
-        print(json.dumps(found, indent=2))
+    if options.json:
+        print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

@@ -73,16 +73,16 @@ def write_backlog(directory: Path, kind: str, rows: int, seed: int = 1, *, table
     directory.mkdir(parents=True)
     shape = CASES.get(kind)
     versions, low = _tables(directory, kind, tables or (shape.names if shape and shape.tables > 1 else TABLES))
-    made = [version.stored for version in versions]
-    held: list[KvChange] = []
+    stored = [version.stored for version in versions]
+    pending: list[KvChange] = []
     count, edge, ts = 0, low, low
-    for ts, changes in _transactions(made, kind, low, random.Random(seed)):
-        held += changes
+    for ts, changes in _transactions(stored, kind, low, random.Random(seed)):
+        pending += changes
         count += len(changes)
-        if len(held) >= SEGMENT_ROWS or count >= rows:
-            held.sort(key=in_order)
-            (directory / f"{edge:020d}-{ts:020d}.seg").write_bytes(encode_segment(edge, ts, held))
-            edge, held = ts, []
+        if len(pending) >= SEGMENT_ROWS or count >= rows:
+            pending.sort(key=in_order)
+            (directory / f"{edge:020d}-{ts:020d}.seg").write_bytes(encode_segment(edge, ts, pending))
+            edge, pending = ts, []
         if count >= rows:
             break
     return Backlog(count, low, ts)
@@ -127,7 +127,7 @@ def _transactions(
 ) -> Iterator[tuple[int, list[KvChange]]]:
     """Transactions without end, with their commit_ts."""
     shared = _contents(tables[0], _shaped(CASES[kind]), chance, CONTENTS // 4) if kind in CASES else None
-    made = [
+    transactions = [
         _Table(record_prefix(table.id), shared or _contents(table, ROWS[kind], chance, CONTENTS), {}, [])
         for table in tables
     ]
@@ -135,7 +135,7 @@ def _transactions(
     ts, fresh = low, 0
     while True:
         ts += MS
-        table, changes = made[chance.randrange(len(made))], dict[bytes, KvChange]()
+        table, changes = transactions[chance.randrange(len(transactions))], dict[bytes, KvChange]()
         for _ in range(together):
             draw, fresh = chance.random(), fresh + 1
             new = table.contents[chance.randrange(len(table.contents))]
@@ -143,12 +143,12 @@ def _transactions(
                 key = table.prefix + IntHandle(fresh).encoded
                 table.keys.append(key)
             else:
-                at = chance.randrange(len(table.keys))
-                key = table.keys[at]
+                index = chance.randrange(len(table.keys))
+                key = table.keys[index]
                 if key in changes:
                     continue
                 if draw >= 0.85:
-                    table.keys[at] = table.keys[-1]
+                    table.keys[index] = table.keys[-1]
                     table.keys.pop()
                     old = table.live.pop(key)
                     changes[key] = KvChange(LogType.COMMITTED, key, ts - 1, ts, KvOp.DELETE, None, old)
@@ -162,13 +162,13 @@ def _contents(table: StoredTable, rows: "RowMaker", chance: random.Random, count
     """Values of rows; keys are not in them."""
     layout = table_layout(table)
     ids = {column.name.original: column.id for column in table.cols or []}
-    found = []
+    contents = []
     for number in range(count):
         named = {"id": 0, **rows(chance, number)}
         columns = {ids[name]: value for name, value in named.items()}
         row = Row(table.id, IntHandle(0), columns, select_stored(layout, columns))
-        found.append(encode_row(layout, row)[1])
-    return found
+        contents.append(encode_row(layout, row)[1])
+    return contents
 
 
 def _sysbench(chance: random.Random, _: int) -> dict[str, Any]:
@@ -230,8 +230,8 @@ def _datum(kind: str, value: Any) -> Any:
             precision, scale = map(int, kind.partition("(")[2].rstrip(")").split(","))
             return DecimalDatum(Decimal(value), DecimalForm(precision, scale))
         case "date" | "datetime" | "timestamp":
-            whole, _, fraction = value.partition(".")
-            return Time(*map(int, re.split("[- :]", whole)), *([int(fraction.ljust(6, "0"))] if fraction else []))
+            integer, _, fraction = value.partition(".")
+            return Time(*map(int, re.split("[- :]", integer)), *([int(fraction.ljust(6, "0"))] if fraction else []))
         case "json":
             return JsonDatum(json.loads(value))
     return value.encode() if isinstance(value, str) else value

@@ -55,7 +55,7 @@ def rows_of(ids: "np.ndarray[Any, Any]", seed: int) -> pa.Table:
     """Rows with texts that do not compress to nothing."""
     chance = np.random.default_rng(seed)
     digits = chance.integers(48, 58, 180 * 8192, np.uint8).tobytes().decode()
-    pool = pa.array([digits[at : at + 180] for at in range(0, len(digits), 180)])
+    pool = pa.array([digits[start : start + 180] for start in range(0, len(digits), 180)])
     texts = pool.take(pa.array(chance.integers(0, len(pool), len(ids))))
     k = pa.array(chance.integers(0, 10_000_000, len(ids)), pa.int32())
     c, pad = (pc.utf8_slice_codeunits(texts, *ends) for ends in ((0, 120), (120, 180)))
@@ -66,7 +66,7 @@ def make(uri: str, rows: int) -> None:
     """Our table, written as merges write."""
     schema, stored = first_schema(TABLE, OPTIONS), columns()
     deltalog.create(uri, schema.fields(), metadata={}, configuration=schema.configuration(OPTIONS))
-    pieces = (rows_of(np.arange(at, min(at + PIECE, rows)), at) for at in range(0, rows, PIECE))
+    pieces = (rows_of(np.arange(start, min(start + PIECE, rows)), start) for start in range(0, rows, PIECE))
     actions = [action for piece in pieces for action in write(uri, piece, stored, ["id"])]
     deltalog.commit(uri, 1, actions, operation="WRITE", metadata={})
 
@@ -94,14 +94,14 @@ def big(bench: Rig, rows: int, changes: int) -> dict[str, float]:
     make(uri, rows)
     touched = np.sort(np.random.default_rng(7).choice(rows, changes, replace=False))
     pq.write_table(rows_of(touched, 1), changed)
-    theirs = PeerTables(bench.spark, bench.directory("peer-big"), ["big"])
-    bench.spark.read.format("delta").load(uri).write.format("delta").mode("append").save(f"{theirs.home}/big")
+    peer = PeerTables(bench.spark, bench.directory("peer-big"), ["big"])
+    bench.spark.read.format("delta").load(uri).write.format("delta").mode("append").save(f"{peer.home}/big")
     source = bench.spark.read.parquet(changed).selectExpr("'U' as op", "*")
     source.createOrReplaceTempView("changes_big")
-    statement = merge_statement(theirs.place("big"), "changes_big", tuple(SCHEMA.names))
+    statement = merge_statement(peer.sql_name("big"), "changes_big", tuple(SCHEMA.names))
     peer_s = seconds(lambda: bench.spark.sql(statement))
     with ProcessPoolExecutor(1, get_context("spawn")) as alone:
-        found = alone.submit(merged, uri, changed).result()
-    ours = bench.spark.read.format("delta").load(uri)
-    assert digest(ours, SCHEMA.names) == digest(theirs.frame("big"), SCHEMA.names)
-    return {"peer_over_ours": peer_s / found["ours_s"], "rows": rows, "changes": changes, "peer_s": peer_s, **found}
+        figures = alone.submit(merged, uri, changed).result()
+    tidegate = bench.spark.read.format("delta").load(uri)
+    assert digest(tidegate, SCHEMA.names) == digest(peer.frame("big"), SCHEMA.names)
+    return {"peer_over_ours": peer_s / figures["ours_s"], "rows": rows, "changes": changes, "peer_s": peer_s, **figures}

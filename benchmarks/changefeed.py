@@ -8,7 +8,7 @@
     part      what                                                                            goal
     rates     rows a second of the feed ÷ those of the raw producer, both protocols, 4        0.25 at least;
               columns and the shapes of shapes.py (`--only 16` names some); the feed is timed 16 columns 0.35,
-              from its start to the checkpoint of the last row; roads: the share of rows     40 columns 0.3
+              from its start to the checkpoint of the last row; paths: the share of rows     40 columns 0.3
               that were mounted and encoded by columns, and row by row
     latency   2,000 rows/s by SQL on the embedded TiDB: commit_ts to the message in a         p50 1.5 s, p95 4 s
               consumer's hands
@@ -67,10 +67,10 @@ MIB: Final = 1 << 20
 Message = tuple[int, bytes | None, bytes]
 
 
-def uri_of(bench: Rig, topic: str, protocol: str, *words: str) -> str:
+def uri_of(bench: Rig, topic: str, protocol: str, *parameters: str) -> str:
     """The address of a topic, as source or as sink."""
     extension = ["enable-tidb-extension=true"] if protocol == "canal-json" else []
-    return f"kafka://{bench.bootstrap}/{topic}?" + "&".join([f"protocol={protocol}", *extension, *words])
+    return f"kafka://{bench.bootstrap}/{topic}?" + "&".join([f"protocol={protocol}", *extension, *parameters])
 
 
 def sink_of(bench: Rig, topic: str, protocol: str) -> str:
@@ -108,16 +108,16 @@ def consumed(bench: Rig, topic: str) -> list[Message]:
     settings = {"bootstrap.servers": bench.bootstrap, "group.id": "bench", "enable.partition.eof": True}
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-    found: list[Message] = []
+    messages: list[Message] = []
     ended = 0
     while ended < PARTITIONS:
         for message in consumer.consume(10_000, 1.0):
             if message.error() is not None:
                 ended += 1
             else:
-                found.append((message.partition(), message.key(), message.value()))
+                messages.append((message.partition(), message.key(), message.value()))
     consumer.close()
-    return found
+    return messages
 
 
 def raw_seconds(bench: Rig, messages: Sequence[Message], topic: str, protocol: str) -> float:
@@ -125,9 +125,11 @@ def raw_seconds(bench: Rig, messages: Sequence[Message], topic: str, protocol: s
     create_topic(bench.bootstrap, topic, PARTITIONS)
     writer = parse_target(sink_of(bench, topic, protocol)).writer()
     writer.partitions(topic)
-    held = [[(key, value) for at, key, value in messages if at == number] for number in range(PARTITIONS)]
-    longest = max(map(len, held))
-    pieces = [(number, each[at : at + PIECE]) for at in range(0, longest, PIECE) for number, each in enumerate(held)]
+    partitions = [[(key, value) for at, key, value in messages if at == number] for number in range(PARTITIONS)]
+    longest = max(map(len, partitions))
+    pieces = [
+        (number, each[at : at + PIECE]) for at in range(0, longest, PIECE) for number, each in enumerate(partitions)
+    ]
 
     def produce() -> None:
         for partition, piece in pieces:
@@ -160,7 +162,7 @@ def rates(bench: Rig, protocol: str, kind: str, rows: int) -> dict[str, Any]:
         "megabytes": size_bytes / 1e6,
         "feed_s": feed_s,
         "raw_s": raw_s,
-        "roads": {path: count / backlog.rows for path, count in progress.roads.items()},
+        "paths": {path: count / backlog.rows for path, count in progress.roads.items()},
     }
 
 
@@ -169,13 +171,13 @@ def topics(bench: Rig, rows: int) -> dict[str, dict[str, float]]:
     tenth, log = bench.directory("tenth"), bench.directory("log")
     small, backlog = write_backlog(tenth, "sysbench", rows // 10), write_backlog(log, "sysbench", rows)
     made_s, passed_s = dict.fromkeys(PROTOCOLS, float("inf")), dict.fromkeys(PROTOCOLS, float("inf"))
-    for n, (directory, held) in enumerate([(tenth, small), *[(log, backlog)] * (ROUNDS + 1)]):
+    for n, (directory, backlog_of) in enumerate([(tenth, small), *[(log, backlog)] * (ROUNDS + 1)]):
         for protocol in PROTOCOLS:
-            took_s, _ = run_feed(bench, f"tidb://{directory}", held, f"made-{protocol}-{n}", protocol)
+            took_s, _ = run_feed(bench, f"tidb://{directory}", backlog_of, f"made-{protocol}-{n}", protocol)
             made_s[protocol] = min(made_s[protocol], took_s if n > 1 else float("inf"))
         for other, protocol in (PROTOCOLS, PROTOCOLS[::-1]):
             source = uri_of(bench, f"made-{other}-{n}", other)
-            took_s, _ = run_feed(bench, source, held, f"passed-{protocol}-{n}", protocol)
+            took_s, _ = run_feed(bench, source, backlog_of, f"passed-{protocol}-{n}", protocol)
             passed_s[protocol] = min(passed_s[protocol], took_s if n > 1 else float("inf"))
     return {
         f"{other} to {protocol}": {
@@ -205,12 +207,12 @@ def latency(bench: Rig, protocol: str) -> dict[str, float]:
     running.join()
     upstream.join()
     first_ms = min(commit_ms for commit_ms, _ in ages)
-    found = sorted(age for commit_ms, age in ages if commit_ms >= first_ms + WARM_UP_S * 1000)
+    lags = sorted(age for commit_ms, age in ages if commit_ms >= first_ms + WARM_UP_S * 1000)
     return {
-        "latency_p50_s": found[len(found) // 2],
-        "latency_p95_s": found[len(found) * 95 // 100],
-        "latency_max_s": found[-1],
-        "rows_per_s": len(found) / LATENCY_S,
+        "latency_p50_s": lags[len(lags) // 2],
+        "latency_p95_s": lags[len(lags) * 95 // 100],
+        "latency_max_s": lags[-1],
+        "rows_per_s": len(lags) / LATENCY_S,
     }
 
 
@@ -222,9 +224,9 @@ def _ages(bench: Rig, topic: str, protocol: str, ended: Any) -> Iterator[tuple[i
     came_s = time.monotonic()
     while not (ended.is_set() and time.monotonic() - came_s > 3.0):
         assert time.monotonic() - came_s < PATIENCE_S, "nothing comes"
-        found = consumer.consume(1_000, 0.05)
+        messages = consumer.consume(1_000, 0.05)
         now_ms = time.time_ns() / 1e6
-        for message in found:
+        for message in messages:
             assert message.error() is None, message.error()
             for event in decode(message.key() or b"", message.value(), options):
                 if isinstance(event, Insert | Update | Delete) and event.commit_ts is not None:
@@ -236,15 +238,15 @@ def _ages(bench: Rig, topic: str, protocol: str, ended: Any) -> Iterator[tuple[i
 
 def cores(rows: int) -> dict[str, float]:
     """The same feed on one core and on two, each in a process of its own with its own broker."""
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for count in (1, 2):
-        words = ["--part", "one", "--rows", str(rows), "--cores", str(count)]
-        made = subprocess.run([sys.executable, __file__, *words], check=True, capture_output=True, text=True)
-        found[f"rows_per_s_on_{count}"] = json.loads(made.stdout)["feed_rows_per_s"]
-    return {"two_cores_over_one": found["rows_per_s_on_2"] / found["rows_per_s_on_1"], **found}
+        arguments = ["--part", "one", "--rows", str(rows), "--cores", str(count)]
+        done = subprocess.run([sys.executable, __file__, *arguments], check=True, capture_output=True, text=True)
+        rates[f"rows_per_s_on_{count}"] = json.loads(done.stdout)["feed_rows_per_s"]
+    return {"two_cores_over_one": rates["rows_per_s_on_2"] / rates["rows_per_s_on_1"], **rates}
 
 
-def one(rows: int) -> dict[str, float]:
+def rate_of_canal(rows: int) -> dict[str, float]:
     """The rate of canal-json and 4 columns alone."""
     with rig() as bench:
         tenth, log = bench.directory("tenth"), bench.directory("log")
@@ -256,34 +258,34 @@ def one(rows: int) -> dict[str, float]:
 
 def memory(bench: Rig, rows: int) -> dict[str, float]:
     """The largest worker process with a backlog, and with one four times as long."""
-    found: dict[str, float] = {}
+    peaks: dict[str, float] = {}
     for label, count in (("warm", rows // 4), ("n", rows), ("4n", 4 * rows)):
         log = bench.directory("log")
         backlog = write_backlog(log, "sysbench", count)
         with _peak() as peak:
             run_feed(bench, f"tidb://{log}", backlog, f"memory-{label}", "canal-json")
-        found[f"worker_mib_{label}"] = peak[0] / MIB
-    return {"peak_of_4n_over_n": found["worker_mib_4n"] / found["worker_mib_n"], **found}
+        peaks[f"worker_mib_{label}"] = peak[0] / MIB
+    return {"peak_of_4n_over_n": peaks["worker_mib_4n"] / peaks["worker_mib_n"], **peaks}
 
 
 @contextmanager
 def _peak() -> Iterator[list[int]]:
     """The most bytes that one worker has resident, in the list when the block ends."""
-    found, ended = [0], threading.Event()
+    peak, ended = [0], threading.Event()
 
     def watch() -> None:
         while not ended.wait(0.02):
             for child in psutil.Process().children(recursive=True):
                 try:
                     if "python" in child.name():
-                        found[0] = max(found[0], child.memory_info().rss)
+                        peak[0] = max(peak[0], child.memory_info().rss)
                 except psutil.Error:
                     continue
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
-        yield found
+        yield peak
     finally:
         ended.set()
         thread.join()
@@ -296,28 +298,28 @@ def main() -> None:
     parser.add_argument("--protocol", choices=PROTOCOLS, action="append", help="only this one")
     parser.add_argument("--only", default="", help="of `rates`, the cases with this in their names")
     parser.add_argument("--cores", type=int, help="keep to so many cores")
-    given = parser.parse_args()
-    if given.cores:
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
-    parts, protocols = given.part or PARTS, given.protocol or PROTOCOLS
+    options = parser.parse_args()
+    if options.cores:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
+    parts, protocols = options.part or PARTS, options.protocol or PROTOCOLS
     if parts == ["one"]:
-        print(json.dumps(one(given.rows)))
+        print(json.dumps(rate_of_canal(options.rows)))
         return
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     with rig() as bench:
         if "rates" in parts:
             for protocol, kind in product(protocols, KINDS):
-                if given.only in f"{protocol}, {kind}" and protocol in _protocols(kind):
-                    found[f"{protocol}, {kind}"] = rates(bench, protocol, kind, given.rows)
+                if options.only in f"{protocol}, {kind}" and protocol in _protocols(kind):
+                    results[f"{protocol}, {kind}"] = rates(bench, protocol, kind, options.rows)
         if "topics" in parts:
-            found |= topics(bench, given.rows)
+            results |= topics(bench, options.rows)
         if "latency" in parts:
-            found |= {f"{protocol} latency": latency(bench, protocol) for protocol in protocols}
+            results |= {f"{protocol} latency": latency(bench, protocol) for protocol in protocols}
         if "memory" in parts:
-            found["memory"] = memory(bench, given.rows // 2)
+            results["memory"] = memory(bench, options.rows // 2)
     if "cores" in parts:
-        found["cores"] = cores(given.rows)
-    print(json.dumps(found, indent=2) if given.json else "\n".join(map(_line, found.items())))
+        results["cores"] = cores(options.rows)
+    print(json.dumps(results, indent=2) if options.json else "\n".join(map(_line, results.items())))
 
 
 def _protocols(kind: str) -> tuple[str, ...]:
@@ -326,9 +328,9 @@ def _protocols(kind: str) -> tuple[str, ...]:
 
 def _line(case: tuple[str, dict[str, Any]]) -> str:
     name, figures = case
-    roads = ", ".join(f"{share:.0%} {path}" for path, share in figures.get("roads", {}).items())
-    numbers = (f"{label} {value:,.2f}" for label, value in figures.items() if label != "roads")
-    return f"{name:34} " + "   ".join(numbers) + (f"   ({roads})" if roads else "")
+    paths = ", ".join(f"{share:.0%} {path}" for path, share in figures.get("paths", {}).items())
+    numbers = (f"{label} {value:,.2f}" for label, value in figures.items() if label != "paths")
+    return f"{name:34} " + "   ".join(numbers) + (f"   ({paths})" if paths else "")
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def cuts(messages: list[Message]) -> list[list[Message]]:
     """The chunks in which landing takes them (source/kafka_fetch.py): each is cut by the size of those before it."""
     size_bytes = sum(len(key) + len(value) for key, value in messages)
     size = max(1, min(CHUNK, CHUNK_BYTES * len(messages) // max(1, size_bytes)))
-    return [messages[at : at + size] for at in range(0, len(messages), size)]
+    return [messages[start : start + size] for start in range(0, len(messages), size)]
 
 
 def seconds(work: Callable[[], None]) -> float:
@@ -82,9 +82,9 @@ def recorded(name: str) -> tuple[list[Message], DecodeOptions]:
     return messages, DecodeOptions(protocol="open-protocol" if name.startswith("open") else "canal-json")
 
 
-def made(shape: Shape, protocol: str, rows: int) -> tuple[list[Message], DecodeOptions]:
+def messages_of(shape: Shape, protocol: str, rows: int) -> tuple[list[Message], DecodeOptions]:
     """The messages of a shape, and how they are read."""
-    return [one for chunk in chunks(shape, protocol, rows) for one in chunk], DecodeOptions(protocol=protocol)
+    return [message for chunk in chunks(shape, protocol, rows) for message in chunk], DecodeOptions(protocol=protocol)
 
 
 def cases(rows: int) -> Iterator[tuple[str, Callable[[], tuple[list[Message], DecodeOptions]]]]:
@@ -93,7 +93,7 @@ def cases(rows: int) -> Iterator[tuple[str, Callable[[], tuple[list[Message], De
         yield name, partial(recorded, name)
     for name, shape in SHAPES.items():
         for protocol in shape.protocols:
-            yield f"{protocol.partition('-')[0]}, {name}", partial(made, shape, protocol, rows)
+            yield f"{protocol.partition('-')[0]}, {name}", partial(messages_of, shape, protocol, rows)
 
 
 def measure(messages: list[Message], options: DecodeOptions, repeat: int) -> dict[str, Any]:
@@ -125,12 +125,12 @@ def measure(messages: list[Message], options: DecodeOptions, repeat: int) -> dic
         for label, work in works.items():
             best[label] = min(best[label], seconds(work))
     rates = {f"{label}_events_per_s": len(single) / took for label, took in best.items()}
-    roads = sum((Counter(decode_chunk(piece, options, as_texts=True).by_path) for piece in pieces), Counter[str]())
+    paths = sum((Counter(decode_chunk(piece, options, as_texts=True).by_path) for piece in pieces), Counter[str]())
     return {
         "columnar_over_json_loads": best["json_loads"] / best["columnar"],
         "landing_over_json_loads": best["json_loads"] / best["landing"],
         "plain_over_json_loads": best["json_loads"] / best["plain"],
-        "roads": {path: count / roads.total() for path, count in roads.items()},
+        "paths": {path: count / paths.total() for path, count in paths.items()},
         **rates,
     }
 
@@ -144,17 +144,19 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=MADE_ROWS, help="rows of a case that is made here")
     arguments = parser.parse_args()
     keep_freed()
-    found = {name: measure(*make(), arguments.repeat) for name, make in cases(arguments.rows) if arguments.only in name}
+    results = {
+        name: measure(*make(), arguments.repeat) for name, make in cases(arguments.rows) if arguments.only in name
+    }
     if arguments.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(results, indent=2))
         return
-    for name, rates in found.items():
-        roads = ", ".join(f"{share:.0%} {path}" for path, share in rates["roads"].items())
+    for name, rates in results.items():
+        paths = ", ".join(f"{share:.0%} {path}" for path, share in rates["paths"].items())
         print(
             f"{name:26}  columnar {rates['columnar_over_json_loads']:5.2f} x   "
             f"landing {rates['landing_over_json_loads']:5.2f} x   plain "
             f"{rates['plain_over_json_loads']:5.2f} x   of json.loads at {rates['json_loads_events_per_s']:,.0f}/s "
-            f"(columnar {rates['columnar_events_per_s']:,.0f}/s, plain {rates['plain_events_per_s']:,.0f}/s; {roads})"
+            f"(columnar {rates['columnar_events_per_s']:,.0f}/s, plain {rates['plain_events_per_s']:,.0f}/s; {paths})"
         )
 
 

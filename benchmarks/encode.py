@@ -7,7 +7,7 @@ INSERT, 60 % UPDATE with the old row, 15 % DELETE; what is made of the events is
 anything is timed.  Made here (shapes.py): rows as people have them; what columns give is compared with what rows give.
 All three write the same events in one run, taking turns, and the best of some rounds counts, so that the ratios mean
 something on a busy machine.  Rows of a batch that the columnar encoder does not take go one by one, as they do in a
-feed: `roads` is the share of each.
+feed: `paths` is the share of each.
 
     json.dumps   each event's key and value (canal-json: the value) from dicts, every text dropped at once
     plain        `BatchEncoder`, event by event, to Kafka messages
@@ -77,14 +77,17 @@ def work_of(messages: list[Message], protocol: str, times: int) -> Work:
 def work_of_shape(shape: Shape, protocol: str, count: int) -> Work:
     """The rows of a shape: as typed columns by chunks, and those that have none."""
     options, pieces = DecodeOptions(protocol=protocol), chunks(shape, protocol, count, CHUNK_EVENTS)
-    messages = [one for piece in pieces for one in piece]
+    messages = [message for piece in pieces for message in piece]
     decode_chunk(pieces[0], options)  # the first chunk teaches the layout
     rows, batches, singly = _rows(messages, options), [], []
     for number, piece in enumerate(pieces):
-        here = rows[number * CHUNK_EVENTS :]  # one a message
+        chunk_rows = rows[number * CHUNK_EVENTS :]  # one a message
         chunk = decode_chunk(piece, options)
-        batches += [(batch, None, [here[at] for at in np.asarray(batch.message).tolist()]) for batch in chunk.batches]
-        singly += [here[one.message] for one in chunk.rest]
+        batches += [
+            (batch, None, [chunk_rows[index] for index in np.asarray(batch.message).tolist()])
+            for batch in chunk.batches
+        ]
+        singly += [chunk_rows[message.message] for message in chunk.rest]
     return Work(_dicts(list(events(messages))), rows, batches, singly)
 
 
@@ -93,9 +96,9 @@ def _dicts(single: list[Message]) -> list[tuple[Any, ...]]:
 
 
 def _rows(messages: list[Message], options: DecodeOptions) -> Rows:
-    found = [event for key, value in messages for event in decode(key, value, options)]
-    rows = [event for event in found if isinstance(event, Insert | Update | Delete)]
-    assert len(rows) == len(found)
+    events = [event for key, value in messages for event in decode(key, value, options)]
+    rows = [event for event in events if isinstance(event, Insert | Update | Delete)]
+    assert len(rows) == len(events)
     return rows
 
 
@@ -115,10 +118,10 @@ def check(name: str, messages: list[Message], work: Work, options: EncodeOptions
     """Columns give what rows give, and Open Protocol what was recorded (canal-json's clock went on)."""
     encoder, plain = ColumnarEncoder(options), BatchEncoder(options)
     batch, ids, _ = work.batches[0]
-    found = [*encoder.append(batch, row_ids=ids).pairs(), *encoder.flush().pairs()]
-    made = [*(message for row in work.rows[: batch.rows] for message in plain.append(row)), *plain.flush()]
-    assert found == [(message.key, message.value) for message in made], name
-    assert not options.protocol.startswith("open") or found[: len(messages)] == messages, name
+    encoded = [*encoder.append(batch, row_ids=ids).pairs(), *encoder.flush().pairs()]
+    expected = [*(message for row in work.rows[: batch.rows] for message in plain.append(row)), *plain.flush()]
+    assert encoded == [(message.key, message.value) for message in expected], name
+    assert not options.protocol.startswith("open") or encoded[: len(messages)] == messages, name
 
 
 def recorded(name: str, times: int) -> dict[str, Any]:
@@ -131,7 +134,7 @@ def recorded(name: str, times: int) -> dict[str, Any]:
     return {"work": work, "options": options, "now_ms": clock_of(messages)}
 
 
-def made(shape: Shape, protocol: str, count: int) -> dict[str, Any]:
+def measure_shape(shape: Shape, protocol: str, count: int) -> dict[str, Any]:
     """The same of a shape."""
     options = EncodeOptions(protocol=protocol, enable_tidb_extension=True, **shape.encode)
     return {"work": work_of_shape(shape, protocol, count), "options": options, "now_ms": 1_700_000_000_123}
@@ -143,28 +146,28 @@ def cases(times: int, count: int) -> Iterator[tuple[str, Callable[[], dict[str, 
         yield name, partial(recorded, name, times)
     for name, shape in SHAPES.items():
         for protocol in shape.protocols if shape.whole and shape.batched == 1 else ():
-            yield f"{protocol.partition('-')[0]}, {name}", partial(made, shape, protocol, count)
+            yield f"{protocol.partition('-')[0]}, {name}", partial(measure_shape, shape, protocol, count)
 
 
 def by_columns(work: Work, options: EncodeOptions, now_ms: int) -> Counter[str]:
     """Write the batches, one by one the rows of those that cannot be; return the rows by path."""
     encoder = ColumnarEncoder(options, now_ms=lambda: now_ms)
     single = BatchEncoder(options, now_ms=lambda: now_ms)
-    roads: Counter[str] = Counter()
-    left = [work.singly]
+    paths: Counter[str] = Counter()
+    remaining = [work.singly]
     for batch, ids, rows in work.batches:
         try:
             deque(encoder.append(batch, row_ids=ids).pairs(), maxlen=0)
         except MISMATCHES:
-            left.append(rows)
+            remaining.append(rows)
     deque(encoder.flush().pairs(), maxlen=0)
-    roads.update({path.partition("/")[2]: rows for path, rows in encoder.take_path_counts().by_path().items()})
-    for rows in left:
+    paths.update({path.partition("/")[2]: rows for path, rows in encoder.take_path_counts().by_path().items()})
+    for rows in remaining:
         for row in rows:
             single.append(row)
-        roads["rows"] += len(rows)
+        paths["rows"] += len(rows)
     single.flush()
-    return roads
+    return paths
 
 
 def measure(work: Work, options: EncodeOptions, now_ms: int, repeat: int) -> dict[str, Any]:
@@ -182,8 +185,8 @@ def measure(work: Work, options: EncodeOptions, now_ms: int, repeat: int) -> dic
         encoder.flush()
 
     works = {"json_dumps": dumps, "plain": plain, "columnar": lambda: by_columns(work, options, now_ms)}
-    roads = by_columns(work, options, now_ms)
-    counts = {"columnar": roads.total()}
+    paths = by_columns(work, options, now_ms)
+    counts = {"columnar": paths.total()}
     best = dict.fromkeys(works, 0.0)
     for _ in range(repeat):
         for label, run in works.items():
@@ -191,7 +194,7 @@ def measure(work: Work, options: EncodeOptions, now_ms: int, repeat: int) -> dic
     return {
         "columnar_over_json_dumps": best["columnar"] / best["json_dumps"],
         "plain_over_json_dumps": best["plain"] / best["json_dumps"],
-        "roads": {path: count / roads.total() for path, count in roads.items() if count},
+        "paths": {path: count / paths.total() for path, count in paths.items() if count},
         **{f"{label}_events_per_s": rate for label, rate in best.items()},
     }
 
@@ -209,22 +212,22 @@ def main() -> None:
     arguments = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     pa.set_cpu_count(1)
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for name, make in cases(arguments.times, arguments.rows):
         if arguments.only not in name:
             continue
-        found[name] = rates = measure(**make(), repeat=arguments.repeat)
-        roads = ", ".join(f"{share:.0%} {path}" for path, share in rates["roads"].items())
+        results[name] = rates = measure(**make(), repeat=arguments.repeat)
+        paths = ", ".join(f"{share:.0%} {path}" for path, share in rates["paths"].items())
         if not arguments.json:
             print(
                 f"{name:26}  columnar {rates['columnar_over_json_dumps']:5.2f} x   plain "
                 f"{rates['plain_over_json_dumps']:5.2f} x   of json.dumps at {rates['json_dumps_events_per_s']:,.0f}/s "
                 f"(columnar {rates['columnar_events_per_s']:,.0f}/s, plain {rates['plain_events_per_s']:,.0f}/s; "
-                f"{roads})",
+                f"{paths})",
                 flush=True,
             )
     if arguments.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

@@ -110,8 +110,8 @@ def rows(protocol: str, changes: Sequence[Change]) -> Iterator[tuple[bytes, byte
             body |= {"data": [_texts(change.row)], "old": [_texts(change.old)] if change.old else None}
             yield b"", _canal(body, change.commit_ts)
         return
-    for at in range(0, len(changes), EVENTS_A_MESSAGE):
-        yield _open([_open_row(change) for change in changes[at : at + EVENTS_A_MESSAGE]])
+    for start in range(0, len(changes), EVENTS_A_MESSAGE):
+        yield _open([_open_row(change) for change in changes[start : start + EVENTS_A_MESSAGE]])
 
 
 def _open_row(change: Change) -> tuple[dict[str, object], dict[str, object]]:
@@ -146,8 +146,8 @@ def _open(events: Sequence[tuple[object, object]]) -> tuple[bytes, bytes]:
 
 def _canal(body: Mapping[str, object], ts: int, *, sql: str = "", tidb: Mapping[str, int] | None = None) -> bytes:
     times = {"es": physical_ms(ts), "ts": time.time_ns() // 1_000_000, "sql": sql}
-    whole = {"sqlType": None, "mysqlType": None, "data": None, "old": None, **body, **times}
-    return json.dumps({**whole, "_tidb": tidb or {"commitTs": ts}}, separators=(",", ":")).encode()
+    message = {"sqlType": None, "mysqlType": None, "data": None, "old": None, **body, **times}
+    return json.dumps({**message, "_tidb": tidb or {"commitTs": ts}}, separators=(",", ":")).encode()
 
 
 class Upstream:
@@ -173,13 +173,13 @@ class Upstream:
                 alive.append(row)
                 yield Change(commit_ts, table, "INSERT", row)
             else:
-                at = self.random.randrange(len(alive))
-                old = alive[at]
+                index = self.random.randrange(len(alive))
+                old = alive[index]
                 if chance < 0.9:  # the newest image of a row is what an update and a delete carry as the old one
-                    alive[at] = (old[0], row[1], row[2])
-                    yield Change(commit_ts, table, "UPDATE", alive[at], old)
+                    alive[index] = (old[0], row[1], row[2])
+                    yield Change(commit_ts, table, "UPDATE", alive[index], old)
                 else:
-                    alive[at] = alive[-1]
+                    alive[index] = alive[-1]
                     alive.pop()
                     yield Change(commit_ts, table, "DELETE", old)
 
@@ -228,7 +228,7 @@ def write(bootstrap: str, protocol: str, tables: int, rate: int, told: "multipro
 class Seen:
     """What one way of asking saw: (ts of the state, when the query had returned), in order."""
 
-    asked: int = 0
+    queries: int = 0
     states: list[tuple[int, float]] = field(default_factory=list)
     query_s: list[float] = field(default_factory=list)
 
@@ -236,8 +236,8 @@ class Seen:
 class Reader:
     """Asks for rows by key."""
 
-    def __init__(self, root: str, told: "multiprocessing.Queue[list[Probe]]") -> None:
-        self.root, self.told = root, told
+    def __init__(self, root: str, probes: "multiprocessing.Queue[list[Probe]]") -> None:
+        self.root, self.told = root, probes
         self.probes: list[Probe] = []
         self.lake = tidegate.lake(root)
 
@@ -269,8 +269,8 @@ class Reader:
             probe = self.newest(view.ts)
             if probe is None:
                 return view.ts, None, None
-            found = view.arrow(f"{TOPIC}.t{probe.table}", ["v"], where={"id": probe.id})
-            return view.ts, probe, found.column("v").to_pylist()
+            rows = view.arrow(f"{TOPIC}.t{probe.table}", ["v"], where={"id": probe.id})
+            return view.ts, probe, rows.column("v").to_pylist()
 
     def merged(self, spark: Any) -> tuple[int, Probe | None, Any]:
         """A point query by Spark on the newest snapshot."""
@@ -286,7 +286,7 @@ class Reader:
         ask: Callable[[Any], tuple[int, Probe | None, Any]] = getattr(self, way)
         seen = Seen()
         end_s = time.monotonic() + seconds
-        while time.monotonic() < end_s or seen.asked < at_least:
+        while time.monotonic() < end_s or seen.queries < at_least:
             begun_s = time.monotonic()
             ts, probe, values = ask(spark)
             seen.query_s.append(time.monotonic() - begun_s)
@@ -294,7 +294,7 @@ class Reader:
                 continue
             if values != [probe.value]:
                 raise SystemExit(f"{way}: table t{probe.table} id {probe.id} at {ts}: {values}, not {probe.value!r}")
-            seen.asked += 1
+            seen.queries += 1
             if not seen.states or ts > seen.states[-1][0]:
                 seen.states.append((ts, time.time()))
         self.hear()
@@ -306,36 +306,38 @@ class Reader:
 
 def landed(root: str) -> list[tuple[int, float]]:
     """(frontier, when it was committed) of every commit of the changelog that moved it."""
-    uri, found = changelog_uri(root), list[tuple[int, float]]()
+    uri, commits = changelog_uri(root), list[tuple[int, float]]()
     for path in sorted(Path(uri, "_delta_log").glob("*.json")):
         info = json.loads(path.read_text().partition("\n")[0])["commitInfo"]
         frontier = state_of(uri, json.loads(info["userMetadata"])).frontier
-        if frontier is not None and (not found or frontier > found[-1][0]):
-            found.append((frontier, info["timestamp"] / 1000))
-    return found
+        if frontier is not None and (not commits or frontier > commits[-1][0]):
+            commits.append((frontier, info["timestamp"] / 1000))
+    return commits
 
 
 def ages(seen: Seen, probes: Sequence[Probe], commits: Sequence[tuple[int, float]]) -> dict[str, list[float]]:
     """The age of every sampled row at its first sight, whole and in parts."""
-    found: dict[str, list[float]] = {"whole": [], "resolved": [], "landing": [], "query": []}
+    ages_by_part: dict[str, list[float]] = {"whole": [], "resolved": [], "landing": [], "query": []}
     for (before, _), (ts, done_s) in zip(seen.states, seen.states[1:], strict=False):
         for probe in probes:
             if before < probe.commit_ts <= ts:
                 commit_s = physical_ms(probe.commit_ts) / 1000
-                frontier, landed_s = next(one for one in commits if one[0] >= probe.commit_ts)
+                frontier, landed_s = next(commit for commit in commits if commit[0] >= probe.commit_ts)
                 resolved_s = physical_ms(frontier) / 1000
-                found["whole"].append(done_s - commit_s)
-                found["resolved"].append(resolved_s - commit_s)
-                found["landing"].append(landed_s - resolved_s)
-                found["query"].append(done_s - landed_s)
-    return found
+                ages_by_part["whole"].append(done_s - commit_s)
+                ages_by_part["resolved"].append(resolved_s - commit_s)
+                ages_by_part["landing"].append(landed_s - resolved_s)
+                ages_by_part["query"].append(done_s - landed_s)
+    return ages_by_part
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
     """p50, p95 and max, in seconds."""
     ordered = sorted(values) or [float("nan")]
-    at = {"p50": 0.5, "p95": 0.95, "max": 1.0}
-    return {name: round(ordered[min(int(part * len(ordered)), len(ordered) - 1)], 3) for name, part in at.items()}
+    quantiles = {"p50": 0.5, "p95": 0.95, "max": 1.0}
+    return {
+        name: round(ordered[min(int(part * len(ordered)), len(ordered) - 1)], 3) for name, part in quantiles.items()
+    }
 
 
 @contextmanager
@@ -343,9 +345,9 @@ def feeding(bootstrap: str, protocol: str, root: str, home: Path) -> Iterator[su
     """`tidegate run` for the time of a block."""
     source = f"kafka://{bootstrap}/{TOPIC}?protocol={PROTOCOLS[protocol]}"
     tool = Path(sys.executable).with_name("tidegate")
-    words = [str(tool), "run", "--source-uri", source, "--sink-uri", f"delta://{root}", "--json"]
+    command = [str(tool), "run", "--source-uri", source, "--sink-uri", f"delta://{root}", "--json"]
     with (home / "feed.json").open("wb") as out, (home / "feed.err").open("wb") as err:
-        feed = subprocess.Popen(words, stdout=out, stderr=err)
+        feed = subprocess.Popen(command, stdout=out, stderr=err)
         try:
             yield feed
         finally:
@@ -373,13 +375,13 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """Run everything once."""
     root = str(home / "lake")
     spawned = multiprocessing.get_context("spawn")
-    told: multiprocessing.Queue[list[Probe]] = spawned.Queue()
+    probes: multiprocessing.Queue[list[Probe]] = spawned.Queue()
     with running_broker() as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
             future.result()
-        given = (broker.bootstrap, options.protocol, options.tables, options.rate, told)
-        writer = spawned.Process(target=write, args=given, daemon=True)
+        arguments = (broker.bootstrap, options.protocol, options.tables, options.rate, probes)
+        writer = spawned.Process(target=write, args=arguments, daemon=True)
         with feeding(broker.bootstrap, options.protocol, root, home) as feed:
             try:
                 from tidegate.spark.session import session
@@ -387,7 +389,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
                 spark = session() if {"live", "merged"} & set(options.ways) else None
                 writer.start()
                 await_rows(root, feed, home)
-                reader = Reader(root, told)
+                reader = Reader(root, probes)
                 for way in options.ways:
                     reader.phase(way, spark, options.warm_up, at_least=WARM_UP_QUERIES)
                 seen = {way: reader.phase(way, spark, options.seconds) for way in options.ways}
@@ -396,19 +398,19 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
             if spark is not None:
                 spark.stop()
     commits = landed(root)
-    return {way: told_of(way, one, ages(one, reader.probes, commits)) for way, one in seen.items()}
+    return {way: told_of(way, seen_of, ages(seen_of, reader.probes, commits)) for way, seen_of in seen.items()}
 
 
-def told_of(way: str, seen: Seen, found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+def told_of(way: str, seen: Seen, parts_found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     """What is printed of one way of asking."""
     p50, p95 = BARS[way]
-    parts = {name: spread(values) for name, values in found.items()}
-    whole = parts.pop("whole")
+    parts = {name: spread(values) for name, values in parts_found.items()}
+    total = parts.pop("whole")
     bars = {"p50": p50, "p95": p95}
     return {
-        **whole,
-        "rows": len(found["whole"]),
-        "queries": seen.asked,
+        **total,
+        "rows": len(parts_found["whole"]),
+        "queries": seen.queries,
         "one_query": spread(seen.query_s),
         "bar": bars,
         **parts,
@@ -427,19 +429,19 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", choices=sorted(BARS), default=list(BARS))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tidegate-freshness-") as home:
-        found = measure(options, Path(home))
+        results = measure(options, Path(home))
     if options.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(results, indent=2))
         return
     print(f"{options.rate:,} rows/s, {options.tables} tables, {options.protocol}; seconds from commit_ts to sight")
-    for way, one in found.items():
+    for way, result in results.items():
         parts = "  ".join(
-            f"{name} {one[name]['p50']:.2f}/{one[name]['p95']:.2f}" for name in ("resolved", "landing", "query")
+            f"{name} {result[name]['p50']:.2f}/{result[name]['p95']:.2f}" for name in ("resolved", "landing", "query")
         )
-        bar = " ".join(f"{name} <= {limit}" for name, limit in one["bar"].items() if limit is not None)
+        bar = " ".join(f"{name} <= {limit}" for name, limit in result["bar"].items() if limit is not None)
         print(
-            f"{way:7} p50 {one['p50']:.2f}  p95 {one['p95']:.2f}  max {one['max']:.2f}  (bar: {bar})\n"
-            f"        p50/p95 of {parts}; {one['queries']} queries of {one['one_query']['p50']:.3f}"
+            f"{way:7} p50 {result['p50']:.2f}  p95 {result['p95']:.2f}  max {result['max']:.2f}  (bar: {bar})\n"
+            f"        p50/p95 of {parts}; {result['queries']} queries of {result['one_query']['p50']:.3f}"
         )
 
 

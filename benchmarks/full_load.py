@@ -49,7 +49,7 @@ CASES: Final = {"narrow": 1, "wide": 4}
 @contextmanager
 def table(case: str, rows: int) -> Iterator[int]:
     """The port of a server with the table of a case, `load`.`t`, whose rows lie in memory."""
-    columns = [(f"c{at}", *_OF_TYPE[at % len(_OF_TYPE)]) for at in range(len(_OF_TYPE) * CASES[case])]
+    columns = [(f"c{number}", *_OF_TYPE[number % len(_OF_TYPE)]) for number in range(len(_OF_TYPE) * CASES[case])]
     columns[0] = ("id", "BIGINT NOT NULL PRIMARY KEY", "seq")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as home:
         options = ("--innodb-buffer-pool-size=3G", "--innodb-flush-log-at-trx-commit=0")
@@ -85,18 +85,18 @@ def read(work: tuple[SqlReader, LoadPlan, tuple[LoadChunk, ...]]) -> tuple[int, 
 
 def quick(port: int) -> None:
     """The server's own client, unbuffered, to nowhere."""
-    words = ["mariadb", "--quick", "-h127.0.0.1", f"-P{port}", "-uroot", "-e", "SELECT * FROM `load`.t"]
-    subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+    command = ["mariadb", "--quick", "-h127.0.0.1", f"-P{port}", "-uroot", "-e", "SELECT * FROM `load`.t"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def best(work: Callable[[], Any]) -> float:
     """The shortest of some times."""
-    found = []
+    figures = []
     for _ in range(TIMES):
         begun = time.perf_counter()
         work()
-        found.append(time.perf_counter() - begun)
-    return min(found)
+        figures.append(time.perf_counter() - begun)
+    return min(figures)
 
 
 def measured(case: str, rows: int, processes: int) -> dict[str, float]:
@@ -108,7 +108,7 @@ def measured(case: str, rows: int, processes: int) -> dict[str, float]:
         planned_s = time.perf_counter() - begun
 
         def parts(count: int) -> list[tuple[SqlReader, LoadPlan, tuple[LoadChunk, ...]]]:
-            return [(reader, plan, plan.chunks[at::count]) for at in range(count)]
+            return [(reader, plan, plan.chunks[part::count]) for part in range(count)]
 
         assert sum(count for count, *_ in pool.map(read, parts(processes))) == rows
         alone_s = best(lambda: list(pool.map(read, parts(1))))
@@ -130,14 +130,15 @@ def main() -> None:
     """Measure all cases."""
     parser = arguments(__doc__, 4_000_000)
     parser.add_argument("--processes", type=int, default=2, help="processes that read (default 2)")
-    given = parser.parse_args()
-    found = {case: measured(case, given.rows // times, given.processes) for case, times in CASES.items()}
-    if given.json:
-        print(json.dumps(found))
+    options = parser.parse_args()
+    results = {case: measured(case, options.rows // times, options.processes) for case, times in CASES.items()}
+    if options.json:
+        print(json.dumps(results))
         return
-    for case, rates in found.items():
+    for case, rates in results.items():
         print(
-            f"{case:8} {rates['ours']:>10,} rows/s by {given.processes} processes  {rates['one_process']:>10,} by one  "
+            f"{case:8} {rates['ours']:>10,} rows/s by {options.processes} processes  {rates['one_process']:>10,} by "
+            f"one  "
             f"{rates['peer']:>10,} mariadb --quick   ratio {rates['ratio']:.2f}   plan {rates['plan_s']:.2f} s   "
             f"{rates['cpu_us']:.3f} µs of CPU a row, {rates['mib']:,} MiB a process"
         )

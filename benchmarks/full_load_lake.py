@@ -40,13 +40,13 @@ FETCH = 10_000
 DRIVER = "org.mariadb.jdbc.Driver"
 
 
-def ours(spark: "SparkSession", port: int, plan: LoadPlan, home: Path) -> None:
+def run_tidegate(spark: "SparkSession", port: int, plan: LoadPlan, home: Path) -> None:
     """A feed that ends with the load."""
-    kept = KeptPlan(str(home))
-    kept.write(plan)
+    plan_store = KeptPlan(str(home))
+    plan_store.write(plan)
     source = LoadingSource(
         SqlReader(options_of(port)),
-        kept,
+        plan_store,
         lambda schema, _: schema == "load",
         NoStream(),
         guard=lambda _: NoGuard(),
@@ -83,7 +83,7 @@ def measured(spark: "SparkSession", case: str, rows: int) -> dict[str, Any]:
         plan = SqlReader(options_of(port)).plan(lambda name: name.schema == "load")
         plan_s = time.perf_counter() - begun
         both: list[Callable[[Path], None]] = [
-            partial(ours, spark, port, plan),
+            partial(run_tidegate, spark, port, plan),
             lambda home: peer(spark, port, rows, home),
         ]
         _, *turns = [[seconds(work, rows) for work in both] for _ in range(TIMES + 1)]
@@ -101,17 +101,17 @@ def main() -> None:
     """Measure the cases."""
     parser = arguments(__doc__, 4_000_000)
     parser.add_argument("--only", choices=CASES, help="one case")
-    given = parser.parse_args()
+    options = parser.parse_args()
     driver = jar("jdbc")
     assert isinstance(driver, Path), driver
     spark = session(cores=CORES, conf={"spark.driver.extraClassPath": str(driver)})
-    chosen = {case: times for case, times in CASES.items() if given.only in {None, case}}
-    found = {case: measured(spark, case, given.rows // times) for case, times in chosen.items()}
+    chosen = {case: times for case, times in CASES.items() if options.only in {None, case}}
+    results = {case: measured(spark, case, options.rows // times) for case, times in chosen.items()}
     spark.stop()
-    if given.json:
-        print(json.dumps(found))
+    if options.json:
+        print(json.dumps(results))
         return
-    for case, rates in found.items():
+    for case, rates in results.items():
         print(
             f"{case:8} {rates['ours']:>10,} rows/s  {rates['peer']:>10,} Spark's JDBC   ratio {rates['ratio']:.2f}   "
             f"plan {rates['plan_s']:.2f} s, with it {rates['whole']:.2f}"

@@ -58,27 +58,27 @@ TURNS: Final = 3
 
 def commit(_: Rig | None, __: int) -> Figures:
     """Median milliseconds of a commit by the number of files."""
-    found: Figures = {}
+    figures: Figures = {}
     for files in FILES:
         with tempfile.TemporaryDirectory() as home:
-            found[f"ours_{files}_ms"] = _replaced(home, files) * 1000
-            found[f"pyiceberg_{files}_ms"] = _peer("overwrite", home, files) * 1000
-    found["last_over_first"] = found[f"ours_{FILES[-1]}_ms"] / found[f"ours_{FILES[0]}_ms"]
-    found["pyiceberg_over_ours"] = found[f"pyiceberg_{FILES[-1]}_ms"] / found[f"ours_{FILES[-1]}_ms"]
-    return found
+            figures[f"ours_{files}_ms"] = _replaced(home, files) * 1000
+            figures[f"pyiceberg_{files}_ms"] = _peer("overwrite", home, files) * 1000
+    figures["last_over_first"] = figures[f"ours_{FILES[-1]}_ms"] / figures[f"ours_{FILES[0]}_ms"]
+    figures["pyiceberg_over_ours"] = figures[f"pyiceberg_{FILES[-1]}_ms"] / figures[f"ours_{FILES[-1]}_ms"]
+    return figures
 
 
 def _replaced(home: str, files: int) -> float:
     uri, schema = f"{home}/big", first_schema(TABLE, OPTIONS)
-    there = [f"part-{number}.parquet" for number in range(files)]
+    paths = [f"part-{number}.parquet" for number in range(files)]
     deltalog.create(uri, schema.fields(), metadata={}, configuration=schema.configuration(OPTIONS))
-    deltalog.commit(uri, 1, [_added(path, at) for at, path in enumerate(there)], operation="WRITE", metadata={})
+    deltalog.commit(uri, 1, [_added(path, at) for at, path in enumerate(paths)], operation="WRITE", metadata={})
     project(uri, 1, TABLE)
     chance, took_s = random.Random(1), []
     for version in range(2, 2 + COMMITS):
-        old = there.pop(chance.randrange(len(there)))
-        there.append(f"new-{version}.parquet")
-        actions = [{"remove": {"path": old, "dataChange": True}}, _added(there[-1], version)]
+        old = paths.pop(chance.randrange(len(paths)))
+        paths.append(f"new-{version}.parquet")
+        actions = [{"remove": {"path": old, "dataChange": True}}, _added(paths[-1], version)]
         deltalog.commit(uri, version, actions, operation="MERGE", metadata={})
         took_s.append(seconds(lambda at=version: project(uri, at, TABLE, at - 1)))  # type: ignore[misc]
     return statistics.median(took_s)
@@ -89,10 +89,10 @@ def _added(path: str, low: int) -> dict[str, Any]:
     return deltalog.add(path, 100_000, {"numRecords": 1000, **bounds})
 
 
-def _peer(verb: str, *given: object) -> float:
+def _peer(verb: str, *arguments: object) -> float:
     """Seconds that PyIceberg takes: iceberg_peer.py."""
-    words = [str(READERS), str(Path(__file__).with_name("iceberg_peer.py")), verb, *map(str, given)]
-    return float(subprocess.run(words, check=True, capture_output=True, text=True, timeout=1800).stdout.split()[-1])
+    command = [str(READERS), str(Path(__file__).with_name("iceberg_peer.py")), verb, *map(str, arguments)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True, timeout=1800).stdout.split()[-1])
 
 
 def names(_: Rig | None, __: int) -> Figures:
@@ -141,21 +141,21 @@ def _fed(bench: Rig, topic: Topic, iceberg: str) -> float:
 def merges(bench: Rig | None, rows: int) -> Figures:
     """Seconds of three merges of the same changes: a 50th of the rows with Spark, a 500th of a tenth with PyIceberg."""
     assert bench is not None
-    found: Figures = {}
+    figures: Figures = {}
     for peer, of, changes in (("spark", rows, rows // 50), ("pyiceberg", rows // 10, rows // 5000)):
         uri, changed = str(bench.directory("big")), str(bench.directory("changes"))
         make(uri, of)
         project(uri, 1, TABLE)
         touched = np.sort(np.random.default_rng(7).choice(of, changes, replace=False))
         pq.write_table(rows_of(touched, 1), changed)
-        place = metadata_uri(uri, 1)
+        metadata = metadata_uri(uri, 1)
         if peer == "spark":
-            found["spark_s"] = _by_spark(bench.spark, place, changed)
+            figures["spark_s"] = _by_spark(bench.spark, metadata, changed)
         else:
-            found["pyiceberg_s"] = _peer("upsert", bench.directory("peer"), place, changed)
-        found[f"ours_beside_{peer}_s"] = seconds(lambda uri=uri, changed=changed: _merged(uri, changed))  # type: ignore[misc]
-        found[f"{peer}_over_ours"] = found[f"{peer}_s"] / found[f"ours_beside_{peer}_s"]
-    return found
+            figures["pyiceberg_s"] = _peer("upsert", bench.directory("peer"), metadata, changed)
+        figures[f"ours_beside_{peer}_s"] = seconds(lambda uri=uri, changed=changed: _merged(uri, changed))  # type: ignore[misc]
+        figures[f"{peer}_over_ours"] = figures[f"{peer}_s"] / figures[f"ours_beside_{peer}_s"]
+    return figures
 
 
 def _merged(uri: str, changed: str) -> None:
@@ -167,13 +167,13 @@ def _merged(uri: str, changed: str) -> None:
     project(uri, snapshot.version + 1, TABLE, snapshot.version)
 
 
-def _by_spark(spark: "SparkSession", place: str, changed: str) -> float:
+def _by_spark(spark: "SparkSession", metadata: str, changed: str) -> float:
     spark.sql("CREATE NAMESPACE IF NOT EXISTS bench_lake.bench")
     spark.sql("DROP TABLE IF EXISTS bench_lake.bench.big")
     columns_of = "id bigint, k int, c string, pad string"
     properties = "TBLPROPERTIES ('format-version' = '2', 'write.merge.mode' = 'merge-on-read')"
     spark.sql(f"CREATE TABLE bench_lake.bench.big ({columns_of}) USING iceberg {properties}")
-    spark.read.format("iceberg").load(place).writeTo("bench_lake.bench.big").append()
+    spark.read.format("iceberg").load(metadata).writeTo("bench_lake.bench.big").append()
     spark.read.parquet(changed).selectExpr("'U' as op", "*").createOrReplaceTempView("changes_iceberg")
     statement = merge_statement("bench_lake.bench.big", "changes_iceberg", tuple(SCHEMA.names))
     return seconds(lambda: spark.sql(statement))
@@ -212,16 +212,16 @@ def main() -> None:
     """Print each case when it is done."""
     parser = arguments(__doc__, 600_000)
     parser.add_argument("--case", choices=CASES, action="append", help="only this one")
-    given = parser.parse_args()
-    chosen = given.case or list(CASES)
-    found: dict[str, Figures] = {}
+    options = parser.parse_args()
+    chosen = options.case or list(CASES)
+    results: dict[str, Figures] = {}
     with session_of(chosen) as bench:
         for name in chosen:
-            found[name] = CASES[name](bench, given.rows)
-            if not given.json:
-                print(f"{name:8}", "  ".join(f"{key} {value:,.2f}" for key, value in found[name].items()), flush=True)
-    if given.json:
-        print(json.dumps(found, indent=2))
+            results[name] = CASES[name](bench, options.rows)
+            if not options.json:
+                print(f"{name:8}", "  ".join(f"{key} {value:,.2f}" for key, value in results[name].items()), flush=True)
+    if options.json:
+        print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

@@ -27,16 +27,16 @@ COMMITS: Final = 10
 def catalog(home: str) -> SqlCatalog:
     """A new catalog below `home`."""
     Path(home).mkdir(parents=True, exist_ok=True)
-    made = SqlCatalog("peer", uri=f"sqlite:///{home}/peer.db", warehouse=f"file://{home}/peer")
-    made.create_namespace("bench")
-    return made
+    result = SqlCatalog("peer", uri=f"sqlite:///{home}/peer.db", warehouse=f"file://{home}/peer")
+    result.create_namespace("bench")
+    return result
 
 
-def file(place: str, low: int) -> Any:
+def file(location: str, low: int) -> Any:
     """A data file that need not exist, with bounds of the key."""
-    made = DataFile.from_args(
+    data_file = DataFile.from_args(
         content=DataFileContent.DATA,
-        file_path=f"{place}/part-{low}.parquet",
+        file_path=f"{location}/part-{low}.parquet",
         file_format=FileFormat.PARQUET,
         partition=Record(),
         record_count=1000,
@@ -53,25 +53,25 @@ def file(place: str, low: int) -> Any:
         sort_order_id=None,
         spec_id=0,
     )
-    made.spec_id = 0
-    return made
+    data_file.spec_id = 0
+    return data_file
 
 
 def overwrite(home: str, files: str) -> float:
     """Median seconds of a commit."""
     schema = Schema(NestedField(1, "id", LongType()))
     table = catalog(home).create_table("bench.big", schema)
-    there = [file(table.location(), number) for number in range(int(files))]
+    data_files = [file(table.location(), number) for number in range(int(files))]
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as snapshot:
-        for one in there:
-            snapshot.append_data_file(one)
+        for data_file in data_files:
+            snapshot.append_data_file(data_file)
     chance, took_s = random.Random(1), []
     for number in range(COMMITS):
-        old = there.pop(chance.randrange(len(there)))
-        there.append(file(table.location(), 1_000_000 + number))
+        old = data_files.pop(chance.randrange(len(data_files)))
+        data_files.append(file(table.location(), 1_000_000 + number))
         begun_s = time.perf_counter()
         with table.transaction() as transaction, transaction.update_snapshot().overwrite() as snapshot:
-            snapshot.append_data_file(there[-1])
+            snapshot.append_data_file(data_files[-1])
             snapshot.delete_data_file(old)
         took_s.append(time.perf_counter() - begun_s)
     return statistics.median(took_s)

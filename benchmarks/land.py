@@ -155,8 +155,8 @@ def append(topic: Topic, table: Path, bench: Rig) -> float:
 
 def decoding(topic: Topic, rows: int) -> float:
     """Rows a second that one core decodes."""
-    made = [(key, value) for _, key, value in messages(mixture(min(rows, DECODED)), topic.protocol)]
-    chunks = [made[at : at + CHUNK] for at in range(0, len(made), CHUNK)]
+    pairs = [(key, value) for _, key, value in messages(mixture(min(rows, DECODED)), topic.protocol)]
+    chunks = [pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK)]
     options = DecodeOptions(protocol=topic.protocol)
 
     def decoded() -> Iterator[int]:
@@ -180,7 +180,7 @@ def measure(bench: Rig, protocol: str, tenth: Topic, rows: int) -> dict[str, flo
     topic = bench.topic(f"whole-{protocol}", mixture(rows), protocol)
     lake, table = bench.directory("lake"), bench.directory("table")
     tenth_s, _ = land(tenth, bench.directory("lake"), bench)
-    landing_s, roads = land(topic, lake, bench)
+    landing_s, paths = land(topic, lake, bench)
     again_s = [land(topic, bench.directory("lake"), bench)[0] for _ in range(AGAIN)]
     append_s = append(topic, table, bench)
     appended = bench.spark.read.format("delta").load(str(table)).count()
@@ -193,7 +193,7 @@ def measure(bench: Rig, protocol: str, tenth: Topic, rows: int) -> dict[str, flo
         "landing_rows_per_s": rows / median((landing_s, *again_s)),
         "from_json_rows_per_s": rows / append_s,
         "decoding_rows_per_s_per_core": rate,
-        "landed_row_by_row": roads.get("land/rows", 0) / rows,
+        "landed_row_by_row": paths.get("land/rows", 0) / rows,
         "landing_s": landing_s,
         "tenth_landing_s": tenth_s,
         "megabytes": topic.bytes / 1e6,
@@ -204,14 +204,14 @@ def main() -> None:
     """Print both protocols."""
     parser = arguments(__doc__, 1_000_000)
     parser.add_argument("--protocol", choices=PROTOCOLS, action="append", help="only this one")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with rig() as bench:
-        tenths = {protocol: warmed(bench, protocol, given.rows) for protocol in given.protocol or PROTOCOLS}
-        found = {protocol: measure(bench, protocol, tenth, given.rows) for protocol, tenth in tenths.items()}
-    if given.json:
-        print(json.dumps(found, indent=2))
+        tenths = {protocol: warmed(bench, protocol, options.rows) for protocol in options.protocol or PROTOCOLS}
+        results = {protocol: measure(bench, protocol, tenth, options.rows) for protocol, tenth in tenths.items()}
+    if options.json:
+        print(json.dumps(results, indent=2))
         return
-    for protocol, rates in found.items():
+    for protocol, rates in results.items():
         print(
             f"{protocol:14} landing {rates['landing_rows_per_s']:,.0f} rows/s: {rates['landing_over_from_json']:.2f} x "
             f"from_json, {rates['landing_over_decoding']:.2f} x twice a core's decoding "

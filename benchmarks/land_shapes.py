@@ -14,7 +14,7 @@ net of the start of its job, by a topic of N messages and one of 2 N; ours is th
     by_cpu_over_flink     the same by seconds of CPU: holds on a machine that is busy with other things
                           A ratio is left out where the longer topic took no longer, as happens on a busy machine.
     Flink into Parquet    the ratios of `narrow` where Flink writes files as well: of new images alone, by plain JSON
-    roads                 the share of rows by the path that they took
+    paths                 the share of rows by the path that they took
 """
 
 import argparse
@@ -44,8 +44,8 @@ def share(name: str) -> int:
 def sent_of(name: str, protocol: str, rows: int) -> Iterator[Sent]:
     """A case's messages, without watermarks."""
     if name == NARROW:
-        made = messages(mixture(rows), protocol, partitions=PARTITIONS)
-        yield from (one for one in made if WATERMARK not in one[2][-400:])
+        message_list = messages(mixture(rows), protocol, partitions=PARTITIONS)
+        yield from (message for message in message_list if WATERMARK not in message[2][-400:])
     else:
         yield from topic_of(churn(CASES[name], rows), CASES[name], protocol, partitions=PARTITIONS, resolved=False)
 
@@ -60,44 +60,44 @@ def filled(bench: Rig, name: str, protocol: str, sent: Iterable[Sent]) -> Topic:
 def landed(bench: Rig, topic: Topic, rows: int) -> tuple[float, float, dict[str, int]]:
     """Seconds of a landing, those of CPU, and its rows by path."""
     lake, begun = bench.directory("lake"), cpu_s()
-    took_s, roads = land(topic, lake, bench)
+    took_s, paths = land(topic, lake, bench)
     spent_s = cpu_s() - begun
     assert landed_rows(lake) == rows, (landed_rows(lake), rows)
-    return took_s, spent_s, roads
+    return took_s, spent_s, paths
 
 
-def shares(roads: dict[str, int]) -> dict[str, float]:
+def shares(paths: dict[str, int]) -> dict[str, float]:
     """Counts as parts of their sum, without those of nothing."""
-    return {path: count / sum(roads.values()) for path, count in roads.items() if count}
+    return {path: count / sum(paths.values()) for path, count in paths.items() if count}
 
 
-def measure(bench: Rig, name: str, protocol: str, given: argparse.Namespace) -> dict[str, Any]:
+def measure(bench: Rig, name: str, protocol: str, options: argparse.Namespace) -> dict[str, Any]:
     """One case of one protocol."""
-    rows = given.rows // share(name)
-    sent = list(sent_of(name, protocol, 2 * rows))
+    rows = options.rows // share(name)
+    batch = list(sent_of(name, protocol, 2 * rows))
     half = list(sent_of(name, protocol, rows))
     short = filled(bench, f"{name.replace(' ', '-')}-{protocol}-n", protocol, half)
-    long = filled(bench, f"{name.replace(' ', '-')}-{protocol}-2n", protocol, sent)
-    found: dict[str, Any] = {"rows": 2 * rows, "messages": long.messages, "megabytes": long.bytes / 1e6}
-    if not given.peer_only:
+    long = filled(bench, f"{name.replace(' ', '-')}-{protocol}-2n", protocol, batch)
+    result: dict[str, Any] = {"rows": 2 * rows, "messages": long.messages, "megabytes": long.bytes / 1e6}
+    if not options.peer_only:
         landed(bench, short, rows)
         rounds = [(landed(bench, short, rows), landed(bench, long, 2 * rows)) for _ in range(ROUNDS)]
         long_s = min(long_one[0] for _, long_one in rounds)
-        found |= {
+        result |= {
             "landing_rows_per_s": 2 * rows / long_s,
-            "net_rows_per_s": net(rows, min(one[0] for one, _ in rounds), long_s),
-            "net_rows_per_cpu_s": net(rows, *(min(both[at][1] for both in rounds) for at in range(2))),
-            "roads": shares(rounds[0][1][2]),
+            "net_rows_per_s": net(rows, min(landed_once[0] for landed_once, _ in rounds), long_s),
+            "net_rows_per_cpu_s": net(rows, *(min(both[index][1] for both in rounds) for index in range(2))),
+            "paths": shares(rounds[0][1][2]),
         }
     if protocol == "canal-json":
-        found |= against_flink(bench, name, (short, long), found)
+        result |= against_flink(bench, name, (short, long), result)
         if name == NARROW:
-            found["into_parquet"] = against_flink(bench, name, (short, long), found, sink="parquet")
-    return found
+            result["into_parquet"] = against_flink(bench, name, (short, long), result, sink="parquet")
+    return result
 
 
 def against_flink(
-    bench: Rig, name: str, topics: tuple[Topic, Topic], found: dict[str, Any], *, sink: str = "blackhole"
+    bench: Rig, name: str, topics: tuple[Topic, Topic], result: dict[str, Any], *, sink: str = "blackhole"
 ) -> dict[str, Any]:
     """The other job's rate, and the ratios where it could be had."""
     short, long = topics
@@ -111,9 +111,9 @@ def against_flink(
         "flink_rows_per_s": rate,
         "flink_rows_per_cpu_s": by_cpu,
         "flink_s": answer["seconds"][long.name],
-        "landing_over_flink": over(found.get("landing_rows_per_s"), rate),
-        "net_over_flink": over(found.get("net_rows_per_s"), rate),
-        "by_cpu_over_flink": over(found.get("net_rows_per_cpu_s"), by_cpu),
+        "landing_over_flink": over(result.get("landing_rows_per_s"), rate),
+        "net_over_flink": over(result.get("net_rows_per_s"), rate),
+        "by_cpu_over_flink": over(result.get("net_rows_per_cpu_s"), by_cpu),
     }
 
 
@@ -122,19 +122,19 @@ def net(count: int, short_s: float, long_s: float) -> float | None:
     return count / (long_s - short_s) if long_s > short_s else None
 
 
-def over(mine: float | None, other: float | None) -> float | None:
+def over(rate: float | None, other: float | None) -> float | None:
     """A ratio, where both could be had."""
-    return mine / other if mine and other else None
+    return rate / other if rate and other else None
 
 
-def told(name: str, rates: dict[str, Any]) -> str:
+def line(name: str, rates: dict[str, Any]) -> str:
     """One case as a line."""
-    roads = (f"{part:.0%} {path}" for path, part in rates.get("roads", {}).items())
+    paths = (f"{part:.0%} {path}" for path, part in rates.get("paths", {}).items())
     keys = ("landing_over_flink", "net_over_flink", "by_cpu_over_flink")
     ratios = (f"{key} {rates[key]:.2f}" for key in keys if rates.get(key))
     numbers = (f"{key} {rates[key]:,.0f}" for key in ("landing_rows_per_s", "flink_rows_per_s") if rates.get(key))
     skipped = rates.get("flink", {}).get("skipped", "")
-    return f"{name:26} {'   '.join([*ratios, *numbers, skipped])}   ({', '.join(roads)})"
+    return f"{name:26} {'   '.join([*ratios, *numbers, skipped])}   ({', '.join(paths)})"
 
 
 def main() -> None:
@@ -143,23 +143,23 @@ def main() -> None:
     parser.add_argument("--protocol", choices=PROTOCOLS, action="append", help="only this one")
     parser.add_argument("--only", default="", help="the cases with this in their names")
     parser.add_argument("--peer-only", action="store_true", help="Flink alone")
-    given = parser.parse_args()
+    options = parser.parse_args()
     shapes: dict[str, Shape | None] = {NARROW: None, **{name: one for name, one in CASES.items() if one.whole}}
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     with rig() as bench:
         for name, shape in shapes.items():
-            for protocol in given.protocol or PROTOCOLS:
+            for protocol in options.protocol or PROTOCOLS:
                 case = f"{protocol.partition('-')[0]}, {name}"
-                if given.only not in case or (shape is not None and protocol not in shape.protocols):
+                if options.only not in case or (shape is not None and protocol not in shape.protocols):
                     continue
-                measured = measure(bench, name, protocol, given)
+                measured = measure(bench, name, protocol, options)
                 into_parquet = measured.pop("into_parquet", {})
                 new = {case: measured, **({"canal, Flink into Parquet": into_parquet} if into_parquet else {})}
-                found |= new
-                if not given.json:
-                    print("\n".join(told(key, rates) for key, rates in new.items()), flush=True)
-    if given.json:
-        print(json.dumps(found, indent=2))
+                results |= new
+                if not options.json:
+                    print("\n".join(line(key, rates) for key, rates in new.items()), flush=True)
+    if options.json:
+        print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

@@ -39,23 +39,23 @@ class MemoryStore:
     def answer(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
         """Do what a request asks for."""
         path, _, query = target.partition("?")
-        words = dict(parse_qsl(query, keep_blank_values=True))
+        parameters = dict(parse_qsl(query, keep_blank_values=True))
         name = unquote(path).partition("/")[2].partition("/")[2]
         match method:
-            case "PUT" if "uploadId" in words:
-                self._uploads[words["uploadId"]][int(words["partNumber"])] = body
-                return 200, {"etag": f'"{words["partNumber"]}"'}, b""
+            case "PUT" if "uploadId" in parameters:
+                self._uploads[parameters["uploadId"]][int(parameters["partNumber"])] = body
+                return 200, {"etag": f'"{parameters["partNumber"]}"'}, b""
             case "PUT":
                 return self._put(name, headers, body)
-            case "POST" if "delete" in words:
+            case "POST" if "delete" in parameters:
                 return self._delete(body)
-            case "POST" if "uploads" in words:
+            case "POST" if "uploads" in parameters:
                 upload = str(len(self._uploads))
                 self._uploads[upload] = {}
                 text = f"<InitiateMultipartUploadResult><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>"
                 return 200, {}, text.encode()
             case "POST":
-                parts = self._uploads.pop(words["uploadId"])
+                parts = self._uploads.pop(parameters["uploadId"])
                 done = self._put(name, headers, b"".join(parts[number] for number in sorted(parts)))
                 etag = done[1].get("etag", "")
                 text = f"<CompleteMultipartUploadResult><ETag>{escape(etag)}</ETag></CompleteMultipartUploadResult>"
@@ -63,8 +63,8 @@ class MemoryStore:
             case "DELETE":
                 self._objects.pop(name, None)
                 return 204, {}, b""
-            case "GET" if "list-type" in words:
-                return 200, {}, self._listed(words)
+            case "GET" if "list-type" in parameters:
+                return 200, {}, self._listed(parameters)
             case _:
                 return self._get(name, headers)
 
@@ -78,29 +78,35 @@ class MemoryStore:
         return 200, {"etag": etag}, b""
 
     def _get(self, name: str, headers: dict[str, str]) -> Answer:
-        found = self._objects.get(name)
-        if found is None:
+        stored = self._objects.get(name)
+        if stored is None:
             return 404, {}, b"<Error><Code>NoSuchKey</Code></Error>"
-        told = {"etag": found.etag, "last-modified": found.when, "accept-ranges": "bytes"}
+        told = {"etag": stored.etag, "last-modified": stored.when, "accept-ranges": "bytes"}
         if "range" not in headers:
-            return 200, told, found.body
+            return 200, told, stored.body
         first, _, last = headers["range"].removeprefix("bytes=").partition("-")
-        size = len(found.body)
+        size = len(stored.body)
         begin = int(first) if first else max(size - int(last), 0)
         end = min(int(last) + 1, size) if first and last else size
-        return 206, {**told, "content-range": f"bytes {begin}-{end - 1}/{size}"}, found.body[begin:end]
+        return 206, {**told, "content-range": f"bytes {begin}-{end - 1}/{size}"}, stored.body[begin:end]
 
     def _delete(self, body: bytes) -> Answer:
-        names = [one.text or "" for one in ET.fromstring(body).iter() if one.tag.removeprefix(NAMESPACE) == "Key"]
+        names = [
+            element.text or "" for element in ET.fromstring(body).iter() if element.tag.removeprefix(NAMESPACE) == "Key"
+        ]
         for name in names:
             self._objects.pop(name, None)
         gone = "".join(f"<Deleted><Key>{escape(name)}</Key></Deleted>" for name in names)
         return 200, {}, f"<DeleteResult>{gone}</DeleteResult>".encode()
 
-    def _listed(self, words: dict[str, str]) -> bytes:
-        prefix, after, mark = words.get("prefix", ""), words.get("start-after", ""), words.get("delimiter")
+    def _listed(self, parameters: dict[str, str]) -> bytes:
+        prefix, after, mark = (
+            parameters.get("prefix", ""),
+            parameters.get("start-after", ""),
+            parameters.get("delimiter"),
+        )
         self._names = [name for name in self._names if name in self._objects]
-        found, folders = [], dict[str, None]()
+        keys, folders = [], dict[str, None]()
         for name in self._names[bisect_right(self._names, max(after, prefix[:-1])) :]:
             if not name.startswith(prefix):
                 if name > prefix:
@@ -110,13 +116,13 @@ class MemoryStore:
             if mark and mark in rest:
                 folders[prefix + rest.partition(mark)[0] + mark] = None
                 continue
-            one = self._objects[name]
-            found.append(
+            stored = self._objects[name]
+            keys.append(
                 f"<Contents><Key>{escape(name)}</Key><LastModified>2026-01-01T00:00:00Z</LastModified>"
-                f"<ETag>{escape(one.etag)}</ETag><Size>{len(one.body)}</Size></Contents>"
+                f"<ETag>{escape(stored.etag)}</ETag><Size>{len(stored.body)}</Size></Contents>"
             )
-        found += [f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in folders]
-        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(found)}</ListBucketResult>".encode()
+        keys += [f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>" for name in folders]
+        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(keys)}</ListBucketResult>".encode()
 
 
 def main() -> None:
@@ -128,10 +134,10 @@ def main() -> None:
     with running(int(ports[0]) if ports else MemoryStore().answer, delay_s=float(delay_s)) as (port, proxy):
         print(port, flush=True)
         for _ in sys.stdin:
-            held, proxy.requests[:] = list(proxy.requests), []
-            print(len(held))
-            for one in held:
-                print(one.method, one.path, f"{one.begun_s:.4f} {one.ended_s:.4f}", len(one.body))
+            requests, proxy.requests[:] = list(proxy.requests), []
+            print(len(requests))
+            for request in requests:
+                print(request.method, request.path, f"{request.begun_s:.4f} {request.ended_s:.4f}", len(request.body))
             sys.stdout.flush()
 
 

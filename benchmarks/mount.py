@@ -8,7 +8,7 @@
 Both read the same log in one run, taking turns, and the best of some rounds counts; what counts is CPU time.
 
     columns_over_rows    rows a second by columns ÷ row by row
-    roads                the share of rows that were mounted by columns, and row by row
+    paths                the share of rows that were mounted by columns, and row by row
 """
 
 import json
@@ -34,12 +34,12 @@ ROW_BY_ROW = 8
 
 def mounted(log: LogChanges) -> tuple[float, Counter[str]]:
     """Seconds of CPU to mount a log, and its rows by path."""
-    roads: Counter[str] = Counter()
+    paths: Counter[str] = Counter()
     names = list(map(name_of, log.versions))
     begun = time.process_time()
     for chunk in log.in_order(names, log.after, log.upto):
-        roads.update(chunk.path_counts.by_path())
-    return time.process_time() - begun, roads
+        paths.update(chunk.path_counts.by_path())
+    return time.process_time() - begun, paths
 
 
 def measure(home: Path, kind: str, rows: int, repeat: int) -> dict[str, Any]:
@@ -48,16 +48,16 @@ def measure(home: Path, kind: str, rows: int, repeat: int) -> dict[str, Any]:
     for directory, count in zip(directories, (rows, rows // ROW_BY_ROW), strict=True):
         write_backlog(directory, kind, count)
     columns, singly = log_of(directories[0]), replace(log_of(directories[1]), columns=False)
-    _, roads = mounted(columns)
+    _, paths = mounted(columns)
     by_columns, by_rows = zip(*((mounted(columns), mounted(singly)) for _ in range(repeat)), strict=True)
-    rate = roads.total() / min(took for took, _ in by_columns)
+    rate = paths.total() / min(took for took, _ in by_columns)
     row_rate = by_rows[0][1].total() / min(took for took, _ in by_rows)
     return {
         "columns_over_rows": rate / row_rate,
         "columns_rows_per_s": rate,
         "row_by_row_rows_per_s": row_rate,
-        "roads": {path: count / roads.total() for path, count in roads.items()},
-        "rows": roads.total(),
+        "paths": {path: count / paths.total() for path, count in paths.items()},
+        "rows": paths.total(),
     }
 
 
@@ -66,24 +66,25 @@ def main() -> None:
     parser = arguments(__doc__, 40_000)
     parser.add_argument("--repeat", type=int, default=3, help="rounds, of which the best counts")
     parser.add_argument("--only", default="", help="the cases with this in their names")
-    given = parser.parse_args()
+    options = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     pa.set_cpu_count(1)
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for kind in (*CREATE, *(name for name, shape in CASES.items() if not shape.encode and shape.batched == 1)):
-        if given.only not in kind:
+        if options.only not in kind:
             continue
         with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as home:
-            found[kind] = one = measure(Path(home), kind, given.rows, given.repeat)
-        if not given.json:
-            roads = ", ".join(f"{share:.0%} {path}" for path, share in one["roads"].items())
+            results[kind] = result = measure(Path(home), kind, options.rows, options.repeat)
+        if not options.json:
+            paths = ", ".join(f"{share:.0%} {path}" for path, share in result["paths"].items())
             print(
-                f"{kind:20} {one['columns_over_rows']:6.1f} x row by row: {one['columns_rows_per_s']:,.0f} rows/s "
-                f"and {one['row_by_row_rows_per_s']:,.0f} ({roads})",
+                f"{kind:20} {result['columns_over_rows']:6.1f} x row by row: {result['columns_rows_per_s']:,.0f} "
+                f"rows/s "
+                f"and {result['row_by_row_rows_per_s']:,.0f} ({paths})",
                 flush=True,
             )
-    if given.json:
-        print(json.dumps(found, indent=2))
+    if options.json:
+        print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

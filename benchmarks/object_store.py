@@ -55,7 +55,7 @@ class Store:
 
     def cpu_s(self) -> float:
         """Seconds of CPU of all of it."""
-        return sum(sum(one.cpu_times()[:2]) for one in self._processes)
+        return sum(sum(process.cpu_times()[:2]) for process in self._processes)
 
     def seen(self) -> list[Seen]:
         """The requests since the last call."""
@@ -64,7 +64,9 @@ class Store:
         self._proxy.stdin.write("\n")
         self._proxy.stdin.flush()
         lines = [self._proxy.stdout.readline().split() for _ in range(int(self._proxy.stdout.readline()))]
-        return [Seen(words[0], words[1], float(words[2]), float(words[3]), int(words[4])) for words in lines]
+        return [
+            Seen(columns[0], columns[1], float(columns[2]), float(columns[3]), int(columns[4])) for columns in lines
+        ]
 
 
 @contextmanager
@@ -74,13 +76,13 @@ def running_store(delay_ms: float, *, moto: bool) -> Iterator[Store]:
     from tests.s3 import environment, serving
 
     with ExitStack() as stack:
-        words = [sys.executable, str(Path(__file__).with_name("memory_store.py")), str(delay_ms / 1000)]
+        command = [sys.executable, str(Path(__file__).with_name("memory_store.py")), str(delay_ms / 1000)]
         server = None
         if moto:
-            words.append(str(stack.enter_context(serving(BUCKET))))
+            command.append(str(stack.enter_context(serving(BUCKET))))
             server = psutil.Process().children()[-1].pid
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        with subprocess.Popen(words, **pipes) as proxy:
+        with subprocess.Popen(command, **pipes) as proxy:
             assert proxy.stdin is not None
             assert proxy.stdout is not None
             os.environ.update(environment(int(proxy.stdout.readline())))
@@ -104,25 +106,29 @@ def fed(spark: Any, log: Path, sink: str, backlog: Backlog) -> float:
 def depth(seen: Sequence[Seen], delay_ms: float) -> float:
     """How many delays long some request was under way."""
     busy_s, end_s = 0.0, 0.0
-    for one in sorted(seen, key=lambda one: one.begun_s):
-        busy_s += max(0.0, one.ended_s - max(one.begun_s, end_s))
-        end_s = max(end_s, one.ended_s)
+    for request in sorted(seen, key=lambda request: request.begun_s):
+        busy_s += max(0.0, request.ended_s - max(request.begun_s, end_s))
+        end_s = max(end_s, request.ended_s)
     return busy_s / (delay_ms / 1000)
 
 
-def kind(one: Seen) -> str:
+def kind(request: Seen) -> str:
     """What a request is for, in a word or two."""
-    path, _, query = one.path.partition("?")
-    place = next((word for word in ("_delta_log", "snapshots", "schemas", "changelog", "tables") if word in path), "")
+    path, _, query = request.path.partition("?")
+    directory = next(
+        (word for word in ("_delta_log", "snapshots", "schemas", "changelog", "tables") if word in path), ""
+    )
     if "list-type" in query:
-        place = "list"
-    return f"{one.method} {place}".strip()
+        directory = "list"
+    return f"{request.method} {directory}".strip()
 
 
 def measured(spark: Any, scratch: Path, store: Store, rows: int, delay_ms: float) -> dict[str, Any]:
     """Both kinds of lake, in turns."""
     small, log = scratch / "small", scratch / "log"
-    tenth, backlog = (write_backlog(at, "sysbench", n, tables=TABLES) for at, n in ((small, rows // 10), (log, rows)))
+    tenth, backlog = (
+        write_backlog(log_path, "sysbench", n, tables=TABLES) for log_path, n in ((small, rows // 10), (log, rows))
+    )
     local_s = store_s = float("inf")
     figures: dict[str, Any] = {}
     fed(spark, small, f"delta://{scratch}/warm", tenth)
@@ -136,7 +142,7 @@ def measured(spark: Any, scratch: Path, store: Store, rows: int, delay_ms: float
         if took_s > store_s:
             continue
         store_s = took_s
-        rounds = sum(one.method == "PUT" and "/snapshots/" in one.path for one in seen)
+        rounds = sum(request.method == "PUT" and "/snapshots/" in request.path for request in seen)
         figures = {
             "rounds": rounds,
             "requests_a_round": len(seen) / rounds,
@@ -153,18 +159,18 @@ def main() -> None:
     parser = arguments(__doc__, 1_600_000)
     parser.add_argument("--delay", type=float, default=20.0, help="milliseconds a request (default 20)")
     parser.add_argument("--moto", action="store_true", help="with the server of the tests")
-    given = parser.parse_args()
+    options = parser.parse_args()
     from tidegate.spark.session import session
 
     with (
         tempfile.TemporaryDirectory(prefix="tidegate-bench-") as scratch,
-        running_store(given.delay, moto=given.moto) as store,
+        running_store(options.delay, moto=options.moto) as store,
     ):
-        found = measured(session(), Path(scratch), store, given.rows, given.delay)
-    if given.json:
-        print(json.dumps(found, indent=2))
+        result = measured(session(), Path(scratch), store, options.rows, options.delay)
+    if options.json:
+        print(json.dumps(result, indent=2))
         return
-    for name, value in found.items():
+    for name, value in result.items():
         print(f"{name:24}", value if isinstance(value, dict) else f"{value:,.2f}")
 
 

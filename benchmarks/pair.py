@@ -92,15 +92,15 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=TIMES, help=f"turns (default {TIMES})")
     parser.add_argument("--only", choices=BENCHMARKS, action="append", help="only this benchmark")
     parser.add_argument("--json", action="store_true", help="one JSON object with all ratios")
-    given = parser.parse_args()
+    options = parser.parse_args()
     found: dict[str, dict[str, list[float]]] = {}
-    with checkout(given.base) as base:
-        for name in given.only or BENCHMARKS:
+    with checkout(options.base) as base:
+        for name in options.only or BENCHMARKS:
             begun = time.perf_counter()
-            found[name] = compare(name, {"here": ROOT, "base": base}, given.times)
-            if not given.json:
+            found[name] = compare(name, {"here": ROOT, "base": base}, options.times)
+            if not options.json:
                 every = [ratio for ratios in found[name].values() for ratio in ratios]
-                spread = f"{min(every):.2f} to {max(every):.2f}, {len(found[name])} rates, {given.times} turns"
+                spread = f"{min(every):.2f} to {max(every):.2f}, {len(found[name])} rates, {options.times} turns"
                 took_s = time.perf_counter() - begun
                 print(f"{name:11} {median(every):5.2f} x   ({spread}, {took_s:.0f} s)", flush=True)
                 for rate, ratios in sorted(found[name].items()):
@@ -108,8 +108,8 @@ def main() -> int:
     medians = {name: median(x for ratios in rates.values() for x in ratios) for name, rates in found.items()}
     lowest = min(medians, key=lambda name: medians[name])
     passed = medians[lowest] >= LEAST
-    verdict = f"{'pass' if passed else 'fail'}: the lowest is {lowest}, {medians[lowest]:.3f} of {given.base}"
-    print(json.dumps({"ratios": found, "medians": medians, "passed": passed}, indent=2) if given.json else verdict)
+    verdict = f"{'pass' if passed else 'fail'}: the lowest is {lowest}, {medians[lowest]:.3f} of {options.base}"
+    print(json.dumps({"ratios": found, "medians": medians, "passed": passed}, indent=2) if options.json else verdict)
     return 0 if passed else 1
 
 

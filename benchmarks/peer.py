@@ -146,11 +146,11 @@ class PeerTables:
         columns = ", ".join(f"{column} {kind}" for column, kind in layout.columns.items())
         for name in names:
             spark.sql(
-                f"CREATE TABLE {self.place(name)} ({columns}) USING delta "
+                f"CREATE TABLE {self.sql_name(name)} ({columns}) USING delta "
                 "TBLPROPERTIES (delta.enableDeletionVectors = true)"
             )
 
-    def place(self, name: str) -> str:
+    def sql_name(self, name: str) -> str:
         """A table as SQL names it."""
         return f"delta.`{self.home}/{name}`"
 
@@ -160,9 +160,9 @@ class PeerTables:
 
     def load(self, rows: "DataFrame", name: str) -> None:
         """Append a table's rows of a topic that holds nothing but INSERTs."""
-        mine = rows.where(f"op = 'U' and table = '{name}'")
-        found = mine.select(*[f"row.{column}" for column in self.columns[name]])
-        found.write.format("delta").mode("append").save(f"{self.home}/{name}")
+        changes = rows.where(f"op = 'U' and table = '{name}'")
+        updates = changes.select(*[f"row.{column}" for column in self.columns[name]])
+        updates.write.format("delta").mode("append").save(f"{self.home}/{name}")
 
     def follow(self, topic: Topic, start: Mapping[int, int]) -> float:
         """Seconds to apply what the topic holds from `start` on."""
@@ -207,7 +207,7 @@ class PeerTables:
         """Add the new columns, once."""
         for column, kind in self.layout.added.items():
             if column not in self.columns[name]:
-                self.spark.sql(f"ALTER TABLE {self.place(name)} ADD COLUMN {column} {kind}")
+                self.spark.sql(f"ALTER TABLE {self.sql_name(name)} ADD COLUMN {column} {kind}")
                 self.columns[name] = (*self.columns[name], column)
 
     def merge(self, last: "DataFrame", name: str) -> None:
@@ -215,15 +215,15 @@ class PeerTables:
         columns = self.columns[name]
         view = f"changes_{name}"
         last.where(f"table = '{name}' and op <> 'A'").select("op", "row.*").createOrReplaceTempView(view)
-        last.sparkSession.sql(merge_statement(self.place(name), view, columns))  # a stream has a session of its own
+        last.sparkSession.sql(merge_statement(self.sql_name(name), view, columns))  # a stream has a session of its own
 
 
-def merge_statement(place: str, view: str, columns: tuple[str, ...]) -> str:
+def merge_statement(target: str, view: str, columns: tuple[str, ...]) -> str:
     """MERGE of (op, columns…) by id."""
     sets = ", ".join(f"t.{column} = s.{column}" for column in columns)
     values = ", ".join(f"s.{column}" for column in columns)
     return (
-        f"MERGE INTO {place} t USING {view} s ON t.id = s.id "
+        f"MERGE INTO {target} t USING {view} s ON t.id = s.id "
         "WHEN MATCHED AND s.op = 'D' THEN DELETE "
         f"WHEN MATCHED THEN UPDATE SET {sets} "
         f"WHEN NOT MATCHED AND s.op <> 'D' THEN INSERT ({', '.join(columns)}) VALUES ({values})"

@@ -52,12 +52,12 @@ class _Raw:
 
         consumer = self.consumer()
         partitions = consumer.list_topics(self.topic, WAIT_S).topics[self.topic].partitions
-        found = {
+        offsets = {
             str(number): consumer.get_watermark_offsets(TopicPartition(self.topic, number), WAIT_S)[1]
             for number in sorted(partitions)
         }
         consumer.close()
-        return found
+        return offsets
 
     def read(self, partition: _Range) -> Iterator[Any]:
         import pyarrow as pa
@@ -65,13 +65,13 @@ class _Raw:
 
         consumer = self.consumer()
         consumer.assign([TopicPartition(self.topic, partition.partition, partition.start)])
-        at = partition.start
-        while at < partition.end:
-            got = consumer.consume(min(CONSUME, partition.end - at), 0.1)
+        offset = partition.start
+        while offset < partition.end:
+            got = consumer.consume(min(CONSUME, partition.end - offset), 0.1)
             if not got:
                 continue
             offsets = [message.offset() for message in got]
-            at = offsets[-1] + 1
+            offset = offsets[-1] + 1
             yield pa.record_batch(
                 {
                     "key": pa.array([message.key() for message in got], pa.binary()),

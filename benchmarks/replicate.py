@@ -74,13 +74,13 @@ class Load(NamedTuple):
 
 def fields(columns: int) -> tuple[Field, ...]:
     """id, then counters and texts in turn."""
-    more = [Field(f"c{at}", MysqlType.LONG if at % 2 else MysqlType.VARCHAR) for at in range(columns - 1)]
+    more = [Field(f"c{number}", MysqlType.LONG if number % 2 else MysqlType.VARCHAR) for number in range(columns - 1)]
     return (Field("id", MysqlType.LONGLONG), *more)
 
 
 def create(name: str, columns: int) -> str:
     """The table of such rows."""
-    more = ", ".join(f"c{at} {'INT' if at % 2 else 'VARCHAR(64)'}" for at in range(columns - 1))
+    more = ", ".join(f"c{number} {'INT' if number % 2 else 'VARCHAR(64)'}" for number in range(columns - 1))
     return f"CREATE TABLE bench.{name} (id BIGINT PRIMARY KEY, {more})"
 
 
@@ -88,7 +88,10 @@ def image(ids: Any, columns: int, seed: int) -> Any:
     """Rows of these ids."""
     digits = pa.array(ids).cast(pa.string())
     text = pa.compute.binary_join_element_wise(f"text {seed} of a row, say ", digits, "")
-    arrays = [pa.array(ids), *(pa.array(ids % 1000 + at + seed) if at % 2 else text for at in range(columns - 1))]
+    arrays = [
+        pa.array(ids),
+        *(pa.array(ids % 1000 + number + seed) if number % 2 else text for number in range(columns - 1)),
+    ]
     return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields(columns)])
 
 
@@ -120,10 +123,10 @@ def updates(start: int, count: int) -> Chunk:
 
 def mixed(start: int, count: int) -> Chunk:
     """Six changes again and again: three inserts, two updates, a delete of an insert."""
-    at = start + np.arange(count)
-    kind = at % 6
+    numbers = start + np.arange(count)
+    kind = numbers % 6
     ops = np.where(kind < 3, "I", np.where(kind < 5, "U", "D"))
-    ids = np.where(kind < 3, KEYS + at, np.where(kind < 5, at * 7919 % KEYS, KEYS + at - 5))
+    ids = np.where(kind < 3, KEYS + numbers, np.where(kind < 5, numbers * 7919 % KEYS, KEYS + numbers - 5))
     return one_table(ops, ids, start, 5)
 
 
@@ -135,9 +138,9 @@ def bank(start: int, count: int) -> Chunk:
     ops = np.full(len(pair), "U")
     accounts = batch("t", ops, (image(pair, 5, 1), image(pair, 5, 2)), np.repeat(ts, 2), 5)
     moves = batch("moves", np.full(len(ts), "I"), (image(ts[:0], 5, 1), image(number + KEYS, 5, 2)), ts, 5)
-    at = np.arange(len(ts)) * 3
-    places = np.stack([at, at + 1], 1).ravel()
-    return Chunk((ChunkPart(accounts, places), ChunkPart(moves, at + 2)), np.repeat(np.arange(len(ts)), 3))
+    firsts = np.arange(len(ts)) * 3
+    places = np.stack([firsts, firsts + 1], 1).ravel()
+    return Chunk((ChunkPart(accounts, places), ChunkPart(moves, firsts + 2)), np.repeat(np.arange(len(ts)), 3))
 
 
 def wide(start: int, count: int) -> Chunk:
@@ -202,9 +205,9 @@ class Processes:
 def defined(load: Load) -> SchemaState:
     """The schema of a load."""
     state = SchemaState()
-    for at, text in enumerate(["CREATE DATABASE bench", *load.tables]):
-        name = "" if not at else ["t", "moves"][at - 1]
-        state, _ = apply_ddl(state, Ddl(schema="bench", table=name, query=text, commit_ts=at + 1), 1)
+    for number, text in enumerate(["CREATE DATABASE bench", *load.tables]):
+        name = "" if not number else ["t", "moves"][number - 1]
+        state, _ = apply_ddl(state, Ddl(schema="bench", table=name, query=text, commit_ts=number + 1), 1)
     return state
 
 
@@ -218,7 +221,7 @@ def prepared(server: Server, load: Load) -> None:
             cursor.executemany("INSERT INTO bench.t VALUES (%s, %s, %s, %s, %s)", [tuple(row.values()) for row in rows])
 
 
-def ours(server: Server, name: str, rows: int, atomicity: str, tasks: Processes | LocalTasks) -> float:
+def run_tidegate(server: Server, name: str, rows: int, atomicity: str, tasks: Processes | LocalTasks) -> float:
     """Rows a second of the sink."""
     load = LOADS[name]
     prepared(server, load)
@@ -257,7 +260,7 @@ def one_by_one(server: Server, name: str, rows: int) -> float:
 
 def singles(chunk: Chunk) -> list[tuple[int, str, tuple[Any, ...]]]:
     """(commit_ts, statement, values) of each change, in order."""
-    found = []
+    changes = []
     for part, numbers in chunk.parts:
         after, before = iter(part.after.to_pylist()), iter(part.before.to_pylist())
         names = [field.name for field in part.fields]
@@ -267,12 +270,12 @@ def singles(chunk: Chunk) -> list[tuple[int, str, tuple[Any, ...]]]:
             old = next(before) if op != "I" else {}
             new = next(after) if op != "D" else {}
             if op == "I":
-                found.append((number, ts, insert, tuple(new.values())))
+                changes.append((number, ts, insert, tuple(new.values())))
             elif op == "U":
-                found.append((number, ts, update, (*list(new.values())[1:], old["id"])))
+                changes.append((number, ts, update, (*list(new.values())[1:], old["id"])))
             else:
-                found.append((number, ts, f"DELETE FROM bench.{part.table} WHERE id = %s", (old["id"],)))
-    return [one[1:] for one in sorted(found, key=lambda one: one[0])]
+                changes.append((number, ts, f"DELETE FROM bench.{part.table} WHERE id = %s", (old["id"],)))
+    return [change[1:] for change in sorted(changes, key=lambda change: change[0])]
 
 
 def load_data(server: Server, name: str, rows: int) -> float:
@@ -329,7 +332,7 @@ def lag(server: Server, home: Path, seconds: int) -> list[float]:
         looking.join()
         stop_upstream(upstream)
     times = sorted(seen.items())
-    return sorted(next(at for id_, at in times if id_ >= last) - when for last, when in committed.items())
+    return sorted(next(seen_s for id_, seen_s in times if id_ >= last) - when for last, when in committed.items())
 
 
 def look(port: int, stop: threading.Event, seen: dict[int, float]) -> None:
@@ -353,49 +356,51 @@ def connection_to(port: int) -> Any:
 def peak_bytes(port: int, rows: int) -> int:
     """The most memory of this process, which writes a backlog of inserts by itself."""
     with connection_to(port) as connection:
-        ours(Server(port, connection), "inserts", rows, "global", LocalTasks())
+        run_tidegate(Server(port, connection), "inserts", rows, "global", LocalTasks())
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def tell_lag(server: Server, home: Path, rows: int, seconds: int) -> None:
     """Print lag and memory."""
-    found = lag(server, home, seconds)
-    p50, p95 = (found[int(len(found) * part)] for part in (0.5, 0.95))
+    lags = lag(server, home, seconds)
+    p50, p95 = (lags[int(len(lags) * part)] for part in (0.5, 0.95))
     print(
         f"lag at {PER_SECOND * LAG_ROWS:,} rows/s for {seconds} s: p50 {p50:.2f} s, p95 {p95:.2f} s, most "
-        f"{found[-1]:.2f} s; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+        f"{lags[-1]:.2f} s; load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
     peaks = []
     for count in (rows, 2 * rows):
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             peaks.append(pool.submit(peak_bytes, server.port, count).result())
-    shown = ", ".join(f"{count:,} rows {peak >> 20} MiB" for count, peak in zip((rows, 2 * rows), peaks, strict=True))
-    print(f"most memory of a writer: {shown}: {peaks[1] / peaks[0]:.2f} x")
+    peaks_text = ", ".join(
+        f"{count:,} rows {peak >> 20} MiB" for count, peak in zip((rows, 2 * rows), peaks, strict=True)
+    )
+    print(f"most memory of a writer: {peaks_text}: {peaks[1] / peaks[0]:.2f} x")
 
 
 def main() -> None:
     """Run the loads and print a table."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rows", type=int, default=120_000)
-    options.add_argument("--loads", nargs="*", default=list(LOADS), choices=list(LOADS))
-    options.add_argument("--lag", action="store_true", help="measure lag and memory instead")
-    options.add_argument("--seconds", type=int, default=60)
-    options.add_argument("--atomicity", nargs="*", default=["none", "table", "global"])
-    given = options.parse_args()
-    if given.lag:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=120_000)
+    parser.add_argument("--loads", nargs="*", default=list(LOADS), choices=list(LOADS))
+    parser.add_argument("--lag", action="store_true", help="measure lag and memory instead")
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--atomicity", nargs="*", default=["none", "table", "global"])
+    options = parser.parse_args()
+    if options.lag:
         with tempfile.TemporaryDirectory() as home, running_server(Path(home)) as server:
-            tell_lag(server, Path(home) / "lag", given.rows // 6 * 6, given.seconds)
+            tell_lag(server, Path(home) / "lag", options.rows // 6 * 6, options.seconds)
         return
-    print(f"{'load':10}{'(a) one by one':>16}" + "".join(f"{name:>18}" for name in given.atomicity) + f"{'(b)':>10}")
+    print(f"{'load':10}{'(a) one by one':>16}" + "".join(f"{name:>18}" for name in options.atomicity) + f"{'(b)':>10}")
     with tempfile.TemporaryDirectory() as home, running_server(Path(home), "--innodb-buffer-pool-size=256M") as server:
         tasks = Processes()
-        for name in given.loads:
-            rows = given.rows // 6 * 6
+        for name in options.loads:
+            rows = options.rows // 6 * 6
             alone = one_by_one(server, name, min(rows, SINGLES))
-            found = [ours(server, name, rows, atomicity, tasks) for atomicity in given.atomicity]
-            shown = "".join(f"{each:>10,.0f} {each / alone:>5.1f} x" for each in found)
+            rates = [run_tidegate(server, name, rows, atomicity, tasks) for atomicity in options.atomicity]
+            cells = "".join(f"{each:>10,.0f} {each / alone:>5.1f} x" for each in rates)
             limit = f"{load_data(server, name, rows):>10,.0f}" if name in {"inserts", "wide"} else ""
-            print(f"{name:10}{alone:>16,.0f}{shown}{limit}", flush=True)
+            print(f"{name:10}{alone:>16,.0f}{cells}{limit}", flush=True)
         tasks.pool.shutdown()
 
 

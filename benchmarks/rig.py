@@ -63,8 +63,8 @@ class Topic:
     def uri(self, **parameters: object) -> str:
         """The topic as a source of a changefeed; `dead_letter="skip"` becomes `dead-letter=skip`."""
         extension = "&enable-tidb-extension=true" if self.protocol == "canal-json" else ""
-        given = "".join(f"&{name.replace('_', '-')}={value}" for name, value in parameters.items())
-        return f"kafka://{self.bootstrap}/{self.name}?protocol={self.protocol}{extension}{given}"
+        query = "".join(f"&{name.replace('_', '-')}={value}" for name, value in parameters.items())
+        return f"kafka://{self.bootstrap}/{self.name}?protocol={self.protocol}{extension}{query}"
 
 
 @dataclass(frozen=True)
@@ -90,16 +90,16 @@ class Rig:
     ) -> Topic:
         """A new topic that holds `changes`."""
         create_topic(self.bootstrap, name, partitions)
-        made = messages(changes, protocol, partitions=partitions, events_per_message=events_per_message)
-        sent, size_bytes = send(self.bootstrap, name, made)
-        return Topic(self.bootstrap, name, protocol, partitions, sent, size_bytes)
+        message_list = messages(changes, protocol, partitions=partitions, events_per_message=events_per_message)
+        count, size_bytes = send(self.bootstrap, name, message_list)
+        return Topic(self.bootstrap, name, protocol, partitions, count, size_bytes)
 
 
 @contextmanager
 def rig(conf: Mapping[str, str] | None = None) -> Iterator[Rig]:
     """Broker and Spark, with settings `conf`, for the time of a `with` block. Workers find the benchmarks' modules."""
-    here = str(Path(__file__).parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    directory = str(Path(__file__).parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, os.environ.get("PYTHONPATH")]))
     scratch = Path(tempfile.mkdtemp(prefix="tidegate-bench-"))
     try:
         with running_broker() as broker:
@@ -113,13 +113,13 @@ def rig(conf: Mapping[str, str] | None = None) -> Iterator[Rig]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def send(bootstrap: str, topic: str, sent: Iterable[tuple[int, bytes | None, bytes]]) -> tuple[int, int]:
+def send(bootstrap: str, topic: str, messages: Iterable[tuple[int, bytes | None, bytes]]) -> tuple[int, int]:
     """Produce (partition, key, value); return how many messages and bytes, once the broker has them."""
     from confluent_kafka import Producer
 
     producer = Producer({**PRODUCER, "bootstrap.servers": bootstrap})
     number = size_bytes = 0
-    for partition, key, value in sent:
+    for partition, key, value in messages:
         while True:
             try:
                 producer.produce(topic, value, key, partition)
@@ -128,8 +128,8 @@ def send(bootstrap: str, topic: str, sent: Iterable[tuple[int, bytes | None, byt
                 producer.poll(0.05)
         number += 1
         size_bytes += len(value) + len(key or b"")
-    left = producer.flush(WAIT_S)
-    assert left == 0, f"{left} messages were not taken"
+    unsent = producer.flush(WAIT_S)
+    assert unsent == 0, f"{unsent} messages were not taken"
     return number, size_bytes
 
 
@@ -155,10 +155,10 @@ def cpu_s() -> float:
     """Seconds of CPU that this process, Spark and its workers have used so far, the broker's left out."""
     spent = 0.0
     me = psutil.Process()
-    for one in (me, *me.children(recursive=True)):
+    for process in (me, *me.children(recursive=True)):
         with suppress(psutil.Error):
-            if "kafka.Kafka" not in one.cmdline():
-                spent += sum(one.cpu_times()[:4])
+            if "kafka.Kafka" not in process.cmdline():
+                spent += sum(process.cpu_times()[:4])
     return spent
 
 

@@ -42,9 +42,18 @@ class Served:
     def __init__(self, home: Path, log: Path) -> None:
         self.home = home
         self.made_s: dict[str, float] = {}
-        words = ["server", "--addr", "127.0.0.1:0", "--json", "--log-level", "warn", "--data-dir", str(home / "data")]
-        words += ["--source-uri", f"tidb://{log}", "--allow-path", str(home)]
-        self.process = subprocess.Popen([sys.executable, "-m", "tidegate", *words], stdout=subprocess.PIPE)
+        arguments = [
+            "server",
+            "--addr",
+            "127.0.0.1:0",
+            "--json",
+            "--log-level",
+            "warn",
+            "--data-dir",
+            str(home / "data"),
+        ]
+        arguments += ["--source-uri", f"tidb://{log}", "--allow-path", str(home)]
+        self.process = subprocess.Popen([sys.executable, "-m", "tidegate", *arguments], stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         self._place, _, token = json.loads(self.process.stdout.readline())["page"][len("http://") :].partition(
             "/#token="
@@ -135,7 +144,7 @@ def fair(rows: int) -> dict[str, float]:
         for name in sorted(names):
             server.make(name)
         took_s = wait(server, names, last)
-    rates = [rows / one for one in took_s.values()]
+    rates = [rows / seconds for seconds in took_s.values()]
     return {"rows_per_s": BUSY * rows / max(took_s.values()), "slowest_of_mean": min(rates) / statistics.mean(rates)}
 
 
@@ -144,13 +153,13 @@ def main() -> None:
     parser = arguments(__doc__, 100_000)
     parser.add_argument("--part", choices=PARTS, action="append")
     options = parser.parse_args()
-    found: dict[str, float] = {}
+    results: dict[str, float] = {}
     for part in options.part or PARTS:
-        found |= idle() if part == "idle" else fair(options.rows)
+        results |= idle() if part == "idle" else fair(options.rows)
     if options.json:
-        print(json.dumps(found))
+        print(json.dumps(results))
         return
-    for name, value in found.items():
+    for name, value in results.items():
         print(f"{name:>16} {value:12.3f}")
 
 

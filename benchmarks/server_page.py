@@ -18,7 +18,7 @@ from tests.server.kit import ServerHome
 from tests.server.page.browser import NAMES, Visitor, running
 from tests.server.page.many import show_many
 
-FEEDS, TABLES = (int(given) for given in (*sys.argv[1:], *("100", "200")[len(sys.argv[1:]) :]))
+FEEDS, TABLES = (int(number) for number in (*sys.argv[1:], *("100", "200")[len(sys.argv[1:]) :]))
 ROUNDS = 7
 DRAWN = "() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(performance.now()), 0)))"
 WATCH = """() => { window.busy = 0; new PerformanceObserver((list) =>
@@ -38,18 +38,18 @@ def main() -> None:
         show_many(server, FEEDS, TABLES)
         print(f"{FEEDS} changefeeds, {TABLES} tables each")
         for path in ("/", "/?feed=default/feed-000", "/?feed=default/feed-000&view=partitions"):
-            shown, refreshed = [], []
+            shown_s, refreshed = [], []
             for _ in range(ROUNDS):
                 visitor = Visitor(browser, client.address)
                 page = visitor.go(path)
-                shown.append(page.evaluate(DRAWN))
+                shown_s.append(page.evaluate(DRAWN))
                 page.evaluate(WATCH)
                 loaded = int(page.locator("body").get_attribute("data-loaded") or 0)
                 page.wait_for_function(f"() => Number(document.body.dataset.loaded) > {loaded}")
                 refreshed.append(page.evaluate("() => window.busy"))
                 visitor.end()
             print(
-                f"{path:<45} shown in {statistics.median(shown):5.0f} ms (worst {max(shown):5.0f}), "
+                f"{path:<45} shown in {statistics.median(shown_s):5.0f} ms (worst {max(shown_s):5.0f}), "
                 f"a refresh blocks for {max(refreshed):3.0f} ms"
             )
 

@@ -43,7 +43,9 @@ _TURNS: Final = (
     *("bigint", "int unsigned", "varchar(40)", "decimal(15,2)", "datetime(3)", "tinyint", "varchar(120)", "double"),
     *("timestamp", "char(8)", "smallint", "date", "enum('new','paid','sent')", "float", "varchar(20)", "int"),
 )
-_WORDS: Final = tuple(f"{one}{number}" for one in ("amber", "birch", "cedar", "delta", "ember") for number in range(40))
+_WORDS: Final = tuple(
+    f"{word}{number}" for word in ("amber", "birch", "cedar", "delta", "ember") for number in range(40)
+)
 _ODD: Final = (
     'say "hi"',
     "two\nlines",
@@ -140,19 +142,19 @@ def churn(
         if number % shape.together == 0:
             touched.clear()
         rows, draw = live[number % shape.tables], chance.random()
-        at = chance.randrange(len(rows)) if rows else 0
-        if number < base or not rows or rows[at][0] in touched or draw >= updates + deletes:
+        index = chance.randrange(len(rows)) if rows else 0
+        if number < base or not rows or rows[index][0] in touched or draw >= updates + deletes:
             rows.append((number, *(value_of(kind, chance, shape.nulls) for kind in shape.columns)))
             touched.add(number)
             yield Insert(after=rows[-1], **common.of(number))
             continue
-        row = rows[at]
+        row = rows[index]
         touched.add(row[0])
         if draw < updates:
-            rows[at] = _changed(shape, row, chance)
-            yield Update(before=row, after=rows[at], **common.of(number))
+            rows[index] = _changed(shape, row, chance)
+            yield Update(before=row, after=rows[index], **common.of(number))
         else:
-            rows[at] = rows[-1]
+            rows[index] = rows[-1]
             rows.pop()
             yield Delete(before=row, **common.of(number))
 
@@ -181,9 +183,9 @@ def _changed(shape: Shape, row: tuple[Value, ...], chance: random.Random) -> tup
 
 def chunks(shape: Shape, protocol: str, count: int, size: int = 4_000) -> list[list[tuple[bytes, bytes]]]:
     """The messages of `count` rows, by chunks of so many."""
-    sent = topic_of(rows_of(shape, count), shape, protocol, partitions=1, tables=False, resolved=False)
-    pairs = [(key or b"", value) for _, key, value in sent]
-    return [pairs[at : at + size] for at in range(0, len(pairs), size)]
+    message_list = topic_of(rows_of(shape, count), shape, protocol, partitions=1, tables=False, resolved=False)
+    pairs = [(key or b"", value) for _, key, value in message_list]
+    return [pairs[start : start + size] for start in range(0, len(pairs), size)]
 
 
 def topic_of(
@@ -202,10 +204,10 @@ def topic_of(
     encoders = [BatchEncoder(options, now_ms=lambda: 1_700_000_000_123) for _ in range(partitions)]
     table, chance, last = _table(shape.statement), random.Random(2), TS
 
-    def pairs(made: Iterable[Message]) -> Iterator[tuple[bytes | None, bytes]]:
-        for one in made:
-            mixed = protocol == "canal-json" and one.kind is MessageKind.ROW
-            yield one.key, _as_go(one.value or b"", chance) if mixed else one.value or b""
+    def pairs(messages: Iterable[Message]) -> Iterator[tuple[bytes | None, bytes]]:
+        for word in messages:
+            mixed = protocol == "canal-json" and word.kind is MessageKind.ROW
+            yield word.key, _as_go(word.value or b"", chance) if mixed else word.value or b""
 
     for ddl in creates(shape) if tables else ():
         for partition in range(partitions) if protocol == "open-protocol" else (0,):
@@ -241,8 +243,8 @@ def _as_go(value: bytes, chance: random.Random) -> bytes:
 @lru_cache(maxsize=len(CASES))
 def _table(statement: str) -> WireTable:
     state, _ = apply_ddl(SchemaState(), Ddl(schema="bench", table="", query="create database bench", commit_ts=1), 1)
-    made = Ddl(schema="bench", table="t", query=f"create table t {statement}", commit_ts=2)
-    state, _ = apply_ddl(state, made, 1)
+    ddl = Ddl(schema="bench", table="t", query=f"create table t {statement}", commit_ts=2)
+    state, _ = apply_ddl(state, ddl, 1)
     return wire_table(state.tables["bench", "t"])
 
 
@@ -250,8 +252,8 @@ def value_of(kind: str, chance: random.Random, nulls: float) -> Value:
     """A value of a column of MySQL's type `kind`, or NULL now and then."""
     if nulls and chance.random() < nulls:
         return None
-    made: Value = _MAKERS[kind.partition("(")[0]](chance)
-    return made
+    value: Value = _MAKERS[kind.partition("(")[0]](chance)
+    return value
 
 
 def _words(chance: random.Random, count: int) -> str:

@@ -103,8 +103,8 @@ def work_of(rows: int, times: int = 1) -> Work:
         for batch in decode_chunk(part, options).batches:
             ts = batch.commit_ts.to_numpy()
             transaction = np.cumsum(np.append(0, ts[1:] != ts[:-1]))
-            given = replace(batch, start_ts=batch.commit_ts)
-            chunks.append(Chunk((ChunkPart(given, np.arange(batch.rows)),), transaction))
+            stamped = replace(batch, start_ts=batch.commit_ts)
+            chunks.append(Chunk((ChunkPart(stamped, np.arange(batch.rows)),), transaction))
     return Work(chunks, table, state, int(ts[-1]), times)
 
 
@@ -116,4 +116,4 @@ def run(sink: Sink[Any], work: Work) -> None:
     done = sink.run(LocalTasks(1, pickles=False), segment, WorkChanges(work))  # type: ignore[arg-type]
     sink.advance(Round((), work.state, Checkpoint(work.upto), (), ()), done)
     sink.close()
-    assert sum(one.rows for one in done) == work.rows
+    assert sum(result.rows for result in done) == work.rows

@@ -101,9 +101,9 @@ class Bench:
 
     def checkpoints(self, home: Path) -> DirectoryCheckpoints:
         """State of a sink."""
-        found = DirectoryCheckpoints(home / "state", "bench")
-        found.prepare()
-        return found
+        store = DirectoryCheckpoints(home / "state", "bench")
+        store.prepare()
+        return store
 
     @cached_property
     def after(self) -> Any:
@@ -145,9 +145,9 @@ class Bench:
     def last(self, key_of: Callable[[Any], Any]) -> Iterator[tuple[Any, tuple[Any, ...] | None]]:
         """The last change of each key, batch by batch."""
         for batch in self.work.batches:
-            found = last_changes(self.work.table, batch, key_of)
-            for key, row in zip(found.keys, found.rows, strict=True):
-                yield key, None if row is None else tuple(column[row] for column in found.columns)
+            changes = last_changes(self.work.table, batch, key_of)
+            for key, row in zip(changes.keys, changes.rows, strict=True):
+                yield key, None if row is None else tuple(column[row] for column in changes.columns)
 
     @contextmanager
     def redis(self) -> Iterator[dict[str, Callable[[], object]]]:
@@ -155,7 +155,7 @@ class Bench:
         with running_redis(self.fresh()) as server:
             client = server.client
 
-            def ours() -> None:
+            def run_tidegate() -> None:
                 client.flushall()
                 run(RedisSink(RedisOptions("bench", (("127.0.0.1", server.port),))), self.work)
 
@@ -174,7 +174,7 @@ class Bench:
                         pipe.execute()
                 pipe.execute()
 
-            yield {"redis": ours, "pipelines": raw}
+            yield {"redis": run_tidegate, "pipelines": raw}
 
     @contextmanager
     def stream(self) -> Iterator[dict[str, Callable[[], object]]]:
@@ -205,20 +205,20 @@ class Bench:
         with running_redis(self.fresh()) as server:
             client = server.client
 
-            def ours() -> None:
+            def run_tidegate() -> None:
                 client.flushall()
                 run(RedisSink(RedisOptions("bench", (("127.0.0.1", server.port),), **options)), self.work)
 
             def raw() -> None:
                 client.flushall()
                 pipe = client.pipeline(transaction=False)
-                for one in what:
-                    ask(pipe, one)
+                for item in what:
+                    ask(pipe, item)
                     if len(pipe) >= PIPELINE:
                         pipe.execute()
                 pipe.execute()
 
-            yield {str(options["mode"]): ours, "pipelines": raw}
+            yield {str(options["mode"]): run_tidegate, "pipelines": raw}
 
     @contextmanager
     def search(self) -> Iterator[dict[str, Callable[[], object]]]:
@@ -228,7 +228,7 @@ class Bench:
         names = [field.name for field in self.work.batches[0].fields]
         writes = list(self.last(str))
 
-        def ours() -> None:
+        def run_tidegate() -> None:
             home = self.fresh()
             run(SearchSink(EmbeddedStore(str(home / "indexes"), "bench")), self.work)
             shutil.rmtree(home)
@@ -252,7 +252,7 @@ class Bench:
             writer.wait_merging_threads()
             shutil.rmtree(home)
 
-        yield {"search": ours, "tantivy": raw}
+        yield {"search": run_tidegate, "tantivy": raw}
 
     @contextmanager
     def opensearch(self) -> Iterator[dict[str, Callable[[], object]]]:
@@ -260,11 +260,11 @@ class Bench:
         names = [field.name for field in self.work.batches[0].fields]
         lines = []
         for key, row in self.last(str):
-            told = b'{"%s":{"_id":"%s"}}\n' % (b"delete" if row is None else b"index", key.encode())
+            action = b'{"%s":{"_id":"%s"}}\n' % (b"delete" if row is None else b"index", key.encode())
             lines.append(
-                told if row is None else b"%s%s\n" % (told, json.dumps(dict(zip(names, row, strict=True))).encode())
+                action if row is None else b"%s%s\n" % (action, json.dumps(dict(zip(names, row, strict=True))).encode())
             )
-        bodies = [b"".join(lines[at : at + BULK_ROWS]) for at in range(0, len(lines), BULK_ROWS)]
+        bodies = [b"".join(lines[start : start + BULK_ROWS]) for start in range(0, len(lines), BULK_ROWS)]
         with running_search() as server:
 
             def ask(connection: http.client.HTTPConnection, verb: str, path: str, body: bytes | None = None) -> Any:
@@ -272,21 +272,21 @@ class Bench:
                 connection.request(verb, path, body, {"content-type": kind})
                 return json.loads(connection.getresponse().read())
 
-            def ours() -> None:
+            def run_tidegate() -> None:
                 self.number += 1
                 store = ServerStore(server.options, f"bench{self.number}", f"b{self.number}-")
                 run(SearchSink(store), self.work)
 
             def raw() -> None:
                 connection = http.client.HTTPConnection("127.0.0.1", server.port)
-                (told,) = ask(connection, "GET", f"/b{self.number}-{SCHEMA}.t01/_mapping").values()
-                ask(connection, "PUT", f"/raw{self.number}", json.dumps({"mappings": told["mappings"]}).encode())
+                (action,) = ask(connection, "GET", f"/b{self.number}-{SCHEMA}.t01/_mapping").values()
+                ask(connection, "PUT", f"/raw{self.number}", json.dumps({"mappings": action["mappings"]}).encode())
                 for body in bodies:
-                    found = ask(connection, "POST", f"/raw{self.number}/_bulk?filter_path=errors", body)
-                    assert "errors" in found, found
+                    response = ask(connection, "POST", f"/raw{self.number}/_bulk?filter_path=errors", body)
+                    assert "errors" in response, response
                 connection.close()
 
-            yield {"opensearch": ours, "bulks": raw}
+            yield {"opensearch": run_tidegate, "bulks": raw}
 
     @contextmanager
     def webhook(self) -> Iterator[dict[str, Callable[[], object]]]:
@@ -304,12 +304,12 @@ class Bench:
                     connection.getresponse().read()
                 connection.close()
 
-            def ours() -> None:
+            def run_tidegate() -> None:
                 home = self.fresh()
                 options = WebhookOptions("bench", f"http://127.0.0.1:{port}/", batch_events=POSTED)
                 run(WebhookSink(options, self.checkpoints(home)), self.work)
 
-            yield {"webhook": ours, "posts": raw}
+            yield {"webhook": run_tidegate, "posts": raw}
 
     @contextmanager
     def metrics(self) -> Iterator[dict[str, Callable[[], object]]]:
@@ -317,7 +317,7 @@ class Bench:
         tree = {"sink": {"metrics-config": {"rules": [dict(rule) for rule in RULES]}}}
         rules = parse_metrics("metrics://", document_of(tree)).rules
 
-        def ours() -> None:
+        def run_tidegate() -> None:
             home = self.fresh()
             run(MetricsSink(MetricsOptions("bench", str(home), rules), self.checkpoints(home)), self.work)
 
@@ -328,23 +328,23 @@ class Bench:
                     columns = pa.table({"k": image.column(1), "shard": pa.array(image.column(1).to_numpy() % 10)})
                     columns.group_by("shard", use_threads=False).aggregate([("k", "sum"), ("k", "count")])
 
-        yield {"metrics": ours, "arrow": raw}
+        yield {"metrics": run_tidegate, "arrow": raw}
 
 
 @contextmanager
 def receiver() -> Iterator[int]:
     """A process that takes all that is posted; its port."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_receive, args=(theirs,), daemon=True)
+    run_tidegate, child = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_receive, args=(child,), daemon=True)
     process.start()
     try:
-        yield ours.recv()
+        yield run_tidegate.recv()
     finally:
         process.kill()
         process.join()
 
 
-def _receive(told: Any) -> None:
+def _receive(pipe: Any) -> None:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -358,7 +358,7 @@ def _receive(told: Any) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    told.send(server.server_address[1])
+    pipe.send(server.server_address[1])
     server.serve_forever()
 
 
@@ -390,24 +390,24 @@ def measure(bench: Bench, name: str, rounds: int) -> list[tuple[str, float]]:
     return list(best.items())
 
 
-def measure_memory(asked: argparse.Namespace) -> None:
+def measure_memory(options: argparse.Namespace) -> None:
     """Measure what sinks hold, of so many rows and of twice as many, and print a table."""
-    found = {}
-    for name in asked.only:
-        rows = int(asked.rows * SHARE.get(name, 1))
-        words = [sys.executable, __file__, "--held", "--only", name, "--rows"]
-        told = [subprocess.run([*words, str(rows * n)], stdout=subprocess.PIPE, check=True).stdout for n in (1, 2)]
-        found[name] = [float(each) for each in told]
-        if not asked.json:
-            once, twice = found[name]
+    figures = {}
+    for name in options.only:
+        rows = int(options.rows * SHARE.get(name, 1))
+        command = [sys.executable, __file__, "--held", "--only", name, "--rows"]
+        outputs = [subprocess.run([*command, str(rows * n)], stdout=subprocess.PIPE, check=True).stdout for n in (1, 2)]
+        figures[name] = [float(each) for each in outputs]
+        if not options.json:
+            once, twice = figures[name]
             print(
                 f"{CASES[name]:18} {rows:>9,} rows {once:7.1f} MiB   {2 * rows:>9,} rows {twice:7.1f} MiB", flush=True
             )
-    if asked.json:
-        print(json.dumps(found))
+    if options.json:
+        print(json.dumps(figures))
 
 
-def held(name: str, rows: int) -> float:
+def peak_memory(name: str, rows: int) -> float:
     """What this process held at most, in MiB, while a sink took so many rows."""
     with scratch() as home, getattr(Bench(work_of(TEMPLATE_ROWS, rows // TEMPLATE_ROWS), home), name)() as works:
         next(iter(works.values()))()
@@ -418,11 +418,11 @@ def held(name: str, rows: int) -> float:
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A directory in memory, that is gone in the end."""
-    with tempfile.TemporaryDirectory(prefix="tidegate-bench-", dir=MEMORY if MEMORY.is_dir() else None) as found:
-        yield Path(found)
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-", dir=MEMORY if MEMORY.is_dir() else None) as directory:
+        yield Path(directory)
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=200_000)
@@ -431,25 +431,25 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--held", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args(given)
-    if asked.held:
-        print(held(asked.only[0], asked.rows))
+    options = parser.parse_args(arguments)
+    if options.held:
+        print(peak_memory(options.only[0], options.rows))
         return
-    if asked.memory:
-        measure_memory(asked)
+    if options.memory:
+        measure_memory(options)
         return
-    found = {}
+    results = {}
     with scratch() as homes:
-        for name in asked.only:
+        for name in options.only:
             (home := homes / name).mkdir()
-            bench = Bench(work_of(int(asked.rows * SHARE.get(name, 1))), home)
-            found[name] = measure(bench, name, asked.rounds)
-            (_, ours), *others = found[name]
-            if not asked.json:
-                beside = "".join(f"   {label} {rate:>9,.0f} ({ours / rate:.0%})" for label, rate in others)
-                print(f"{CASES[name]:18} {ours:>9,.0f} rows/s{beside}", flush=True)
-    if asked.json:
-        print(json.dumps({name: dict(rates) for name, rates in found.items()}))
+            bench = Bench(work_of(int(options.rows * SHARE.get(name, 1))), home)
+            results[name] = measure(bench, name, options.rounds)
+            (_, run_tidegate), *others = results[name]
+            if not options.json:
+                beside = "".join(f"   {label} {rate:>9,.0f} ({run_tidegate / rate:.0%})" for label, rate in others)
+                print(f"{CASES[name]:18} {run_tidegate:>9,.0f} rows/s{beside}", flush=True)
+    if options.json:
+        print(json.dumps({name: dict(rates) for name, rates in results.items()}))
 
 
 if __name__ == "__main__":

@@ -43,13 +43,13 @@ WARM: Final = 10
 PAUSE_S: Final = 0.5
 
 
-def ours(topic: Topic, bench: Rig) -> "DataFrame":
+def run_tidegate(topic: Topic, bench: Rig) -> "DataFrame":
     """The changes of the table."""
     reader = bench.spark.readStream.format("tidegate").option("form", "changes").option("table", TABLE)
     return reader.option("state", str(bench.directory("state"))).load(topic.uri(order="ts"))
 
 
-def theirs(source: Source, topic: Topic, bench: Rig) -> "DataFrame":
+def run_peer(source: Source, topic: Topic, bench: Rig) -> "DataFrame":
     """The rows of the other query."""
     return FROM_JSON[topic.protocol](source(bench.spark, topic, LIMIT))
 
@@ -86,32 +86,32 @@ def latency_s(name: str, make: Query, protocol: str, bench: Rig) -> float:
 
     start = make(topic, bench).writeStream.foreachBatch(see).trigger(processingTime="0 seconds")
     query = start.option("checkpointLocation", str(bench.directory("checkpoint"))).start()
-    sent: dict[int, float] = {}
+    sent_s: dict[int, float] = {}
     try:
         for number in range(SENT):
             ts = TS_START + ((number + 10) << LOGICAL_BITS)
-            made = list(messages([Change("I", "t01", 1_000_000 + number)], protocol, ts_start=ts))
-            sent[ts] = time.perf_counter()
-            send(topic.bootstrap, topic.name, made)
+            message_list = list(messages([Change("I", "t01", 1_000_000 + number)], protocol, ts_start=ts))
+            sent_s[ts] = time.perf_counter()
+            send(topic.bootstrap, topic.name, message_list)
             time.sleep(PAUSE_S)
-        while not seen.keys() >= sent.keys():
+        while not seen.keys() >= sent_s.keys():
             assert query.exception() is None, query.exception()
-            assert time.perf_counter() - sent[ts] < PATIENCE_S, "a row did not come"
+            assert time.perf_counter() - sent_s[ts] < PATIENCE_S, "a row did not come"
             time.sleep(0.01)
     finally:
         query.stop()
-    return statistics.median(seen[ts] - at for ts, at in list(sent.items())[WARM:])
+    return statistics.median(seen[ts] - begun for ts, begun in list(sent_s.items())[WARM:])
 
 
 def measure(bench: Rig, protocol: str, rows: int, source: Source) -> dict[str, float]:
     """One protocol."""
     changes = list(mixture(rows))
-    places = enumerate(change for change in changes if change.op in "IUD")
-    different = len({(change.id, number // ROWS_PER_TRANSACTION) for number, change in places})
+    numbered = enumerate(change for change in changes if change.op in "IUD")
+    different = len({(change.id, number // ROWS_PER_TRANSACTION) for number, change in numbered})
     topic = bench.topic(f"whole-{protocol}", changes, protocol)
     queries: dict[str, tuple[Query, int]] = {
-        "ours": (ours, different),
-        "theirs": (partial(theirs, source), topic.messages),
+        "ours": (run_tidegate, different),
+        "theirs": (partial(run_peer, source), topic.messages),
     }
     took_s = {}
     for name, (make, count) in queries.items():
@@ -134,19 +134,23 @@ def main() -> None:
     parser = arguments(__doc__, 2_000_000)
     parser.add_argument("--kafka", metavar="COORDINATES", help="read the other query's topic by Spark's own source")
     parser.add_argument("--protocol", choices=PROTOCOLS, action="append", help="only this one")
-    given = parser.parse_args()
-    source = kafka if given.kafka else raw_stream
-    with rig({"spark.jars.packages": given.kafka} if given.kafka else None) as bench:
+    options = parser.parse_args()
+    source = kafka if options.kafka else raw_stream
+    with rig({"spark.jars.packages": options.kafka} if options.kafka else None) as bench:
         tidegate.register(bench.spark)
-        found = {protocol: measure(bench, protocol, given.rows, source) for protocol in given.protocol or PROTOCOLS}
-    if given.json:
-        print(json.dumps(found, indent=2))
+        results = {
+            protocol: measure(bench, protocol, options.rows, source) for protocol in options.protocol or PROTOCOLS
+        }
+    if options.json:
+        print(json.dumps(results, indent=2))
         return
-    for protocol, told in found.items():
+    for protocol, result in results.items():
         print(
-            f"{protocol:14} {told['stream_rows_per_s']:,.0f} rows/s: {told['stream_over_from_json']:.2f} x from_json "
-            f"({told['from_json_rows_per_s']:,.0f}/s); a row is there after {told['stream_latency_s'] * 1000:.0f} ms: "
-            f"{told['latency_over_from_json']:.2f} x from_json ({told['from_json_latency_s'] * 1000:.0f} ms)"
+            f"{protocol:14} {result['stream_rows_per_s']:,.0f} rows/s: {result['stream_over_from_json']:.2f} x "
+            f"from_json "
+            f"({result['from_json_rows_per_s']:,.0f}/s); a row is there after {result['stream_latency_s'] * 1000:.0f} "
+            f"ms: "
+            f"{result['latency_over_from_json']:.2f} x from_json ({result['from_json_latency_s'] * 1000:.0f} ms)"
         )
 
 

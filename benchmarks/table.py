@@ -113,16 +113,16 @@ def measured(part: Part, *, quick: bool, only: str, cache: dict[str, Any]) -> di
     return dict(cache[part.file])
 
 
-def lines(part: Part, found: Mapping[str, Any]) -> Iterator[str]:
+def lines(part: Part, results: Mapping[str, Any]) -> Iterator[str]:
     """The rows of the table that a part fills."""
-    for name, rates in found.items():
+    for name, rates in results.items():
         skipped = rates.get("skipped") or rates.get("flink", {}).get("skipped")
         if rates.get(part.ratio) is None and not skipped:
             continue
         goal = next((f"{least:g}" for text, least in part.goals.items() if text in name), "")
         value = skipped if rates.get(part.ratio) is None else f"{rates[part.ratio]:.2f}"
-        roads = ", ".join(f"{share:.0%} {path}" for path, share in rates.get("roads", {}).items())
-        yield f"| {part.what} | {name} | {goal} | {value} | {roads} |"
+        paths = ", ".join(f"{share:.0%} {path}" for path, share in rates.get("paths", {}).items())
+        yield f"| {part.what} | {name} | {goal} | {value} | {paths} |"
 
 
 def main() -> None:
@@ -132,17 +132,17 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS, action="append", help="only this one")
     parser.add_argument("--only", default="", help="the cases with this in their names")
     parser.add_argument("--json", action="store_true", help="all that the parts print, as one JSON object")
-    given = parser.parse_args()
+    options = parser.parse_args()
     cache: dict[str, Any] = {}
-    if not given.json:
+    if not options.json:
         print("| what | case | goal | measured | rows by path |\n| --- | --- | ---: | ---: | --- |", flush=True)
-    found = {}
-    for name in given.part or PARTS:
-        found[name] = measured(PARTS[name], quick=given.quick, only=given.only, cache=cache)
-        for line in lines(PARTS[name], found[name]) if not given.json else ():
+    results = {}
+    for name in options.part or PARTS:
+        results[name] = measured(PARTS[name], quick=options.quick, only=options.only, cache=cache)
+        for line in lines(PARTS[name], results[name]) if not options.json else ():
             print(line, flush=True)
-    if given.json:
-        print(json.dumps(found, indent=2))
+    if options.json:
+        print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

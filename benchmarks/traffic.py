@@ -113,13 +113,13 @@ class _Churn:
             self.fresh += 1
             ids.append(self.fresh - 1)
             return Change("I", self.table, self.fresh - 1, 0, self.width)
-        at = int(self.chance.random() * len(ids))
-        number = ids[at]
+        index = int(self.chance.random() * len(ids))
+        number = ids[index]
         version = self.versions.get(number, 0)
         if draw < self.updates:
             self.versions[number] = version + 1
             return Change("U", self.table, number, version + 1, self.width)
-        ids[at] = ids[-1]
+        ids[index] = ids[-1]
         ids.pop()
         return Change("D", self.table, number, version, self.width)
 
@@ -196,17 +196,17 @@ class _Open:
             value = b'{"u":%s,"p":%s}' % (_open_image(number, version, width), _open_image(number, version - 1, width))
         else:
             value = b'{"%s":%s}' % (b"u" if op == "I" else b"d", _open_image(number, version, width))
-        held = self._held[partition]
-        held.append((key, value))
-        if len(held) >= self._events:
-            yield partition, *_framed(held)
-            held.clear()
+        pending = self._held[partition]
+        pending.append((key, value))
+        if len(pending) >= self._events:
+            yield partition, *_framed(pending)
+            pending.clear()
 
     def flush(self) -> Iterator[Sent]:
-        for partition, held in enumerate(self._held):
-            if held:
-                yield partition, *_framed(held)
-                held.clear()
+        for partition, pending in enumerate(self._held):
+            if pending:
+                yield partition, *_framed(pending)
+                pending.clear()
 
     @staticmethod
     def ddl(change: Change, ts: int) -> tuple[bytes, bytes]:

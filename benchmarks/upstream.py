@@ -62,51 +62,53 @@ def sqlite(path: str, rows: int) -> dict[str, float]:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("pragma journal_mode=wal")
     connection.execute("pragma synchronous=full")
-    found = measure(connection.execute, rows)
+    figures = measure(connection.execute, rows)
     connection.close()
-    return found
+    return figures
 
 
-def ours(directory: Path | None, rows: int) -> dict[str, float]:
+def run_embedded(directory: Path | None, rows: int) -> dict[str, float]:
     """The embedded TiDB's."""
     cluster = Cluster.open(directory)
     session = Session(cluster.node)
     session.execute("use test")
-    found = measure(session.execute, rows)
+    figures = measure(session.execute, rows)
     cluster.close()
-    return found
+    return figures
 
 
-def compared(mine: dict[str, float], theirs: dict[str, float]) -> dict[str, float]:
+def compared(embedded: dict[str, float], reference: dict[str, float]) -> dict[str, float]:
     """Both, and the ratios."""
     return {
-        "insert_over_sqlite": mine["inserts_per_s"] / theirs["inserts_per_s"],
-        "update_over_sqlite": mine["updates_per_s"] / theirs["updates_per_s"],
-        **{f"{name}_over_sqlite": theirs[f"{name}_s"] / mine[f"{name}_s"] for name in DDLS},
-        **mine,
-        **{f"sqlite_{name}": value for name, value in theirs.items()},
+        "insert_over_sqlite": embedded["inserts_per_s"] / reference["inserts_per_s"],
+        "update_over_sqlite": embedded["updates_per_s"] / reference["updates_per_s"],
+        **{f"{name}_over_sqlite": reference[f"{name}_s"] / embedded[f"{name}_s"] for name in DDLS},
+        **embedded,
+        **{f"sqlite_{name}": value for name, value in reference.items()},
     }
 
 
 def main() -> None:
     """Print both stores."""
-    given = arguments(__doc__, 2_000).parse_args()
+    options = arguments(__doc__, 2_000).parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch, "tidb")
         directory.mkdir()
-        found = {
-            "memory": compared(ours(None, given.rows), sqlite(":memory:", given.rows)),
-            "disk": compared(ours(directory, given.rows), sqlite(str(Path(scratch, "sqlite.db")), given.rows)),
+        results = {
+            "memory": compared(run_embedded(None, options.rows), sqlite(":memory:", options.rows)),
+            "disk": compared(
+                run_embedded(directory, options.rows), sqlite(str(Path(scratch, "sqlite.db")), options.rows)
+            ),
         }
-    if given.json:
-        print(json.dumps(found, indent=2))
+    if options.json:
+        print(json.dumps(results, indent=2))
         return
-    for store, one in found.items():
+    for store, figures in results.items():
         print(
-            f"{store:7} {one['inserts_per_s']:,.0f} inserts/s {one['insert_over_sqlite']:.2f} x SQLite, "
-            f"{one['updates_per_s']:,.0f} updates/s {one['update_over_sqlite']:.2f} x; add column "
-            f"{one['add_column_s'] * 1e3:.1f} ms {one['add_column_over_sqlite']:.3f} x, index "
-            f"{one['create_index_s'] * 1e3:.0f} ms {one['create_index_over_sqlite']:.3f} x"
+            f"{store:7} {figures['inserts_per_s']:,.0f} inserts/s {figures['insert_over_sqlite']:.2f} x SQLite, "
+            f"{figures['updates_per_s']:,.0f} updates/s {figures['update_over_sqlite']:.2f} x; add column "
+            f"{figures['add_column_s'] * 1e3:.1f} ms {figures['add_column_over_sqlite']:.3f} x, index "
+            f"{figures['create_index_s'] * 1e3:.0f} ms {figures['create_index_over_sqlite']:.3f} x"
         )
 
 

@@ -29,14 +29,14 @@ def run_upstream(directory: Path, rate: int, seconds: float, ended: Any) -> None
     log = UpstreamLog(cluster, directory, in_memory=True).start()
     rows, begun_s = 0, time.monotonic()
     while (passed_s := time.monotonic() - begun_s) < seconds:
-        behind = int(passed_s * rate) - rows
-        if behind < rate * TICK_S:
+        missing = int(passed_s * rate) - rows
+        if missing < rate * TICK_S:
             time.sleep(TICK_S / 4)
             continue
         table = TABLES[rows // 10 % len(TABLES)]
-        values = ", ".join(f"({rows + at}, {at}, '{'c' * 119}', '{'p' * 59}')" for at in range(behind))
+        values = ", ".join(f"({rows + number}, {number}, '{'c' * 119}', '{'p' * 59}')" for number in range(missing))
         session.execute(f"INSERT INTO {table} VALUES {values}")
-        rows += behind
+        rows += missing
     log.stop()
     cluster.close()
     ended.set()

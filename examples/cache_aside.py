@@ -29,21 +29,21 @@ class Orders:
 
     def order(self, id_: int) -> Any:
         """Return an order, or nothing; that there is none is cached as well, until somebody inserts it."""
-        found = self._kept(f"order:{id_}", lambda: self._ask("id = %s", id_))
-        return found[0] if found else None
+        row = self._kept(f"order:{id_}", lambda: self._ask("id = %s", id_))
+        return row[0] if row else None
 
     def of(self, customer_id: int) -> Any:
         """Return the orders of a customer."""
         return self._kept(f"orders:of:{customer_id}", lambda: self._ask("customer_id = %s", customer_id))
 
     def _kept(self, key: str, ask: Callable[[], Any]) -> Any:
-        kept = self._cache.get(key)
-        self.answers["database" if kept is None else "cache"] += 1
-        if kept is not None:
-            return json.loads(kept)
-        found = ask()
-        self._cache.set(key, json.dumps(found, default=str), ex=EXPIRES_S)
-        return found
+        cached = self._cache.get(key)
+        self.answers["database" if cached is None else "cache"] += 1
+        if cached is not None:
+            return json.loads(cached)
+        value = ask()
+        self._cache.set(key, json.dumps(value, default=str), ex=EXPIRES_S)
+        return value
 
     def _ask(self, where: str, value: int) -> Any:
         with self._database.cursor() as cursor:

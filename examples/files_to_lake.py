@@ -16,10 +16,10 @@ def main(directory: str, lake: str) -> None:
     source = f"file://{directory}?protocol=csv&output-old-value=true&poll-interval=100ms"
     tidegate.Changefeed(source, f"delta://{lake}").run(idle_s=1)  # for ever without idle_s
 
-    found = tidegate.lake(lake)
-    for name in found.tables():
-        types = ", ".join(f"{field.name} {field.type}" for field in found.arrow(name).schema)
-        print(f"{name}: {found.count(name)} rows of {types}")
+    reader = tidegate.lake(lake)
+    for name in reader.tables():
+        types = ", ".join(f"{field.name} {field.type}" for field in reader.arrow(name).schema)
+        print(f"{name}: {reader.count(name)} rows of {types}")
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ MEMBER = "one"
 
 def row(client: Any, key: str) -> dict[str, str] | None:
     """Return the row under a key; None where there is none. A column that is NULL is absent."""
-    found = client.hgetall(key)
-    found.pop(VERSION, None)
-    return found or None
+    fields = client.hgetall(key)
+    fields.pop(VERSION, None)
+    return fields or None
 
 
 def row_by(client: Any, table: str, column: str, value: str) -> dict[str, str] | None:
@@ -49,8 +49,8 @@ def changes(client: Any, table: str, group: str) -> Iterator[tuple[str, dict[str
         if not str(error).startswith("BUSYGROUP"):
             raise
     for after in ("0", ">"):  # what this member was given and did not take, then what is new
-        while given := client.xreadgroup(group, MEMBER, {stream: after}, count=1):
-            ((_, entries),) = given
+        while batches := client.xreadgroup(group, MEMBER, {stream: after}, count=1):
+            ((_, entries),) = batches
             if not entries:
                 break
             ((entry_id, fields),) = entries
@@ -58,18 +58,18 @@ def changes(client: Any, table: str, group: str) -> Iterator[tuple[str, dict[str
             client.xack(stream, group, entry_id)
 
 
-def main(address: str, schema: str, table: str, *asked: str) -> None:
+def main(address: str, schema: str, table: str, *arguments: str) -> None:
     """Print what is asked for."""
     host, port = address.rsplit(":", 1)
     client = redis.Redis(host, int(port), protocol=2, decode_responses=True)
     name = f"{schema}:{table}"
-    if asked[0] == "--group":
-        for kind, event in changes(client, name, asked[1]):
+    if arguments[0] == "--group":
+        for kind, event in changes(client, name, arguments[1]):
             print(kind, json.dumps(event))
-    elif "=" in asked[0]:
-        print(row_by(client, name, *asked[0].split("=", 1)))
+    elif "=" in arguments[0]:
+        print(row_by(client, name, *arguments[0].split("=", 1)))
     else:
-        print(row(client, f"{name}:{asked[0]}"))
+        print(row(client, f"{name}:{arguments[0]}"))
 
 
 if __name__ == "__main__":

@@ -31,20 +31,20 @@ def in_directory(directory: str, table: str, words: str) -> Iterator[tuple[float
 
 def in_server(address: str, table: str, words: str) -> Iterator[tuple[float, Any]]:
     """Yield score and row of what OpenSearch or Elasticsearch finds under the table's alias."""
-    asked = {"size": MOST, "query": {"query_string": {"query": words}}}
+    query = {"size": MOST, "query": {"query_string": {"query": words}}}
     request = urllib.request.Request(  # noqa: S310  the address that the user gives
-        f"{address}/{table}/_search", json.dumps(asked).encode(), {"content-type": "application/json"}
+        f"{address}/{table}/_search", json.dumps(query).encode(), {"content-type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-        found = json.load(answer)
-    for hit in found["hits"]["hits"]:
+        response = json.load(answer)
+    for hit in response["hits"]["hits"]:
         yield hit["_score"], hit["_source"]
 
 
-def main(place: str, table: str, words: str) -> None:
+def main(target: str, table: str, words: str) -> None:
     """Print what is found, best first."""
-    search = in_server if "://" in place else in_directory
-    for score, row in search(place, table, words):
+    search = in_server if "://" in target else in_directory
+    for score, row in search(target, table, words):
         print(f"{score:.3f}", row)
 
 

@@ -19,21 +19,21 @@ Told = tuple[int, int, str, Any]
 
 def read(directory: Path, after: int, upto: int) -> list[Told]:
     """Return what happened behind `after`, up to the checkpoint `upto`."""
-    found: list[Told] = []
+    events: list[Told] = []
     for path in directory.glob("**/meta/schema_*.json"):
         schema = json.loads(path.read_text())
         name, version = f"{schema['Schema']}.{schema['Table']}", schema["TableVersion"]
         if schema["Query"] and after < version <= upto:
-            found.append((version, 1, name, schema["Query"]))
+            events.append((version, 1, name, schema["Query"]))
         if schema["Table"]:
             names = [column["ColumnName"] for column in schema["TableColumns"]]
             rows = rows_of(path.parents[1] / str(version))
-            found += [
+            events += [
                 (ts, 0, name, (op, dict(zip(names, values, strict=True))))
                 for op, ts, values in rows
                 if after < ts <= upto
             ]
-    return sorted(found, key=lambda one: one[:2])
+    return sorted(events, key=lambda event: event[:2])
 
 
 def rows_of(version: Path) -> Iterator[tuple[str, int, list[str]]]:

@@ -28,8 +28,8 @@ class Receiver(BaseHTTPRequestHandler):
         signature = base64.b64encode(hmac.new(SECRET, signed, hashlib.sha256).digest()).decode()
         if not hmac.compare_digest(f"v1,{signature}", self.headers.get("webhook-signature", "")):
             return self.reply(401)
-        found = json.loads(body)
-        for event in found if isinstance(found, list) else [found]:
+        events = json.loads(body)
+        for event in events if isinstance(events, list) else [events]:
             if event["id"] not in SEEN:
                 print(event["time"], event["type"], event.get("subject", ""), event.get("partitionkey", ""), flush=True)
                 SEEN.add(event["id"])

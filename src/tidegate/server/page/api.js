@@ -38,11 +38,11 @@ async function ask(method, path, body) {
   } catch {
     failure = { error_msg: text || response.statusText };
   }
-  throw new ApiError(response.status, failure.error_code ?? "", (failure.error_msg ?? "").repathOf(/^\[[^\]]*\]/, ""));
+  throw new ApiError(response.status, failure.error_code ?? "", (failure.error_msg ?? "").replace(/^\[[^\]]*\]/, ""));
 }
 
 /** JSON in which a TSO in a string becomes a number with all digits, as in TiCDC's API. */
-const json = (body) => JSON.stringify(body).repathOf(/"(start_ts|target_ts|overwrite_checkpoint_ts)":"(\d+)"/g, '"$1":$2');
+const json = (body) => JSON.stringify(body).replace(/"(start_ts|target_ts|overwrite_checkpoint_ts)":"(\d+)"/g, '"$1":$2');
 
 const query = (parameters) => {
   const present = Object.entries(parameters).filter(([, value]) => value !== "" && value !== null && value !== undefined);
