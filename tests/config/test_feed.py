@@ -177,7 +177,9 @@ def test_rows_that_are_too_large(tmp_path: Path) -> None:
     made = target(Broker(), "open-protocol", max_message_bytes="9000")
     one = feed(recorded_log(tmp_path / "log", "types"), made, tmp_path / "state")
 
-    with pytest.raises(MessageTooLarge, match=r"gt\.t_\w+ at commit_ts \d+.*bytes, and 9000 are allowed.*claim-check"):
+    with pytest.raises(
+        MessageTooLarge, match=r"gt\.t_\w+ at commit_ts \d+.*bytes, but only 9000 are allowed.*claim-check"
+    ):
         one.run(idle_s=0)
     assert 0 < one.checkpoint < max(row.commit_ts for row in changes("types"))
 
@@ -188,7 +190,7 @@ def test_the_topic_bounds_messages(tmp_path: Path) -> None:
     broker.max_bytes = 9128
     one = feed(recorded_log(tmp_path / "log", "types"), target(broker, "open-protocol"), tmp_path / "state")
 
-    with pytest.raises(MessageTooLarge, match="and 9000 are allowed"):
+    with pytest.raises(MessageTooLarge, match="but only 9000 are allowed"):
         one.run(idle_s=0)
 
 

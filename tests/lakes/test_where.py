@@ -91,7 +91,7 @@ def test_wrong_questions(view: Lake | Live) -> None:
     """An unknown column, and a value that no row can have, are answered in words."""
     with pytest.raises(ConfigError, match="has no column nosuch; it has: id"):
         view.arrow("bank.accounts", where={"nosuch": 1})
-    with pytest.raises(ConfigError, match=r"column id is .*: 'seven' is no value of it"):
+    with pytest.raises(ConfigError, match=r"column id is .*: 'seven' is not a value of it"):
         view.arrow("bank.accounts", where={"id": "seven"})
 
 

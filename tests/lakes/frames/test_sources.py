@@ -191,7 +191,7 @@ def test_each_micro_batch_merged_by_key_makes_the_table(spark: "SparkSession", r
 
 def test_mistakes(spark: "SparkSession", root: Path, tmp_path: Path) -> None:
     """Unknown options, tables and ranges that are gone are told."""
-    with pytest.raises(ConfigError, match="no option 'tabel'"):
+    with pytest.raises(ConfigError, match="unknown option 'tabel'"):
         TableView.of({"path": str(root), "tabel": "x"})
     with pytest.raises(ConfigError, match="'table' is missing"):
         TableView.of({"path": str(root)})

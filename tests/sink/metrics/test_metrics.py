@@ -307,7 +307,7 @@ def test_rules_that_cannot_be_meant(rule: dict[str, object], words: str) -> None
     [
         ("metrics://127.0.0.1", "expected metrics://HOST:PORT"),
         ("metrics://h:99999", "expected metrics://HOST:PORT"),
-        ("metrics://?otlp-endpoint=collector:4318", "otlp-endpoint: write http://HOST/PATH"),
+        ("metrics://?otlp-endpoint=collector:4318", "otlp-endpoint: expected http://HOST/PATH"),
         ("metrics://?otlp-endpont=http://h", 'did you mean "otlp-endpoint"'),
     ],
 )

@@ -116,7 +116,7 @@ def test_files_leave_them_out_by_name(tmp_path: Path, upstream: Upstream, begun:
     bare, late = LeftOut("test.bare", NO_KEY), LeftOut("test.late", NO_KEY)
     if begun == "before":
         assert told.left_out == (bare, late)
-        assert told.warnings == (f"left out: {bare}; {late}",)
+        assert told.warnings == (f"not replicated: {bare}; {late}",)
         write_more(upstream)
         told = run(config)
         assert told.left_out == (bare, LeftOut("test.late", LATE_KEY))
