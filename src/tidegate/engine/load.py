@@ -41,6 +41,7 @@ Rows are read by a LoadReader, over SQL (source/load_sql.py) or from files; what
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, Final, NamedTuple, Protocol, Self
 
 import msgspec
@@ -393,6 +394,8 @@ class LoadingSource(Source):
         self._landing = False
         self._position_ts = 0
         self._parts: tuple[Part, ...] = ()
+        self._sizes = [0]
+        """The bytes of the first chunks, by their number."""
         self._creates: Sequence[SourceDdl] = ()
         self._plan_of_now: LoadPlan | None = None
         self._silent: SilentTables | None = None
@@ -434,6 +437,7 @@ class LoadingSource(Source):
         self._landing, self._position_ts, self._parts = False, start_ts, tuple(_parts(plan))
         self._creates = [SourceDdl(EventPosition(), ddl) for ddl in create_statements(plan)]
         self._is_clear = not plan.streams or start_ts > self._begin
+        self._sizes = [*accumulate((part.size_bytes for part in self._parts), initial=0)]
         return start_ts
 
     def _carried(self, plan: LoadPlan) -> LoadPlan:
@@ -750,6 +754,8 @@ class LoadingSource(Source):
             silent=len(silent),
             silent_tables=tuple(map(str, silent[:SILENT_NAMED])),
             silent_since=self._silent.since if self._silent is not None and silent else 0,
+            size_bytes=self._sizes[-1],
+            bytes_done=self._sizes[done],
         )
         warnings = (*reading.warnings, *plan.notes, *filter(None, [self._unheld]))
         return replace(reading, load=progress, left_out=(*unloaded(plan), *reading.left_out), warnings=warnings)

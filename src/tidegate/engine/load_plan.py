@@ -6,7 +6,7 @@
 engine/load.py says what these timestamps are for.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -235,3 +235,11 @@ def some_of(names: Sequence[object]) -> str:
     """Return the first names of tables, and how many there are."""
     more = f", .. ({len(names)} tables)" if len(names) > SILENT_NAMED else ""
     return ", ".join(map(str, names[:SILENT_NAMED])) + more
+
+
+def begins_above(names: Iterable[object]) -> str:
+    """Return what the users of a feed are told whose first rows of some tables have no CREATE TABLE before them."""
+    return (
+        f"{some_of(sorted(map(str, names)))}: the feed begins above their CREATE TABLE, so the target lacks rows from "
+        "before. A feed with --load-from begins with them; `tidegate load start` loads them into a feed of a server"
+    )

@@ -53,10 +53,14 @@ from functools import cache, partial
 from itertools import count
 from typing import Any, Final, TypeVar, cast
 
+import msgspec
+
+from tidegate.engine.load_plan import begins_above
 from tidegate.engine.plan import Barrier, Checkpoint, Drops, Round, refusal
 from tidegate.engine.ports import (
     BUSY_ROWS,
     Changes,
+    LoadProgress,
     Parked,
     Reading,
     Result,
@@ -131,6 +135,8 @@ class Meter:
         self.tables: dict[str, TableProgress] = {}
         self.landed, self.written = PathCounts(), PathCounts()
         """Rows by path, as the source and the results reported them."""
+        self.load_begun: tuple[float, int] | None = None
+        """The time and the bytes at which this run's part of a load began."""
         self.corrupt = 0
         self.history: deque[tuple[float, int]] = deque()
         self.spent_s: Counter[str] = Counter()
@@ -202,7 +208,7 @@ class Meter:
         partitions = tuple(PartitionProgress(*fields) for fields in reading.partitions)
         self.send(
             lands=reading.lands,
-            load=reading.load,
+            load=self.measured(reading.load),
             rows_landed=reading.rows,
             messages=reading.messages,
             dead_letters=reading.dead_letters,
@@ -213,6 +219,16 @@ class Meter:
             spent_s=dict(self.spent_s),
         )
         self.listen(partitions)
+
+    def measured(self, load: LoadProgress | None) -> LoadProgress | None:
+        """Return the progress of a load with its rate, and the time that it still takes."""
+        if load is None or load.is_done:
+            return load
+        now_s = time.monotonic()
+        begun_s, begun = self.load_begun = self.load_begun or (now_s, load.bytes_done)
+        rate = (load.bytes_done - begun) / (now_s - begun_s) if now_s > begun_s else 0.0
+        left_s = (load.size_bytes - load.bytes_done) / rate if rate else 0.0
+        return msgspec.structs.replace(load, bytes_per_s=rate, left_s=left_s)
 
     def listen(self, partitions: Sequence[PartitionProgress]) -> None:
         """Warn of partitions that are read to their end and have not resolved for long."""
@@ -625,6 +641,7 @@ class Engine:
 
     def advance(self, planned: Round, results: Sequence[Result]) -> None:
         """Publish the end of a round as the checkpoint."""
+        before = self.position.state.tables
         with self.meter.timed("publish"):
             try:
                 self.position = self.outage.retrying(lambda: self.sink.advance(planned, results))
@@ -635,6 +652,11 @@ class Engine:
             parked = self.release(planned.checkpoint.ts)
         self.published_s = time.monotonic()
         self.meter.advanced(planned, results)
+        if planned.state.tables is not before:
+            incarnations = {table.incarnation for table in before.values()}
+            new = [table for key, table in planned.state.tables.items() if key not in before and table.inferred]
+            if names := [table.name for table in new if table.incarnation not in incarnations]:
+                self.meter.warn(begins_above(names))
         self.meter.park(parked)
 
     def recover_sink(self) -> None:

@@ -338,7 +338,8 @@ class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """The progress of a full load at the TSO `ts`: `table` is the one that is read now; `guarded_until_ms` is the time
     until which garbage collection is kept away from `ts` (Unix milliseconds), 0 where that is not known; `rests_until`
     is the time of the day until which it does not read, "" while it may. `silent` counts the loaded tables of which the
-    stream has brought nothing above `silent_since`, and some are named."""
+    stream has brought nothing above `silent_since`, and some are named. Bytes are those that the upstream estimates;
+    rate and time left are of this run, 0 where they are not known."""
 
     ts: int
     tables: int
@@ -351,6 +352,10 @@ class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     silent: int = 0
     silent_tables: tuple[str, ...] = ()
     silent_since: int = 0
+    size_bytes: int = 0
+    bytes_done: int = 0
+    bytes_per_s: float = 0.0
+    left_s: float = 0.0
 
     @property
     def is_done(self) -> bool:

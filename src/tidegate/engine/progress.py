@@ -279,7 +279,8 @@ def _lag(ms: int | None) -> str:
 def load_words(load: LoadProgress | None) -> str:
     """Return how far a full load is; "" without one.
 
-    loading shop.t, 12 of 40 chunks, 3 of 9 tables, 30%, S 2026-11-27 12:57:38, GC deadline 2026-11-28 12:57:38"""
+    loading shop.t, 12 of 40 chunks, 3 of 9 tables, 30%, S 2026-11-27 12:57:38, 41.2 MiB/s, about 9 min left,
+    GC deadline 2026-11-28 12:57:38"""
     if load is None:
         return ""
     if load.is_done:
@@ -292,6 +293,8 @@ def load_words(load: LoadProgress | None) -> str:
         f"loading {load.table}, {_count(load.chunks_done)} of {_count(load.chunks)} chunks, {_count(load.tables_done)} "
         f"of {_count(load.tables)} tables, {load.chunks_done / load.chunks:.0%}, S {_when(load.ts)}"
     )
+    if load.bytes_per_s:
+        words += f", {load.bytes_per_s / (1 << 20):,.1f} MiB/s, about {_lag(int(load.left_s * 1000))} left"
     words += f", rests until {load.rests_until}" if load.rests_until else ""
     return words + (f", GC deadline {_when(compose(load.guarded_until_ms))}" if load.guarded_until_ms else "")
 

@@ -131,6 +131,14 @@ GAUGES: Final = (
         "Chunks of it to come",
         _of_load(lambda load: load.chunks - load.chunks_done),
     ),
+    Gauge("tidegate_snapshot_bytes", "Bytes of the full load, estimated", _of_load(lambda load: load.size_bytes)),
+    Gauge(
+        "tidegate_snapshot_remaining_bytes",
+        "Bytes of it to come, estimated",
+        _of_load(lambda load: load.size_bytes - load.bytes_done),
+    ),
+    Gauge("tidegate_snapshot_bytes_per_second", "Bytes of it a second", _of_load(lambda load: load.bytes_per_s)),
+    Gauge("tidegate_snapshot_remaining_seconds", "Time that it still takes, s", _of_load(lambda load: load.left_s)),
     Gauge(
         "tidegate_snapshot_gc_deadline",
         "The time until which its snapshot is kept from garbage collection, ms",

@@ -52,6 +52,7 @@ from tidegate.changelog.source import TRIGGER_MS, BatchLoop
 from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
+from tidegate.engine.load_plan import begins_above
 from tidegate.engine.ports import Reading, Source, Tasks
 from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SourceBehind, TidegateError
 from tidegate.model.event import Ddl
@@ -431,6 +432,7 @@ class LogSource(Source):
         self._timeline = timeline_of(log, rules, mount, events, ticdc_texts=ticdc_texts)
         self._replicated = _Replicated.of(StoredSnapshot(), self._timeline.tables)
         self._left_out_at = _NOTHING
+        self._warnings: tuple[str, ...] = ()
         self._carried: Container[tuple[str, str]] | None = None
         self._next: _Stop | None = None
         self._failure: _Failure | None = None
@@ -465,6 +467,8 @@ class LogSource(Source):
         self._safe_point.at(start_ts)
         self._timeline.start(start_ts, self._carried, start_ts)
         self._replicated = _Replicated.of(self._timeline.snapshot, self._timeline.tables)
+        above = self._replicated.versions if checkpoint_ts is None and start_ts > parts[0].low else ()
+        self._warnings = (begins_above(definition_of(version).name for version in above),) if above else ()
         self._events.verify(self._replicated.versions)
         self._next = self._failure = None
         self._left_out_at = _NOTHING
@@ -531,7 +535,7 @@ class LogSource(Source):
         snapshot = self._timeline.snapshot
         if self._left_out_at[0] is not snapshot:
             self._left_out_at = snapshot, self._timeline.tables.left_out(snapshot)
-        return Reading(left_out=self._left_out_at[1])
+        return Reading(left_out=self._left_out_at[1], warnings=self._warnings)
 
     def _move(self, ts: int) -> None:
         while self._next is not None and self._next.ts <= ts:

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from tidegate.engine.event_expression import event_filter
-from tidegate.engine.load import LoadingSource, NoGuard, NoStream
+from tidegate.engine.load import CHUNK_BYTES, LoadingSource, NoGuard, NoStream
 from tidegate.engine.load_plan import KeptPlan, begin_ts, create_statements, defined_ts
+from tidegate.engine.loop import Meter
 from tidegate.engine.ports import LocalTasks, PartitionReached, Reading
 from tidegate.engine.progress import load_words
 from tidegate.model.errors import ConfigError, HistoryLost, SourceBehind, SourceError, StateTooNew
@@ -257,6 +258,16 @@ def test_progress(tmp_path: Path) -> None:
     assert now is not None
     assert (now.tables, now.tables_done, now.chunks, now.chunks_done) == (3, 1, len(load.load_plan.chunks), 2)
     assert now.table == "shop.visits"
+    assert (now.bytes_done, now.size_bytes) == (2 * CHUNK_BYTES, len(load.load_plan.chunks) * CHUNK_BYTES)
+    assert "MiB/s" not in load_words(now)
+    meter = Meter(lambda _: None)
+    meter.read(source.reading(), None)
+    source.release(defined_ts(load.load_plan) + 3)
+    meter.read(source.reading(), None)
+    later = meter.now.load
+    assert later is not None
+    assert later.bytes_per_s > 0 < later.left_s
+    assert "MiB/s, about" in load_words(later)
     source.release(load.load_plan.ts)
     done = source.reading().load
     assert done is not None

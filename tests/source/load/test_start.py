@@ -21,6 +21,8 @@ from tidegate.engine.ports import Source
 from tidegate.engine.progress import Progress, line, undecodable_words
 from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SourceBehind, TidegateError
 from tidegate.model.event import Delete, Insert, Resolved, Update
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.kafka import KafkaSink
 from tidegate.sink.sqlite import SqliteSink
 from tidegate.testing.contract import stories
@@ -75,6 +77,23 @@ def test_a_feed_with_progress_goes_on_without_a_load(tmp_path: Path) -> None:
     assert [text for text in done.warnings if "load-from" in text] == [NO_LOAD]
     with pytest.raises(ConfigError, match="fresh target"):
         run_here(loading(tmp_path, NoStream()), sink(tmp_path))
+
+
+class Middle(ScriptedSource):
+    """A source that begins in the middle: no CREATE TABLE comes."""
+
+    def ddls(self, after: int, upto: int) -> Any:
+        return [one for one in super().ddls(after, upto) if "CREATE TABLE" not in one.ddl.query]
+
+
+def test_a_feed_above_rows_says_so(tmp_path: Path) -> None:
+    """Tables whose first rows have no CREATE before them are named, once, with the ways out; others are not."""
+    lake = DeltaSink(DeltaOptions(root=str(tmp_path / "lake"), feed="one"))
+    done = run_here(Middle(STORY), lake, until=STORY.ts)
+    texts = [text.partition(": the feed begins above")[0] for text in done.warnings if "load start" in text]
+    assert texts == ["shop.accounts", "shop.orders, shop.visits"]
+    whole = run_here(ScriptedSource(STORY), sink(tmp_path), until=STORY.ts)
+    assert "begins above" not in " ".join(whole.warnings)
 
 
 class Landing(ScriptedSource):
