@@ -220,7 +220,7 @@ class ReplicaFlow(msgspec.Struct, frozen=True):
     commits: int
     rows: int
     ddls: int
-    reads: int
+    reads: int = msgspec.field(name="looks")
     totals: int
     checkpoint_age_ms: int | None
     error: str | None = None
