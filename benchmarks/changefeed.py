@@ -262,14 +262,14 @@ def memory(bench: Rig, rows: int) -> dict[str, float]:
     for label, count in (("warm", rows // 4), ("n", rows), ("4n", 4 * rows)):
         log = bench.directory("log")
         backlog = write_backlog(log, "sysbench", count)
-        with _peak() as peak:
+        with peak_worker() as peak:
             run_feed(bench, f"tidb://{log}", backlog, f"memory-{label}", "canal-json")
         peaks[f"worker_mib_{label}"] = peak[0] / MIB
     return {"peak_of_4n_over_n": peaks["worker_mib_4n"] / peaks["worker_mib_n"], **peaks}
 
 
 @contextmanager
-def _peak() -> Iterator[list[int]]:
+def peak_worker() -> Iterator[list[int]]:
     """The most bytes that one worker has resident, in the list when the block ends."""
     peak, ended = [0], threading.Event()
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.source.load.feeds import finished
 from tests.source.load.kit import Loaded
-from tests.source.load.test_feeds import finished
 from tidegate.config.load import load
 from tidegate.lakes.lake import Lake
 from tidegate.objectstore import deltalog

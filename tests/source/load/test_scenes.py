@@ -39,7 +39,7 @@ def feed(tmp_path: Path) -> Iterator[Feed]:
     """Tables with rows, and a feed from their log into a file."""
     home = tmp_path / "feed"
     home.mkdir()
-    database = Database(tmp_path / "log")
+    database = Database(tmp_path / "log", chunk_rows=9)
     database.play(TABLES)
     database.now()
     draw = Draw(0, "log", ("sqlite", "sqlite"), ((), ()), trimmed=False, force=False, early=False)
