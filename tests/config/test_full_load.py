@@ -14,6 +14,7 @@ from tidegate.server.replica_config import masked
 TOPIC = "kafka://h:9092/t?protocol=open-protocol"
 FROM = "mysql://u:zebra@db:4000/"
 LAKE = "delta:///srv/lake"
+HERE = "mysql://v:zebra@db:4000/"
 LOG = Path(__file__).parent
 
 
@@ -62,6 +63,13 @@ def test_rows_alone_need_no_source(tmp_path: Path) -> None:
         ({"source_uri": f"{TOPIC}&order=offset", "load_from": FROM}, ConfigError, "order=offset changes have no"),
         ({"source_uri": f"tidb://{LOG}", "load_from": FROM, "start_ts": 5}, ConfigError, "start-ts does not go"),
         ({"source_uri": FROM, "load_from": FROM}, ConfigError, "no changes to follow"),
+        ({"source_uri": FROM, "load_mode": "done", "load_ts": 7, "sink_uri": HERE}, ConfigError, "no changes"),
+        ({"source_uri": TOPIC, "load_from": FROM, "sink_uri": HERE}, ConfigError, "load-from: db:4000 is also"),
+        ({"load_mode": "only", "load_from": FROM, "sink_uri": HERE}, UriInvalid, "db:4000 is also the source"),
+        ({"source_uri": TOPIC, "load_ts": 7}, ConfigError, "give load-from"),
+        ({"source_uri": TOPIC, "load_from": FROM, "load_ts": 0}, ConfigError, "load-ts is 0"),
+        ({"source_uri": TOPIC, "load_from": FROM, "load_ts": -4}, ConfigError, "load-ts is -4"),
+        ({"source_uri": TOPIC, "load_from": FROM, "load_ts": 2**63}, ConfigError, "load-ts is 9223372036854775808"),
         ({"source_uri": TOPIC, "load_from": "http://u:zebra@db/"}, UriInvalid, "mysql://USER"),
         ({"source_uri": TOPIC, "load_from": "mysql://u:zebra@/"}, UriInvalid, "mysql://USER"),
         ({"source_uri": TOPIC, "load_from": "mysql://u:zeb#ra@db/"}, UriInvalid, "load-from"),
@@ -71,10 +79,10 @@ def test_rows_alone_need_no_source(tmp_path: Path) -> None:
         ({"source_uri": TOPIC, "load_from": f"{FROM}?ssl-ca=/x&enable-tls=false"}, UriInvalid, "would do nothing"),
     ],
 )  # fmt: skip
-def test_what_does_not_go_is_refused(given: dict[str, str], kind: type[TidegateError], words: str) -> None:
+def test_what_does_not_go_is_refused(given: dict[str, object], kind: type[TidegateError], words: str) -> None:
     """Each by a word for what to change, and no word of the password."""
     with pytest.raises(kind, match=words) as caught:
-        load(sink_uri=LAKE, **given)  # type: ignore[arg-type]
+        load(**{"sink_uri": LAKE, **given})  # type: ignore[arg-type]
     assert "zeb" not in str(caught.value)
 
 

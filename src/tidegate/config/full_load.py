@@ -32,6 +32,7 @@ from tidegate.config.entry import Document, FeedConfig, FullLoad, SinkEntry, Sou
 from tidegate.config.option import options_of, read_all
 from tidegate.config.uri import RawValue, name_file
 from tidegate.model.errors import ConfigError, UriInvalid
+from tidegate.model.tso import MAX_TS
 from tidegate.source.upstream_address import Address, SqlLoadOptions, hours_of, parse_address
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class DatabaseRows(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def addresses(self) -> frozenset[str]:
-        return frozenset({self.identity})
+        return frozenset({f"{self._address.host}:{self._address.port}"})
 
 
 OPTIONS: Final = options_of(SqlLoadOptions)
@@ -119,8 +120,12 @@ def full_load(
             f"definitions-from is for a feed without a load; load = {mode} has the definitions of load-from"
         )
     if mode == "never":
+        if ts is not None and not load_from:
+            raise ConfigError("load-ts is the TSO of a load: give load-from, or load = done")
         return defined
-    load_ts = ts or int(str(in_file["load-ts"] or 0)) or None
+    load_ts = int(str(in_file["load-ts"] or 0)) or None if ts is None else ts
+    if load_ts is not None and not 0 < load_ts <= MAX_TS:
+        raise ConfigError(f"load-ts is {load_ts}: write a TSO of the database, a number between 1 and {MAX_TS}")
     if mode == "done" and load_ts is None:
         raise ConfigError("load = done begins behind the rows of the target: give load-ts, the TSO that they are of")
     if mode != "done" and not load_from:
@@ -150,6 +155,11 @@ def check_stream(config: FeedConfig, source: SourceEntry, sink: SinkEntry) -> No
     loaded."""
     if config.load is None:
         return
+    if source.once:
+        raise ConfigError("source-uri: a database has no changes to follow a load; load = only loads and ends")
+    address = config.load.options and config.load.options.server
+    if address in config.sink.addresses and not config.load.definitions:
+        raise ConfigError(f"load-from: {address} is also the sink; a changefeed must not write what it reads")
     if config.load.mode == "done" and sink.reads_changelog:
         raise ConfigError(f"load = done: nobody else puts rows into {sink.scheme}://; load = initial does")
     if config.load.ticdc is not None and source.ordered:
@@ -166,8 +176,6 @@ def check_stream(config: FeedConfig, source: SourceEntry, sink: SinkEntry) -> No
         )
     if config.start_ts is not None:
         raise ConfigError("start-ts does not go with load-from: the changes follow behind the load, see load-ts")
-    if source.once:
-        raise ConfigError("source-uri: a database has no changes to follow a load; load = only loads and ends")
 
 
 def parse_rows(uri: str, document: Document) -> DatabaseRows:
