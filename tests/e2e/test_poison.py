@@ -72,7 +72,7 @@ def test_replay_of_what_was_left_out(bootstrap: str, tmp_path: Path, *, in_time:
         return
     assert replayed.exit_code == 1
     assert f"checkpoint {first}" in replayed.stderr
-    assert "UPDATE" in replayed.stderr
+    assert "Update the row upstream" in replayed.stderr
     assert sum(differences(lake, "--at", "1").values()) > 0, "verify sees the row that is missing"
 
 

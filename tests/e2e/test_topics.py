@@ -141,5 +141,5 @@ def test_broker_restart(spark: "SparkSession", tmp_path: Path) -> None:
         stop_broker(outage.broker)
 
     assert outage.back is not None
-    assert any("trying again" in warning for warning in done.warnings)
+    assert any("retrying" in warning for warning in done.warnings)
     assert differences(tmp_path / "lake") == {}

@@ -107,7 +107,7 @@ def test_disk_full_for_a_while(topics: dict[str, Topic], tmp_path: Path) -> None
     assert status == 0, run.stderr.read_text()[-2000:]
     warnings = [warning for warning in reports[-1]["warnings"] if "online-schema-change" not in warning]
     assert len(warnings) == len(FULL)
-    assert all("trying again" in warning for warning in warnings)
+    assert all("retrying" in warning for warning in warnings)
     for reason in ("No space left", "Permission denied", "apply/rows-written"):
         assert [warning for warning in warnings if reason in warning], warnings
     assert differences(tmp_path / "lake") == {}
