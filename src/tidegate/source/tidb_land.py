@@ -134,7 +134,7 @@ class LogLanding(BatchLoop):
         """Raises SourceBehind for a log that is not there yet, HistoryLost for one that begins above the position, the
         errors of event filter expressions for an existing table, and those of `check`."""
         state = claim(self.changelog, self._feed, None, self._completed)
-        if state.frontier is None and self._position_ts > 0:
+        if state.frontier is None and self._position_ts > self.needed_ts:  # else the target has these tables
             self._first = tuple(self._definitions(self._timeline.snapshot, self._timeline.tables, self._position_ts))
         return state
 

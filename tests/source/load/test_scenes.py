@@ -18,6 +18,7 @@ from tidegate.config.load import load
 from tidegate.config.registry import sink_of
 from tidegate.engine.load_plan import KeptPlan, LoadChunk, LoadTable
 from tidegate.engine.progress import Progress
+from tidegate.lakes.lake import Lake
 from tidegate.model.errors import HistoryLost, SqlRefused
 from tidegate.source.load_sql import SqlReader
 from tidegate.testing.contract.sinks import Died
@@ -199,3 +200,26 @@ def test_logs_of_each_begin(feed: Feed, begin: str) -> None:
     later = database.now()
     feed.follow(later)
     assert not feed.unlike(later)
+
+
+def test_a_live_view_above_a_loaded_snapshot(feed: Feed) -> None:
+    """A lake of a load from a trimmed log shows what landed above S: its log does not tell the tables of S again."""
+    draw = feed.draw._replace(limit=10**7)
+    lake = replace(feed, draw=draw, sink="replica", home=feed.home / "lake-feed")
+    lake.home.mkdir()
+    feed.database.trim()
+    moments: list[int] = []
+
+    def amid() -> None:
+        feed.database.play(("UPDATE w.a SET v = 'x' WHERE id < 9", "ALTER TABLE w.b ADD COLUMN n INT DEFAULT 3"))
+        moments.append(feed.database.cluster.storage.oracle.next())
+        feed.database.play(("DELETE FROM w.a WHERE id < 3",))
+        feed.database.now()
+
+    done = lake.follow(1, deeds={"load/plan-kept": amid})
+    lake.follow(feed.database.now())
+    (moment,) = moments
+    assert [one.checkpoint_ts > moment for one in Lake(str(lake.home / "lake")).history()][:2] == [False, True]
+    assert done.checkpoint_ts is not None
+    assert done.checkpoint_ts < moment
+    assert not lake.unlike(moment, lake.at(moment))
