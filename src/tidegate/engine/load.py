@@ -65,6 +65,7 @@ from tidegate.engine.load_plan import (
     defined_tables,
     defined_ts,
     names_of,
+    selected_since,
     some_of,
     unloaded,
     without,
@@ -391,6 +392,7 @@ class LoadingSource(Source):
         self._make_guard = guard
         self._guard: LoadGuard | None = None
         self._unheld = ""
+        self._selected_since: tuple[str, ...] = ()
         self._landing = False
         self._position_ts = 0
         self._parts: tuple[Part, ...] = ()
@@ -427,7 +429,7 @@ class LoadingSource(Source):
             failpoint("load/planned")
             plan = self._plan = self._kept.write(msgspec.structs.replace(plan, number=self._later.number))
             failpoint("load/plan-kept")
-        self._begin = begin_ts(plan)
+        self._begin, self._selected_since = begin_ts(plan), tuple(selected_since(plan, self._accept))
         start_ts = self._begin if checkpoint_ts is None else checkpoint_ts
         if start_ts < plan.ts and self._guard is None and not plan.cancelled:
             self._guard = self._make_guard(plan).__enter__()
@@ -475,6 +477,9 @@ class LoadingSource(Source):
             replaced=tuple(dict.fromkeys([*old, *(table.name for table in plan.tables)])),
             streams=bool(selects) and not isinstance(self._stream, NoStream),
         )
+        if selects:
+            left = set(before.unselected if before is not None else ()) - {table.name for table in plan.tables}
+            plan = msgspec.structs.replace(plan, unselected=tuple(sorted(left)))
         if before is not None and before.gc_life_time:  # it is not set back yet
             plan = msgspec.structs.replace(plan, gc_life_time=before.gc_life_time)
         if begin_ts(plan) <= checkpoint_ts:
@@ -757,7 +762,7 @@ class LoadingSource(Source):
             size_bytes=self._sizes[-1],
             bytes_done=self._sizes[done],
         )
-        warnings = (*reading.warnings, *plan.notes, *filter(None, [self._unheld]))
+        warnings = (*reading.warnings, *plan.notes, *filter(None, [self._unheld]), *self._selected_since)
         return replace(reading, load=progress, left_out=(*unloaded(plan), *reading.left_out), warnings=warnings)
 
     def _loads(self) -> bool:

@@ -6,7 +6,7 @@
 engine/load.py says what these timestamps are for.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -22,6 +22,7 @@ from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.model.left_out import LeftOut, without_key
 from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableInfo, TableName
+from tidegate.model.tso import shown_ts
 from tidegate.objectstore.stores import STORE_ERRORS, Changed, VersionedFile
 
 SILENT_NAMED: Final = 20
@@ -88,6 +89,8 @@ class LoadPlan(msgspec.Struct, frozen=True):
     """Tables that are dropped first."""
     streams: bool = False
     """True where the stream comes up to the first definition."""
+    unselected: tuple[TableName, ...] = ()
+    """Tables with rows at S that the filter left out."""
     cancelled: bool = False
     """True where a user has ended the load: its tables are dropped; `ts` is 0 if nothing of it is in the target."""
 
@@ -243,3 +246,12 @@ def begins_above(names: Iterable[object]) -> str:
         f"{some_of(sorted(map(str, names)))}: the feed begins above their CREATE TABLE, so the target lacks rows from "
         "before. A feed with --load-from begins with them; `tidegate load start` loads them into a feed of a server"
     )
+
+
+def selected_since(plan: LoadPlan, accept: Callable[[str, str], bool]) -> Iterator[str]:
+    """Return what the users of a feed are told whose filter accepts tables that it left out when S was taken."""
+    if plan.chunks and (names := [name for name in plan.unselected if accept(*name)]):
+        yield (
+            f"{some_of(names)}: the filter left them out of the load at {shown_ts(plan.ts)}, so the target lacks their "
+            "rows of then. `tidegate load start` loads them into a feed of a server"
+        )

@@ -433,6 +433,7 @@ class SqlReader:
             made_sequences=tuple(self.continued(sequences)),
             gc_life_time=(was, f"{ours_ms // 1000}s") if self.options.whole and 0 < duration_ms(was) < ours_ms else (),
             temporary=tuple(table.name for table, parts in tables_in_parts if not parts),
+            unselected=tuple(item.name for kind, item in listed if kind in _TABLES and not selects(item.name)),
             chunks=tuple(LoadChunk(number, *part) for number, part in enumerate(bounds)),
         )
 

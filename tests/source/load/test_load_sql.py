@@ -123,6 +123,8 @@ def test_rows_are_those_of_the_plan(upstream: Loaded) -> None:
     ):
         upstream.run(statement)
     reader = upstream.reader()
+    some = reader.plan(lambda name: name.key == ("past", "t"))
+    assert {name.table for name in some.unselected if name.schema == "past"} == {"gone"}
     plan = reader.plan(of("past"))
     for statement in (
         "UPDATE past.t SET v = 'z'",
