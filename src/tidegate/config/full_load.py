@@ -22,6 +22,7 @@ Where `load-from` is given, `load` is `initial`.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from urllib.parse import parse_qsl, urlencode
@@ -31,7 +32,7 @@ import msgspec
 from tidegate.config.entry import Document, FeedConfig, FullLoad, SinkEntry, SourceEntry
 from tidegate.config.option import options_of, read_all
 from tidegate.config.uri import RawValue, name_file
-from tidegate.model.errors import ConfigError, UriInvalid
+from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
 from tidegate.model.tso import MAX_TS
 from tidegate.source.upstream_address import Address, SqlLoadOptions, hours_of, parse_address
 
@@ -225,6 +226,21 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
         later=LaterLoad(load.number, TableFilter.parse(load.tables).matches if load.tables else None),
         cancels=load.mode == "cancel",
     )
+
+
+def not_loading(config: FeedConfig, home: str, stream: "Source") -> "Source":
+    """Return the stream of a feed that is to begin without a load, or goes on without one: it does not start amid a
+    load."""
+    from tidegate.engine.load import LoadingSource, NoGuard, NoReader
+    from tidegate.engine.load_plan import KeptPlan
+    from tidegate.objectstore.stores import STORE_ERRORS
+
+    kept = KeptPlan(home)
+    with suppress(TidegateError, *STORE_ERRORS):  # its start reads it again
+        if kept.read() is None:
+            return stream
+    accept = config.table_filter().matches
+    return LoadingSource(NoReader(), kept, accept, stream, guard=lambda _: NoGuard(), ordered=True, never=True)
 
 
 def _comparison(

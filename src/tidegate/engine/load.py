@@ -352,7 +352,8 @@ class LoadingSource(Source):
     key. `done`: somebody else has put the rows as of `ts` into the target; `reader` tells the definitions. `target`
     says what becomes of rows that the target holds: refuse, truncate or keep. `by_table`: a lake shows each table
     once it is whole. At most `connections` tasks read rows at the same time; 0 is no limit. `later` replaces tables;
-    `cancels`: a load that is not done is ended, and its tables are dropped.
+    `cancels`: a load that is not done is ended, and its tables are dropped. `never`: the stream alone, which does not
+    start amid a load.
 
     `definitions`: the load has no rows, S is where the stream begins, and its tables are defined as of S ("start"), or
     as of now ("now") if the stream shows no DDL of theirs until then. `upstream` asks for the
@@ -376,6 +377,7 @@ class LoadingSource(Source):
         upstream: Callable[[], Callable[[LoadPlan], LoadPlan]] | None = None,
         by_table: bool = False,
         connections: int = 0,
+        never: bool = False,
         later: LaterLoad | None = None,
         cancels: bool = False,
     ) -> None:
@@ -391,6 +393,7 @@ class LoadingSource(Source):
         self._plan: LoadPlan | None = None
         self._make_guard = guard
         self._guard: LoadGuard | None = None
+        self._never = never
         self._unheld = ""
         self._selected_since: tuple[str, ...] = ()
         self._landing = False
@@ -410,6 +413,13 @@ class LoadingSource(Source):
         Raises SourceBehind while the stream has not proven that it has all changes from now on, and HistoryLost where
         garbage collection has passed S."""
         plan, later = self._kept.read(), self._later.number
+        if self._never:
+            if plan is not None and plan.chunks and (checkpoint_ts or 0) < plan.ts:
+                raise ConfigError(
+                    f"the load of this feed at {shown_ts(plan.ts)} is not done, and without load-from its tables would "
+                    "lack rows: give load-from again, or begin in a fresh target"
+                )
+            return self._stream.start(tasks, checkpoint_ts)
         if self._cancels:
             plan, later = self._cancelled(plan, checkpoint_ts or 0), 0
         if later <= (plan.number if plan is not None else 0):
@@ -741,7 +751,8 @@ class LoadingSource(Source):
         reading = self._stream.reading()
         plan = self._plan
         if plan is None:
-            return replace(reading, warnings=(*reading.warnings, NO_LOAD)) if self._position_ts else reading
+            began = self._position_ts and not self._never
+            return replace(reading, warnings=(*reading.warnings, NO_LOAD)) if began else reading
         if plan.cancelled:
             return reading
         silent = self._silent.tables if self._silent is not None and self._position_ts > self._silent.since else ()

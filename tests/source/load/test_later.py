@@ -15,8 +15,8 @@ import pytest
 from tests.contract.test_sql_sink import asked, emptied
 from tests.failpoint import armed
 from tests.mariadb import Server, running_server
+from tests.source.load.feeds import TABLES, Work, finished
 from tests.source.load.kit import Loaded
-from tests.source.load.test_feeds import TABLES, Work, finished
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import document_of, load
 from tidegate.engine.progress import Progress

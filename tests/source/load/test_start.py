@@ -13,6 +13,8 @@ from msgspec.structs import replace as replace_plan
 
 from tests.source.tidb.kit import Broker, target
 from tidegate.codec.columnar import Batch
+from tidegate.config.load import load
+from tidegate.config.registry import home_of, source_of
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import EventRule, TableFilter
@@ -110,6 +112,20 @@ def test_a_filter_that_accepts_more_than_at_s(tmp_path: Path) -> None:
 
     assert not [text for text in done.warnings if "load start" in text]
     assert [text.partition(":")[0] for text in again.warnings if "load start" in text] == ["shop.late"]
+
+
+def test_without_load_from_a_feed_does_not_go_on_amid_its_load(tmp_path: Path) -> None:
+    """Its tables would lack rows for ever; behind the load the option is not needed."""
+    config = load(source_uri=f"tidb://{tmp_path}", sink_uri=f"sqlite://{tmp_path}/x.db", state_dir=tmp_path / "state")
+    KeptPlan(home_of(config)).write(LOAD.load_plan)
+    for checkpoint_ts in (None, S - 1):
+        with pytest.raises(ConfigError, match=r"is not done.*give load-from again"):
+            source_of(config).start(LocalTasks(), checkpoint_ts)
+
+    run_here(loading(tmp_path, NoStream()), sink(tmp_path))
+    done = run_here(loading(tmp_path, ScriptedSource(STORY), never=True), sink(tmp_path), until=STORY.ts)
+    assert (done.checkpoint_ts, done.load) == (STORY.ts, None)
+    assert not [text for text in done.warnings if "load" in text]
 
 
 class Landing(ScriptedSource):
