@@ -162,7 +162,7 @@ def test_removed_files_are_told(tmp_path: Path) -> None:
     with pytest.raises(HistoryLost, match="removed meanwhile"):
         view.arrow("shop.customers")
     shutil.rmtree(lake.location("bank.audit")[0])
-    with pytest.raises(SinkError, match=r"bank\.audit: its stored rows at .* are gone"):
+    with pytest.raises(SinkError, match=r"bank\.audit: its stored rows at .* are missing"):
         lake.arrow("bank.audit")
 
 

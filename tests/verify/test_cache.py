@@ -212,7 +212,7 @@ def test_look_ups(server: RedisServer, logged: tuple[Server, Path]) -> None:
 @pytest.mark.parametrize(
     ("query", "more", "why"),
     [
-        ("?mode=stream", (), "keeps no rows"),
+        ("?mode=stream", (), "stores no rows"),
         ("", (), "none has"),
         ("", ("--changefeed", "x"), "no changefeed x writes"),
     ],

@@ -116,7 +116,7 @@ def source_of(config: FeedConfig) -> "Source":
     direct = source.open if not is_landed(source, sink) else None
     stream = landed_source(config) if direct is None else direct(config, home_of(config), sink)
     if config.load is None:
-        return full_load.not_loading(config, home_of(config), stream)
+        return stream if source.once else full_load.not_loading(config, home_of(config), stream)
     return full_load.loading(config, config.load, home_of(config), sink, (source, stream))
 
 

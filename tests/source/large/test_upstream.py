@@ -199,7 +199,7 @@ GONE = "SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {}, MESSAGE_TEXT = 'GC life ti
         ),
         ("mysql://reader@127.0.0.1:1/", "SET @x = %s", {}, SourceError, Retry.LATER, ("127.0.0.1:1", "errors.t")),
         (None, GONE.format(1105), {}, SourceError, Retry.LATER, ("1105",)),
-        (None, GONE.format(1105), {"commit_ts": MAX_TS}, UpstreamRowMissing, Retry.NEVER, ("to come", "skip it")),
+        (None, GONE.format(1105), {"commit_ts": MAX_TS}, UpstreamRowMissing, Retry.NEVER, ("in the future", "skip it")),
     ],
 )
 def test_what_goes_wrong_is_said(
