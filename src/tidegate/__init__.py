@@ -7,9 +7,9 @@
     tidegate.lake("/srv/lake").table("shop.orders")              all tables at one timestamp
     tidegate.decode(frame, protocol="canal-json")                a Spark DataFrame of messages, decoded
     tidegate.register(spark)                                     formats "tidegate" and "tidegate-lake" of a session
-    tidegate.net_changes(batch, ["id"])                          one row a key, for a MERGE of one's own
+    tidegate.net_changes(batch, ["id"])                          one row per key, for a MERGE of your own
 
-Names load what they need when they are first used: importing the package imports neither Spark nor Kafka.
+Names import what they need on first use: importing the package imports neither Spark nor Kafka.
 """
 
 from importlib import import_module

@@ -5,5 +5,5 @@ it, and a Kafka broker on this machine.
     tidegate demo                that database, a broker and a lake, compared at the end
     tidegate broker start        Kafka, from its own jars
 
-It is a distribution of its own, brought by `tidegate[upstream]`; Tidegate imports nothing of it.
+It is a separate distribution, installed by `tidegate[upstream]`; Tidegate does not import it.
 """

@@ -8,7 +8,7 @@ A note (`<cache>/upstreams/<digest of the directory>.json`) records which proces
 reused, so a process is only stopped if its command line names that directory.  With a data directory the rows are there
 again at the next start; without one they are in memory and are lost with the process.
 
-`Processes` are those of one kind that outlive the command that started them; brokers are others.
+`Processes` manages the background processes of one kind, such as upstreams or brokers.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ LOOK_PAUSE_S: Final = 0.02
 """Reads of a process's command line, which is empty for some microseconds between fork and the end of exec."""
 
 _children: dict[int, subprocess.Popen[bytes]] = {}
-"""Children of this process by pid: the handle of an unreaped child tells reliably whether it still runs."""
+"""Children of this process by pid: the handle of an unreaped child shows reliably whether it still runs."""
 _watchers: dict[int, subprocess.Popen[bytes]] = {}
 """Watchers of the children that end with this process, by pid of the child."""
 
@@ -51,11 +51,11 @@ _KILL: Final = """
 read _
 (cat "/proc/$0/cmdline" 2>/dev/null || ps -o args= -p "$0") | grep -qaF -- "$1" && kill "$0"
 """
-"""Waits for the end of its input, and ends the process `$0` if that is still the one whose last word is `$1`."""
+"""Waits for the end of its input, and ends the process `$0` if its last argument is still `$1`."""
 
 
 def started(child: subprocess.Popen[bytes], *, stays: bool) -> None:
-    """Remember a child of this process. Unless it `stays`, it is told to end when this process ends, killed or not."""
+    """Remember a child of this process. Unless it `stays`, it is stopped when this process ends, killed or not."""
     _children[child.pid] = child
     if not stays:  # the other end of this pipe is ours alone
         words = ["sh", "-c", _KILL, str(child.pid), cast("list[str]", child.args)[-1]]
@@ -194,7 +194,7 @@ class Processes(Generic[P]):
             return import_module("psutil")
         except ImportError as fault:
             raise EnvironmentFault(
-                f"{self.folder} are watched with psutil ({fault}): pip install 'tidegate[{self.extra}]'"
+                f"managing {self.folder} requires psutil ({fault}): pip install 'tidegate[{self.extra}]'"
             ) from fault
 
 
@@ -244,7 +244,7 @@ class UpstreamProcess:
         """Return the port of node number 1, 2, ..; EnvironmentFault when there is no such node."""
         port = self.ports.get(f"n{node}")
         if port is None:
-            raise EnvironmentFault(f"there is no node {node}; there are {', '.join(self.ports)}")
+            raise EnvironmentFault(f"there is no node {node}; the nodes are {', '.join(self.ports)}")
         return port
 
 
@@ -274,8 +274,8 @@ def check_apart(log: str, host: str, port: int) -> None:
         return
     if addresses & {own.address for interface in psutil.net_if_addrs().values() for own in interface}:
         raise SameUpstream(
-            f"sink-uri: {host}:{port} is the TiDB that writes the log {log}: what is written there comes back in the "
-            "log, again and again; write into another server"
+            f"sink-uri: {host}:{port} is the TiDB whose change log is the source ({log}): replicated changes would be "
+            "replicated again, endlessly; use another server as the target"
         )
 
 
@@ -303,7 +303,7 @@ def _start(home: Path, options: UpstreamOptions, *, temporary: bool, stays: bool
     child.kill()
     child.wait(_STOP_TIMEOUT_S)
     tail = "\n".join((home / _LOG).read_text(errors="replace").splitlines()[-15:]) or "(empty)"
-    raise EnvironmentFault(f"the upstream in {home} did not come up; the end of its log:\n{tail}")
+    raise EnvironmentFault(f"the upstream in {home} did not start; the end of its log:\n{tail}")
 
 
 def _ready(home: Path) -> dict[str, int] | None:

@@ -1,15 +1,15 @@
 """A real Apache Kafka on this machine, for demos and tests: one node, KRaft, loopback only.
 
-    start_broker   jars -> ports -> server.properties -> format (once a directory) -> JVM -> answers -> note
-    status         notes -> alive ones; what a dead broker left behind is cleared away
-    stop_broker    SIGTERM, wait, SIGKILL; the note goes, and a temporary directory with it
+    start_broker   jars -> ports -> server.properties -> format (once per directory) -> JVM -> answers -> note
+    status         reads the notes; removes those of brokers that have ended
+    stop_broker    SIGTERM, wait, SIGKILL; removes the note, and a temporary directory with it
 
-A note (`<cache>/brokers/<digest of the directory>.json`) says which process serves which directory.  A pid alone proves
-nothing, the system hands it out again; only a process whose command line names this directory's server.properties is
-ever stopped.  The broker ends with the program that started it, killed or not, unless it was started to stay.
+A note (`<cache>/brokers/<digest of the directory>.json`) records which process serves which directory.  Pids are
+reused, so a process is only stopped if its command line names that directory's server.properties.  The broker ends with
+the program that started it, killed or not, unless it was started to stay.
 
-Topics are created by who needs them, never by accident (auto creation off), and nothing expires: a topic here is a
-recording.  Messages may be as large as TiCDC can be configured to send.
+Topics must be created explicitly (auto creation is off), and nothing expires: a topic here is a recording.  Messages
+may be as large as TiCDC can be configured to send.
 
 Source: Apache Kafka, "KRaft" and "Broker Configs".
 """
@@ -157,7 +157,7 @@ def _free_ports(port: int) -> tuple[int, int]:
             try:
                 sock.bind((HOST, number))
             except (OSError, OverflowError) as fault:
-                raise EnvironmentFault(f"port {number} cannot be bound on {HOST} ({fault}); name another") from fault
+                raise EnvironmentFault(f"port {number} cannot be bound on {HOST} ({fault}); use another") from fault
         return first.getsockname()[1], second.getsockname()[1]
 
 
@@ -183,7 +183,7 @@ def _format(java: JavaHome, classpath: str, home: Path) -> None:
     command += ["format", "-t", _cluster_id(uuid.uuid4().bytes), "-c", str(home / "server.properties")]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=START_TIMEOUT_S)
     if ran.returncode != 0:
-        raise EnvironmentFault(f"{home} cannot be made a broker's directory: {(ran.stdout + ran.stderr).strip()}")
+        raise EnvironmentFault(f"cannot format {home} as a broker's directory: {(ran.stdout + ran.stderr).strip()}")
 
 
 def _cluster_id(chance: bytes) -> str:

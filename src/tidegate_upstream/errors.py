@@ -17,7 +17,7 @@ class WriteConflict(UpstreamError):
     def __str__(self) -> str:
         return (
             f"write conflict: the transaction of start_ts {self.start_ts} writes key {self.key.hex()}, which start_ts "
-            f"{self.conflict_start_ts} committed at {self.conflict_commit_ts}; begin anew"
+            f"{self.conflict_start_ts} committed at {self.conflict_commit_ts}; retry the transaction"
         )
 
 
@@ -34,7 +34,7 @@ class KeyLocked(UpstreamError):
     def __str__(self) -> str:
         return (
             f"key {self.key.hex()} is locked by the transaction of start_ts {self.lock_ts} (primary "
-            f"{self.primary.hex()}) for {self.ttl_ms} ms from its start; wait until it ends, or try again after that"
+            f"{self.primary.hex()}) for {self.ttl_ms} ms from its start; retry once it has ended or expired"
         )
 
 
@@ -49,7 +49,7 @@ class TransactionGone(UpstreamError):
         self.start_ts, self.key = start_ts, key
 
     def __str__(self) -> str:
-        return f"the transaction of start_ts {self.start_ts} was rolled back at key {self.key.hex()}; begin anew"
+        return f"the transaction of start_ts {self.start_ts} was rolled back at key {self.key.hex()}; retry it"
 
 
 class SchemaOutdated(UpstreamError):
@@ -80,7 +80,7 @@ class HistoryCollected(UpstreamError):
     def __str__(self) -> str:
         return (
             f"GC life time is shorter than transaction duration: start_ts {self.start_ts}, "
-            f"GC safe point {self.safe_point}; begin anew"
+            f"GC safe point {self.safe_point}; retry the transaction"
         )
 
 
@@ -111,7 +111,7 @@ class TransactionTooLarge(UpstreamError):
 
 
 def missing_table(table: str) -> SqlRefused:
-    """Return MySQL's error 1146 for a table: its name in quotes, or what else tells which one."""
+    """Return MySQL's error 1146 for a table: its name in quotes, or another description of it."""
     return SqlRefused(1146, f"Table {table} doesn't exist", "42S02")
 
 

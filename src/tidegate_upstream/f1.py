@@ -20,7 +20,7 @@ transactions run under either.  The model checker in tests/upstream verifies tha
     delete-reorg  as delete-only
 
 A table or partition that is not public does not exist for its users.  Element ids are never reused.  Delete ranges are
-processed after the last step, when no node knows the element any more.
+processed after the last step, when no node uses the element any more.
 
 `combine` makes one job of the operations of a multi-schema change: each part advances in turn to its last revertible
 step, then all take the next step in one version, then each goes on to its end in turn.  Before that common version
@@ -60,13 +60,13 @@ class Touch(Enum):
     """The effect of an INSERT or UPDATE on an element's data."""
 
     LEAVE = "leave"
-    """Keep what is stored, write nothing."""
+    """Keep the stored value, write nothing."""
     DROP = "drop"
-    """Delete what is stored, write nothing."""
+    """Delete the stored value, write nothing."""
     FILL = "fill"
     """Keep the stored value; without one, write the origin default or the cast of the old column's value."""
     PUT = "put"
-    """Replace what is stored by the row's new value.  A constraint is checked."""
+    """Replace the stored value by the row's new value.  A constraint is checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Access:
 
 
 class Work(Enum):
-    """Work that the owner completes at a step, while all nodes are there."""
+    """Work that the owner completes at a step, once all nodes have reached it."""
 
     NOTHING = "nothing"
     BACKFILL = "backfill"
@@ -186,7 +186,7 @@ def next_step(operation: Operation, index: int) -> int | None:
 
 
 def rollback(operation: Operation, index: int) -> tuple[Step, ...] | None:
-    """Return the steps that undo an operation cancelled at step `index`; None if it can only go on, or has ended.
+    """Return the steps that undo an operation cancelled at step `index`; None if it can only continue, or has ended.
 
     Empty at step 0: nothing has happened yet, the job is `cancelled`; after any others it is `rollback_done`."""
     return operation.back[index] if index <= operation.revertible and next_step(operation, index) is not None else None

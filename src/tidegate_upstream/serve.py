@@ -73,8 +73,8 @@ class UpstreamLog:
     def __init__(self, cluster: Cluster, directory: Path, *, in_memory: bool, keep: LogKeep | None = None) -> None:
         if in_memory and segments(directory):
             raise EnvironmentFault(
-                f"{directory} holds the change log of another upstream, and this one keeps its rows in memory alone; "
-                "give an empty directory, or --data to go on with the same rows"
+                f"{directory} holds the change log of another upstream, and this one keeps its rows in memory; "
+                "use an empty directory, or --data to continue with the same rows"
             )
         storage = self._storage = cluster.storage
         if storage.store.safe_point and not segments(directory):
@@ -88,7 +88,7 @@ class UpstreamLog:
         self._told_s = time.monotonic()
 
     def start(self, *, trimmed: bool = False) -> Self:
-        """Start writing; with `trimmed` the log begins behind what is there already."""
+        """Start writing; with `trimmed` the log begins after the existing rows."""
         if trimmed:
             for _ in range(2):  # the last segment always stays
                 self._write(empty=True)
@@ -114,7 +114,7 @@ class UpstreamLog:
         try:
             trim_log(self._directory, keep, time.time_ns() // 1_000_000)
         except (TidegateError, OSError) as error:
-            LOG.warning("the change log is not trimmed: %s; trying again", error)
+            LOG.warning("cannot trim the change log: %s; retrying", error)
 
     def _write(self, *, empty: bool) -> None:
         try:
@@ -124,7 +124,7 @@ class UpstreamLog:
         except TidegateError as error:
             if error.retry is Retry.NEVER:
                 raise
-            LOG.warning("the change log waits at %d: %s", self._writer.low, error)
+            LOG.warning("cannot write the change log above %d: %s; retrying", self._writer.low, error)
 
 
 def open_upstream(home: Path, options: UpstreamOptions) -> Upstream:

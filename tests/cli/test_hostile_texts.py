@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tidegate.cli import options as our_logging
 from tidegate.cli.main import main
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 from tidegate.config.status import StatusFile
 from tidegate.engine.progress import Progress, TableProgress, json_lines, line, lines, live
 from tidegate.model.errors import SchemaError

@@ -171,7 +171,7 @@ def test_the_commands(notes: Path, tmp_path: Path) -> None:
     assert started["bootstrap"].startswith("127.0.0.1:")
     assert listed == stopped == [started]
     assert "already served" in str(other_port.exception)
-    assert runner.invoke(command, ["status"]).stdout == "no broker runs\n"
+    assert runner.invoke(command, ["status"]).stdout == "no broker is running\n"
     assert not Path(started["dir"]).exists()
 
 

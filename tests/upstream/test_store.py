@@ -229,7 +229,7 @@ def test_one_process(tmp_path: Path) -> None:
     engine.close()
     SqliteEngine(tmp_path).close()
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StoreUnavailable, match="cannot be made"):
+    with pytest.raises(StoreUnavailable, match="cannot create the store"):
         SqliteEngine(tmp_path / "file")
 
 

@@ -10,8 +10,8 @@
 A slice knows from footers alone which row groups hold which table and which timestamps; reading a table opens only the
 files that have it.  Rows are stored as they arrived: a restart of the changefeed sends some again, with the same
 commit_ts and content, and they are stored twice.  `refresh` reads new commits, one small file each; the whole log is
-listed once.  Readers see a batch's rows, DDLs and positions together or not at all.  The messages in control files may
-be large and many, so they are only read on request.
+listed once.  Readers see a batch's rows, DDLs and positions together or not at all.  Messages in control files can be
+large and numerous, so they are read only on request.
 
     version 0      the empty table
     version n      add files │ txn "<feed>/land" │ userMetadata = State: positions, frontier, epoch, halts
@@ -33,23 +33,23 @@ Upkeep (ChangelogTrim) drops merged rows and folds small files:
                 └─ dropped ─┘ bound   └─ folded ─┘ checkpoint          bound: engine/retention.py, changelog_bound
 
     1 drop      row files whose last commit_ts is at or below the bound
-    2 drop      control files without anything needed: DDLs below the bound, letters replayed since
+    2 drop      control files that are no longer needed: DDLs below the bound, replayed dead letters
     3 fold      many small row files into one, still one table per row group; many small control files into one
     4 sweep     delete files that left the log a grace period ago, and those that no commit ever named
 
 Steps 1 to 3 are commits that leave positions, epoch and frontier as they were, so a landing continues after them as it
 does after an append; only the floor rises, which tells readers how far back they can go.  A fold is only committed if
-all files that it replaces are still there, so it never adds rows twice.  Earlier slices find their files until the
-sweep.  Dead letters are kept until they are replayed, and messages at which the feed halts as long as it does.
+all files that it replaces still exist, so it never adds rows twice.  Earlier slices find their files until the sweep.
+Dead letters are kept until they are replayed, and messages at which the feed halts until it continues.
 
-A landed message may be refused by a plan or a sink: a value that its column cannot hold, an unreadable DDL.  Its error
+A plan or a sink may refuse a landed message: a value that its column cannot hold, an unreadable DDL.  The error
 has `messages`:
 
-    dead-letter=skip   put_aside: what they hold leaves the changelog, and they become dead letters, in one commit; the
-                       round is planned again
+    dead-letter=skip   put_aside: one commit removes their rows and DDLs from the changelog and makes them dead letters;
+                       the round is planned again
     dead-letter=halt   note: they can be listed and shown; the feed ends, and a user skips or replays them
 
-A message leaves as it landed: complete, with its rows of other tables, and a DDL with its repeats.
+A message is removed as it landed: complete, with its rows of other tables, and a DDL with its repeats.
 """
 
 import json
@@ -597,7 +597,7 @@ Runner: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 @dataclass(slots=True)
 class Trimmed:
-    """The outcome of one pass; with dry_run, what it would do."""
+    """The outcome of one pass, or with dry_run of a simulated one."""
 
     dropped: int = 0
     folded: int = 0

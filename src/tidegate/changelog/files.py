@@ -3,9 +3,9 @@
     rows-<uuid>.parquet      | table a | table b | table b | table c | ...     one row group, one table
     control-<uuid>.parquet   DDLs and dead letters
 
-A row group holds one table in commit_ts order, so a reader finds its rows from the footer alone; it is small, since two
-rounds that meet inside one both read it.  Rows are buffered up to a number of bytes, then written as row groups; a file
-that is large enough is closed and another begun.  Files belong to nobody until the driver commits them.
+A row group holds one table in commit_ts order, so a reader finds its rows from the footer alone.  Row groups are small,
+since two rounds that share one both read it.  Rows are buffered up to a number of bytes, then written as row groups; a
+file that is large enough is closed and another begun.  Files are not visible until the driver commits them.
 
     executor --TaskReport---------> driver --State (userMetadata of the commit)--> Changelog, a later driver
 
@@ -17,7 +17,7 @@ Every commit carries a State, so the newest one is complete.
     Encoder      one row -> Encoded: the values as texts, its layout as a number
     RowColumns   Encoded ... -> one Arrow table of LANDED_SCHEMA
     landed_batch typed columns of many rows -> the same, without looking at a row
-    landed_part  those of a source without messages -> the same, the message columns null
+    landed_part  typed columns of a source without messages -> the same, the message columns null
 
 Typed columns become texts by one cast each; one `take` then arranges them row by row:
 
@@ -192,7 +192,7 @@ ROWS_OPTIONS: Final = {
 
 
 class RowFiles:
-    """Buffers tables of LANDED_SCHEMA and writes them as files; `messages` is the number of messages they come from."""
+    """Buffers tables of LANDED_SCHEMA and writes them as files; `messages` is the number of their messages."""
 
     def __init__(self, uri: str, *, flush_bytes: int, messages: int = 0) -> None:
         self._uri = uri

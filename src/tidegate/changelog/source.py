@@ -9,13 +9,13 @@ Landing is used where changes arrive without an order, and for lakes whose reade
     2 plan     new data of the source, at most one batch                     driver, every trigger
     3 read     rows to Parquet                                               tasks
     4 commit   files + positions + frontier, one Delta commit                driver
-    5 halt     a reason that the next batch cannot be read ends the landing, after the commit
+    5 halt     if the next batch cannot be read, the landing ends after the commit, with the reason
 
-The changelog alone is the state: a landing starts where the newest commit says.  A batch killed before 4 leaves files
-that no commit names; killed after it, the batch is complete.  So each change lands exactly once.
+The changelog is the only state: a landing starts at the position of the newest commit.  A batch killed before 4 leaves
+files that no commit names; killed after it, the batch is complete.  So each change lands exactly once.
 
-The loop (`BatchLoop`) has a thread of its own beside the feed's rounds, and tasks that are cancelled separately.  After
-a failure `start` makes a new landing, since a landing starts only once.
+The loop (`BatchLoop`) runs in its own thread beside the feed's rounds, with tasks that are cancelled separately.  After
+a failure `start` creates a new landing, since a landing starts only once.
 """
 
 import threading
@@ -105,7 +105,7 @@ class BatchLoop(ABC):
         """Return True if all data of the source has landed."""
 
     def ended(self) -> bool:
-        """Return True if who writes the source has ended; False where it cannot tell."""
+        """Return True if the writer of the source has ended; False if that is unknown."""
         return False
 
     def bodies(self, positions: Collection[EventPosition]) -> Mapping[EventPosition, Message]:  # noqa: ARG002

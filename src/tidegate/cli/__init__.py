@@ -1,1 +1,1 @@
-"""The command line: one file a command, and what several of them share."""
+"""The command line: one module per command, and the modules that commands share."""

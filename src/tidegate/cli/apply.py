@@ -1,13 +1,13 @@
-"""`tidegate apply`: bring a replica whose changefeed died with its upstream to one ts, from what has landed.
+"""`tidegate apply`: bring a replica whose upstream was lost to one ts, from the changes that have landed.
 
 $ tidegate apply --source-uri changelog:///srv/lake --sink-uri 'mysql://root@10.0.0.9:3306/'
 
-    changelog of a lake or feed  ─┐                      ┌─ tidegate.progress: from where it stands ..
+    changelog of a lake or feed  ─┐                      ┌─ tidegate.progress: from its checkpoint ..
     topic                         ├─ rows and DDLs up to ┤
     change log of the TiDB        ─┘                     └─ .. to `--until`, or as far as everything is resolved
 
-What is above the last resolved ts stays out: of it not all may have come.  A run that is cut off goes on where it was;
-one that has nothing to do does nothing.
+Changes above the last resolved ts are not applied, because they may be incomplete.  An interrupted run can be repeated:
+it continues from the checkpoint, and does nothing if the target is already there.
 """
 
 import sys
@@ -16,7 +16,7 @@ import time
 
 import click
 
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 from tidegate.cli.sink import feed_of, session_of
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import addresses, load, read_document

@@ -1,10 +1,10 @@
-"""`tidegate catalog serve`: the names of a lake's tables for everybody who reads Iceberg, without writing a thing.
+"""`tidegate catalog serve`: a read-only Iceberg REST catalog of a lake's tables.
 
     tidegate catalog serve /srv/lake                                        this machine only, http://127.0.0.1:8181
     tidegate catalog serve s3://bucket/lake --host 0.0.0.0 --token-file t   others too; they send the text of `t`
 
-A port that other machines reach needs a token; with --tls-cert and --tls-key it speaks TLS.  SIGTERM and Ctrl-C end it
-once the requests at work are answered, at the latest after some seconds.
+A port that other machines reach requires a token; --tls-cert and --tls-key enable TLS.  SIGTERM and Ctrl-C stop the
+server once running requests are answered, within a few seconds.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from tidegate.cli.lake import lake_root
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 from tidegate.config.uri import read_token
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.errors import ConfigError

@@ -1,13 +1,13 @@
 """`tidegate ddl restore`: DDL statements as TiCDC sends them.
 
-    statements, `;` between them    ──►  one text a line, or the statement as it came where it cannot be restored
-    --json: {"sql": .., "sql_mode": "ANSI_QUOTES,..", "charset": "gbk", "collate": ".."}, one a line
-                                    ──►  {"restored": ..} or {"error": ..}, one a line
+    statements separated by `;`     ──►  one text per line; a statement that cannot be restored is printed unchanged
+    --json: {"sql": .., "sql_mode": "ANSI_QUOTES,..", "charset": "gbk", "collate": ".."}, one per line
+                                    ──►  {"restored": ..} or {"error": ..}, one per line
 
 $ echo 'create table t (id bigint auto_random primary key)' | tidegate ddl restore
 CREATE TABLE `t` (`id` BIGINT /*T![auto_rand] AUTO_RANDOM */ PRIMARY KEY)
 
-Exit status: 0; 1 when a statement could not be restored.
+Exit status: 0, or 1 if a statement could not be restored.
 """
 
 import sys
@@ -16,7 +16,7 @@ from typing import IO
 import click
 import msgspec
 
-from tidegate.cli.say import echo
+from tidegate.cli.output import echo
 from tidegate.model.errors import InputError, SqlError
 from tidegate.schema.restore_ddl import restore_ddl
 from tidegate.source.tidb_ddl import statements

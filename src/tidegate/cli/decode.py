@@ -1,4 +1,4 @@
-"""`tidegate decode`: the events of a file or a topic, one JSON object a line.
+"""`tidegate decode`: the events of a file or a topic, one JSON object per line.
 
     framed file, gzip or plain ─┐
     standard input             ─┼→ (key, value) → decode → cut rows completed → a line, or a block with --pretty
@@ -11,8 +11,8 @@ $ tidegate decode --pretty --protocol open-protocol messages.bin.gz
 $ tidegate decode --complete-from mysql://reader:secret@10.0.0.1:4000/ --protocol open-protocol messages.bin
 $ tidegate decode --from 'kafka://127.0.0.1:9092/shop?protocol=canal-json'
 
-A message that cannot be read never stops the others, and a row that cannot be completed is printed as it is, with a
-line on standard error.  Exit status: 0 when all were read and completed, 1 when there were errors.
+A message that cannot be read never stops the others.  A row that cannot be completed is printed as it is, with a line
+on standard error.  Exit status: 0 if all messages were read and completed, 1 if there were errors.
 """
 
 import sys
@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tidegate.cli.framed import address, framed_messages, settings_of, whole_events
-from tidegate.cli.say import echo
+from tidegate.cli.output import echo
 from tidegate.codec import DecodeOptions, from_config
 from tidegate.codec import decode as decode_message
 from tidegate.codec.neutral import Json, error_object, event_object, render

@@ -1,15 +1,15 @@
-"""`tidegate dlq`: messages that could not be read, and what is to become of them.
+"""`tidegate dlq`: list, skip and replay messages that could not be read or applied.
 
-    halted    dead-letter=halt: the feed stands before the message      skip, or replay, then start the feed
+    halted    dead-letter=halt: the feed stopped before the message     skip, or replay, then start the feed
     refused   dead-letter=halt: it landed, and does not fit its table   skip, or replay, then start the feed
-    dead      dead-letter=skip, or skipped by hand: it was left out      replay, while the feed is stopped
+    dead      dead-letter=skip, or skipped manually: it was left out     replay, while the feed is stopped
 
 $ tidegate dlq list /srv/lake
 $ tidegate dlq show /srv/lake --at shop/2/7041
 $ tidegate dlq skip /srv/lake --at shop/2/7041
 $ tidegate dlq replay /srv/lake --at shop/2/7041 --value-file fixed.json
 
-PLACE is where the feed keeps what has landed: its lake, or STATE-DIR/CHANGEFEED where its sink keeps no progress.
+PLACE is the directory of the feed's changelog: its lake, or STATE-DIR/CHANGEFEED if its sink stores no progress.
 """
 
 from contextlib import nullcontext
@@ -18,7 +18,7 @@ from pathlib import Path
 import click
 
 from tidegate.cli.framed import settings_of
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 from tidegate.config.uri import location_of
 from tidegate.engine.change import DeadLetter, EventPosition
 from tidegate.engine.checkpoints import StateFiles, checkpoints_in

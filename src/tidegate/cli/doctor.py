@@ -1,10 +1,10 @@
-"""`tidegate doctor`: whether this machine can run Tidegate, and what to do where it cannot.
+"""`tidegate doctor`: check whether this machine can run Tidegate, and name the fix for each problem.
 
-    CHECKS, a table of functions -> findings (ok | warn | fail, what is so, what to do) -> lines or JSON, exit 0 | 1
+    CHECKS, a table of functions -> findings (ok | warn | fail, observation, remedy) -> lines or JSON, exit 0 | 1
 
-A check looks and never changes or downloads anything; all of them together take about a second.  `--fix` fetches the
-jars first, which is the one thing that can be mended without asking.  `fail` is for what is required, `warn` for what
-will be slow or tight.  Judged are the extras whose packages are all installed, and those asked for by `--extra`: the
+A check never changes or downloads anything; all of them together take about a second.  `--fix` fetches the jars first,
+the only problem that can be fixed automatically.  `fail` marks a missing requirement, `warn` something that will be
+slow or tight.  The checks cover the extras whose packages are all installed, and those requested by `--extra`: the
 codec alone needs neither Java nor jars.
 """
 
@@ -84,7 +84,7 @@ def doctor(*, extras: tuple[str, ...], fix: bool, as_json: bool) -> None:
 
 
 def requirements() -> dict[str, dict[str, str]]:
-    """Return the packages of each extra, those of all under "", with the versions that are wanted."""
+    """Return the packages of each extra, those of all under "", with the required versions."""
     clauses_by_extra: dict[str, dict[str, str]] = {"": {}}
     try:
         lines = metadata.requires("tidegate") or ()
@@ -114,8 +114,8 @@ def _configurations(extras: frozenset[str]) -> list[Configuration]:
 
 
 def diagnose(extras: frozenset[str] | None = None) -> list[Finding]:
-    """Return every finding about some extras, or those installed, in the order of the table. Raises nothing: what a
-    check cannot do is its finding."""
+    """Return every finding about some extras, or those installed, in the order of the table. Raises nothing: a
+    check that fails is a finding."""
     findings: list[Finding] = []
     extras = installed() if extras is None else extras
     for name, check in CHECKS.items():

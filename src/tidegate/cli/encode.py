@@ -10,7 +10,7 @@ $ tidegate encode --protocol canal-json --set enable-tidb-extension=true --ts 17
 $ tidegate encode --protocol open --set dialect=newarch --set uri.max-message-bytes=2000 events.jsonl
 $ tidegate encode --protocol csv --set sink.csv.include-commit-ts=true events.jsonl
 
-An event that cannot be written never stops the others.  Exit status: 0 when all were written, 1 when there were errors.
+An event that cannot be written never stops the others.  Exit status: 0 if all were written, 1 if there were errors.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Commands that were renamed: they fail, and print the new one.
+"""Renamed commands: they fail and print the new command.
 
 $ tidegate sink verify mysql://root@replica:3306/ --upstream tidb://root@tidb:4000/
 Error: `tidegate sink verify` is now: tidegate verify mysql://root@replica:3306/ --upstream tidb://root@tidb:4000/

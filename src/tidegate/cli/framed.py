@@ -1,9 +1,9 @@
 """Framed messages for commands: reading them, completing cut rows, writing results and reporting refused messages.
 
 FILE or -, gzip or plain       ─→ (key, value), one after the other
-row with its handle key alone  ─→ the whole row, from a claim-check storage or the upstream when one is given
+row with only its handle key   ─→ the whole row, from a claim-check storage or the upstream if one is given
 bytes                          ─→ standard output
-RefusedMessage                 ─→ a line on standard error; the others go on, and the exit status is 1
+RefusedMessage                 ─→ a line on standard error; processing continues, and the exit status is 1
 """
 
 import gzip
@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 
 import click
 
-from tidegate.cli.say import echo
+from tidegate.cli.output import echo
 from tidegate.codec import DecodeOptions, EncodeOptions, encode_options
 from tidegate.codec.kept import TABLES_MAX, LayoutMemory
 from tidegate.codec.stream import read_frames
@@ -92,7 +92,7 @@ def address(_context: click.Context, option: click.Parameter, uri: str | None) -
 
 
 def clock(now_ms: int | None) -> Callable[[], int]:
-    """Return Canal-JSON's clock in ms; it stands still at `now_ms` if that is set."""
+    """Return Canal-JSON's clock in ms; it is fixed at `now_ms` if that is set."""
     return (lambda: time.time_ns() // 1_000_000) if now_ms is None else lambda: now_ms
 
 
@@ -119,7 +119,7 @@ def whole_events(
 
 
 class FollowedTables:
-    """Tables as the DDLs among messages left them, for what their rows do not carry (`wire`)."""
+    """Tables as of the DDLs among the messages, for properties that rows do not carry (`wire`)."""
 
     def __init__(self) -> None:
         self.state = SchemaState()

@@ -4,7 +4,7 @@ show      tables: rows, keys, directories                                    no 
 history   published snapshots and what each changed                          no Spark
 read      the rows of one table                                              no Spark
 sql       a query over all tables at one moment                              Spark
-upkeep    forget snapshots, delete and fold files, as the limits allow
+upkeep    forget snapshots, delete and compact files, as the limits allow
 project   write missing Iceberg metadata and the embedded catalog
 register  print the SQL that names the tables in a metastore
 
@@ -24,7 +24,7 @@ import click
 import msgspec
 import pyarrow as pa
 
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 from tidegate.config.delta import DELTA_SINK
 from tidegate.config.option import read_all
 from tidegate.config.uri import RawValue, location_of

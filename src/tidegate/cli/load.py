@@ -6,8 +6,8 @@ $ tidegate load status orders
 normal: loading shop.items, 12 of 40 chunks, 1 of 2 tables, 30%, ..
 $ tidegate load cancel orders
 
-`start` is for a changefeed that began above rows, for tables that changed past TiDB's transactions (IMPORT INTO,
-Lightning, BR), and where S was collected.  Tables are replaced: readers of a lake see the old ones until S.
+Use `start` for a changefeed that began without existing rows, for tables changed outside TiDB's transactions (IMPORT
+INTO, Lightning, BR), or if S was garbage-collected.  Tables are replaced: readers of a lake see the old ones until S.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from tidegate.server.client import connected, connects, show, spaced
 
 @click.group()
 def load() -> None:
-    """Load the tables of a changefeed of a server, look at that, and end it."""
+    """Start, watch and cancel full loads of a server's changefeeds."""
 
 
 def _of_feed(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,7 +37,7 @@ def _path(feed: str, verb: str) -> str:
 @click.option("--tables", default="", metavar="RULE,...", help="These tables only; the others go on as they are.")
 @click.option("--all", "every", is_flag=True, help="All tables.")
 def start(feed: str, namespace: str, load_from: str, tables: str, *, every: bool) -> None:
-    """Load tables of FEED, in place of what its target has of them; it stops for that, and goes on behind it."""
+    """Load tables of FEED, replacing those in its target; FEED stops for the load and continues after it."""
     if bool(tables) == every:
         raise click.UsageError("give --tables, or --all")
     body = {"load_from": load_from, "tables": [rule for rule in tables.split(",") if rule]}
@@ -61,7 +61,7 @@ def status(feed: str, namespace: str, *, as_json: bool) -> None:
 @load.command()
 @_of_feed
 def pause(feed: str, namespace: str) -> None:
-    """Stop FEED amid its load; no chunk that is done is read again."""
+    """Stop FEED during its load; finished chunks are not read again."""
     connected().ask("POST", f"/changefeeds/{feed}/pause", namespace=namespace)
 
 

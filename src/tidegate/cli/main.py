@@ -3,8 +3,8 @@
     main ── COMMANDS[name] = (module:attribute, one line of help) ── imported when it is called, not before
          ── UPSTREAM[name] = one line of help ── an entry point "tidegate.commands" of tidegate-upstream, if installed
 
-`tidegate --help` and `decode` start without Spark or Arrow.  An error of ours is one line on stderr, as JSON when the
-command was asked for JSON, and the exit status says whose it is:
+`tidegate --help` and `decode` start without Spark or Arrow.  A Tidegate error is one line on stderr, as JSON if the
+command prints JSON.  Exit status:
 
     0  done        1  it failed, or verify found a difference        2  wrong usage        130  interrupted
 """
@@ -20,7 +20,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 from tidegate.config.uri import mask_text
 from tidegate.model.errors import EnvironmentFault, TidegateError
 
@@ -134,7 +134,7 @@ class LazyGroup(click.Group):
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; an interrupt sets an exit status of its own."""
+        """Run the command; an interrupt sets its own exit status."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""`tidegate mount`: what a changefeed makes of recorded keys and values, one row event a line.
+"""`tidegate mount`: the row events that a changefeed derives from recorded keys and values, one per line.
 
     a line of FILE (JSON, in commit order)
       "ddl_job"   a row of mysql.tidb_ddl_job ── job is done ──► the schema from its commit_ts on
@@ -6,14 +6,14 @@
       any other   nothing
 
 A row event has the form of the recordings: op, names, ids, handle, `columns` and `pre_columns` with value, flag and id
-of each column; strings are {"b": base64} whatever their charset.  A key that cannot be mounted and a DDL that
-contradicts the schema are told on standard error, with code, key and timestamp, and never stop the others.  Lines with
-`lossy_ddl_reorg` (rows that a change of type rewrites) are skipped: TiKV's change feed leaves such transactions out.
+per column; strings are {"b": base64} whatever their charset.  A key that cannot be mounted and a DDL that
+contradicts the schema are reported on standard error with code, key and timestamp, and never stop the others.  Lines
+with `lossy_ddl_reorg` (rows rewritten by a type change) are skipped: TiKV's change feed leaves such transactions out.
 
 $ tidegate mount --force-replicate kv/types.jsonl.gz
 $ tidegate mount --time-zone Asia/Shanghai kv/types.jsonl.gz
 
-Exit status: 0, also when the tables of some rows were not known; 1 when bytes could not be read.
+Exit status: 0, even if the tables of some rows were unknown; 1 if bytes could not be read.
 """
 
 import binascii
@@ -24,7 +24,7 @@ import click
 import msgspec
 
 from tidegate.cli.framed import unzipped
-from tidegate.cli.say import echo
+from tidegate.cli.output import echo
 from tidegate.codec.go import positional64
 from tidegate.codec.neutral import Json, event_object, render
 from tidegate.engine.mount import ColumnPlan, Mounted, Mounter

@@ -3,9 +3,9 @@
     2026-01-02T03:04:05.678Z WARNING tidegate.source.kafka: broker 1 is away
     {"time": "...", "level": "WARNING", "logger": "...", "message": "..."}           with --json
 
-The log has key facts on stderr, one line a record, never a password or a terminal's control characters.  Libraries
-that log much (py4j, the Kafka client) are held at WARNING unless the level is DEBUG.  librdkafka's lines about a
-broker that is away are shown at DEBUG alone, since our own error reports it once.
+The log goes to stderr, one line per record, without passwords or terminal control characters.  Verbose libraries
+(py4j, the Kafka client) log at WARNING unless the level is DEBUG.  librdkafka's lines about an unreachable broker
+appear only at DEBUG, since Tidegate's own error reports it once.
 """
 
 import logging

@@ -1,11 +1,11 @@
-"""`tidegate pack`: Tidegate and all that it needs as one file, for the executors of a cluster."""
+"""`tidegate pack`: Tidegate and its dependencies as one file, for the executors of a cluster."""
 
 import time
 from pathlib import Path
 
 import click
 
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 
 STEP_BYTES = 50_000_000
 """Bytes between two lines of progress."""

@@ -2,11 +2,11 @@
 
     partitions ─→ decode ─→ cut rows completed ─→ WatermarkMerge ─→ TopicFilter ─→ Relay ─→ topics
     of all topics   │       (claim check, upstream)  (engine/frontier.py)    └── DDLs that are left out ──► Relay.follow
-                    └→ DecodeError: a line on standard error, and on with the next
+                    └→ DecodeError: a line on standard error, then the next message
 
-Events up to the last watermark of all partitions are written with that watermark.  Events above it, when the reading
-ends, are written without one, and the last line reports where to go on (`start=` of the source).  The producer is
-idempotent; a run that is cut off and started again writes messages twice, never in another order: at least once.
+Events up to the last watermark of all partitions are written with that watermark.  At the end of the input, events
+above it are written without one, and the last line reports where to continue (`start=` of the source).  The producer
+is idempotent; a run that is interrupted and restarted may write messages twice, but in the same order: at least once.
 
 A report each second, and one at the end: messages read; rows, DDLs, watermarks and messages written; events that
 were skipped as repeated or left out by the filters; and the last watermark.
@@ -23,7 +23,7 @@ import click
 import msgspec
 
 from tidegate.cli.framed import FollowedTables, clock, target_options, whole_events
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 from tidegate.codec import BatchEncoder, DecodeOptions, EncodeOptions, Message, decode, from_config
 from tidegate.codec.batch import ClaimStore
 from tidegate.codec.options import DECODE_KEYS

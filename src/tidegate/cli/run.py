@@ -1,9 +1,9 @@
-"""`tidegate run`: one changefeed, in this process, until it is told to stop.
+"""`tidegate run`: one changefeed in this process, until it is stopped.
 
-What it reads and writes is said by addresses and a file, in the same way for each pair of them (config/load.py).
+Source and sink are configured by addresses and a file, in the same way for every pair (config/load.py).
 
-first SIGINT or SIGTERM    finish what is in flight, keep the checkpoint, stop
-second SIGINT              stop at once (the checkpoint keeps it safe, as after a crash)
+first SIGINT or SIGTERM    finish work in flight, store the checkpoint, stop
+second SIGINT              stop at once; the next run continues from the checkpoint, as after a crash
 """
 
 import sys
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidegate.cli.options import conf_of
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 from tidegate.config.load import load
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.tso import compose, parse_ts

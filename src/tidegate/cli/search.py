@@ -1,4 +1,4 @@
-"""`tidegate search`: rows of a table, by their words, in the index that a changefeed keeps.
+"""`tidegate search`: full-text search for rows of a table, in the index that a changefeed maintains.
 
 $ tidegate search shop.articles 'red shoes' --sink-uri search+tantivy:///srv/search
 $ tidegate search shop.articles 'title:shoes AND price:25' --sink-uri opensearch://10.0.0.7:9200 --json
@@ -9,7 +9,7 @@ from contextlib import closing
 import click
 import msgspec
 
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 from tidegate.config.search import parse_search, store_of
 from tidegate.config.uri import resolve_uri
 from tidegate.model.errors import ConfigError

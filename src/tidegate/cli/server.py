@@ -1,11 +1,11 @@
-"""`tidegate server`: many changefeeds in one process, with TiCDC's API, until it is told to stop.
+"""`tidegate server`: many changefeeds in one process, with TiCDC's API, until it is stopped.
 
     tidegate server --data-dir /var/lib/tidegate --source-uri tidb:///srv/log        this machine only, port 8300
     tidegate server --data-dir s3://bucket/tidegate --config server.toml             one of two: the other takes over
     tidegate server user ann --file /etc/tidegate/users                              a line of users-file
 
-Every flag may also stand in the environment, as TIDEGATE_SERVER_DATA_DIR.  SIGINT or SIGTERM ends all runs where they
-are whole and lets another server own; requests that read are answered until the end.
+Every flag can also be set in the environment, such as TIDEGATE_SERVER_DATA_DIR.  SIGINT or SIGTERM stops all runs at
+their checkpoints and lets another server take over; read requests are answered until the end.
 """
 
 import logging as python_logging
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 from tidegate.model.errors import ConfigError
 
 if TYPE_CHECKING:

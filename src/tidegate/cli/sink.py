@@ -1,6 +1,6 @@
-"""`tidegate sink`: look after replicas in databases.
+"""`tidegate sink`: maintain replicas in databases.
 
-`tidegate sink ddl` lists the DDLs of a changefeed that its database refused, and takes what became of one:
+`tidegate sink ddl` lists the DDLs of a changefeed that its database refused, and records the outcome of one:
 
 $ tidegate sink ddl mysql://root@replica:3306/
 470673814969647104  babdc76a1abed152  refused  shop.carts  RECOVER TABLE `shop`.`carts`
@@ -23,7 +23,7 @@ from contextlib import closing
 import click
 
 from tidegate.cli.former import former_verify
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 from tidegate.config.sql import parse_sql
 from tidegate.config.uri import resolve_uri
 from tidegate.engine.stop_signals import StopEvent, stop_on_signals, wait_until
@@ -35,7 +35,7 @@ from tidegate.sink.sql.progress import LEASE_S, Lease, check_kept, feeds_of, lea
 
 RENEW_S = LEASE_S / 6
 STOP_S = 10.0
-"""Time for a command to end after it is told to."""
+"""Time for a command to end after SIGTERM."""
 
 
 @click.group()

@@ -1,4 +1,4 @@
-"""`tidegate status`: what the changefeeds of a lake or a state directory last said.
+"""`tidegate status`: the last reports of the changefeeds of a lake or a state directory.
 
 $ tidegate status /srv/lake
 shop: normal since 2026-03-17T09:31:06Z, checkpoint 470606744143265793 (2026-03-17 09:31:06.250), kafka://.. -> delta://..
@@ -6,7 +6,7 @@ shop: normal since 2026-03-17T09:31:06Z, checkpoint 470606744143265793 (2026-03-
 
 import click
 
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 from tidegate.config.status import FeedStatus, statuses
 from tidegate.config.uri import location_of
 from tidegate.engine.progress import PathsSeen, left_out_words, load_words, slow_words, undecodable_words

@@ -1,17 +1,17 @@
-"""`tidegate table`: tables of a lake that stand still since a step of theirs was refused.
+"""`tidegate table`: list and resume parked tables of a lake, which stopped at a refused step.
 
 $ tidegate table list /srv/lake
 $ tidegate table resume /srv/lake shop.orders
 $ tidegate table resume /srv/lake --all
 
-With `table-error=park` such a table stops alone. Its changes stay in the changelog; once the cause is mended, such as
-by another `schema-change`, it goes on from where it stands and catches up.
+With `table-error=park` only the refused table stops. Its changes stay in the changelog; once the cause is fixed, for
+example by another `schema-change`, it continues from its position and catches up.
 """
 
 import click
 
 from tidegate.cli.lake import lake_root
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 from tidegate.engine.progress import FeedError
 
 ROOT = click.argument("root", metavar="LAKE")

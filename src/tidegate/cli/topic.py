@@ -1,4 +1,4 @@
-"""`tidegate topic inspect`: the contents of a changefeed's topics, before anything is set up.
+"""`tidegate topic inspect`: the contents of a changefeed's topics, before setting up a changefeed.
 
 $ tidegate topic inspect 'kafka://127.0.0.1:9092/shop?protocol=canal-json'
 
@@ -8,8 +8,7 @@ $ tidegate topic inspect 'kafka://127.0.0.1:9092/shop?protocol=canal-json'
     DDLs
       470607233549598720   CREATE DATABASE `shop`
 
-For each partition it shows the offsets, the last resolved ts, the rows by table, the DDLs, and the messages that
-cannot be read.
+It shows per partition the offsets, the last resolved ts, the rows by table, the DDLs, and unreadable messages.
 """
 
 import time
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 import click
 
 from tidegate.cli.framed import address
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 from tidegate.codec import decode
 from tidegate.config.kafka import kafka_topics
 from tidegate.engine.change import OPS, EventPosition, SourceDdl, ordered_ddls
@@ -76,7 +75,7 @@ class TopicReport:
 
 
 def inspect(source: KafkaTopics, limit: int) -> TopicReport:
-    """Read at most the last `limit` messages of the topics and return a report of what they are.
+    """Read at most the last `limit` messages of the topics and return a report of their contents.
 
         first kept .......... [ read from here ............ ] end at the start of the inspection
         low                     begin                         high

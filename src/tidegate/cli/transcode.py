@@ -1,9 +1,9 @@
-"""`tidegate transcode`: the messages of one protocol as those of the other.
+"""`tidegate transcode`: convert messages of one protocol into the other.
 
     framed file ─→ sniff (--from auto) ─→ decode ─→ claim checks fetched ─→ BatchEncoder ─→ framed messages
     gzip or plain       first messages      │                                   │
                                             └── DecodeError                     └── EncodeError
-                                                    a line on standard error, and on with the next
+                                                    a line on standard error, then the next message
     topic ─→ cli/relay.py ─→ topic
 
 $ tidegate transcode --set enable-tidb-extension=true open.bin.gz > canal.bin
@@ -11,8 +11,8 @@ $ tidegate transcode --from canal-json --to open-protocol --set max-batch-size=6
 $ tidegate transcode --to canal-json --set enable-tidb-extension=true --set large-message-handle-compression=lz4 - < x
 $ tidegate transcode --from 'kafka://h/a?protocol=canal-json&enable-tidb-extension=true' --to 'kafka://h/b?protocol=open-protocol'
 
---set is for what is written, --from-set for what is read.  What cannot be carried over is refused or documented, never
-made up: docs/formats/transcoding.md.  Exit status: 0 when all were written, 1 when there were errors.
+--set configures the output, --from-set the input.  What cannot be converted is refused or documented, never invented:
+docs/formats/transcoding.md.  Exit status: 0 if all messages were written, 1 if there were errors.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`tidegate tso`: timestamps of TiDB's oracle, for people.
+"""`tidegate tso`: timestamps of TiDB's oracle in readable form.
 
 $ tidegate tso query 443852055297916932        443852055297916932 = 2023-08-27 18:33:41.687 UTC, logical 4
 $ tidegate tso query                           the timestamp of this moment

@@ -1,4 +1,4 @@
-"""`tidegate verify`: every table of a lake, a database or a Redis beside its upstream, at one moment.
+"""`tidegate verify`: compare every table of a lake, a database or a Redis with its upstream at one timestamp.
 
 $ tidegate verify /srv/lake --upstream /srv/recording --at 3
 $ tidegate verify mysql://root@replica:3306/ --upstream tidb://root@tidb:4000/
@@ -9,7 +9,7 @@ $ tidegate verify 'redis://cache:6379/?mode=json' --upstream /srv/lake --json
         missing    shop:orders:17
         different  shop:orders:18 column qty: expected 3, found 4
 
-A table is one line when it was compared; large tables are reported on standard error when they begin.
+Each compared table prints one line; the start of a large table is reported on standard error.
 """
 
 import time
@@ -22,7 +22,7 @@ import click
 
 from tidegate.cli.former import renamed
 from tidegate.cli.lake import lake_root
-from tidegate.cli.say import echo, echo_json
+from tidegate.cli.output import echo, echo_json
 from tidegate.cli.sink import feed_of, session_of
 from tidegate.config.entry import Document
 from tidegate.config.redis import parse_redis
@@ -246,10 +246,10 @@ def verify(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Compare the tables of TARGET, a lake, a database or a Redis, with its upstream at one moment. Both may go on.
+    """Compare the tables of TARGET, a lake, a database or a Redis, with its upstream at one timestamp. Both may run.
 
-    A moment is one of a recording, by its number N or ts; a sync point of a TiDB; in any other database the timestamp
-    of its changefeed, as after --until TSO. The address of a Redis has the parameters of its changefeed: mode and
+    The timestamp is a state of a recording, by its number N or ts; a sync point of a TiDB; in any other database the
+    position of its changefeed, as after --until TSO. The address of a Redis has its changefeed's parameters: mode and
     key-template define how rows are stored, and with lookups the look-ups are compared with rows, too; tables without a
     key are left out."""
     source = upstream_of(upstream)

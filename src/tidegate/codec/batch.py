@@ -75,7 +75,7 @@ class ClaimStore(Protocol):
 
 class BatchEncoder:
     """Events in, messages out. `now_ms` is canal-json's clock, 0 when it is not given; `claims` is needed for
-    claim-check only. ConfigError for a handling of large rows that the protocol has no mark for."""
+    claim-check only. ConfigError for a handling of large rows that the protocol does not support."""
 
     def __init__(
         self,

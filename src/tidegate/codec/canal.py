@@ -13,7 +13,7 @@ The key of the Kafka message is not read.  Without `_tidb` there is no commit_ts
 of `mysqlType` come in random order, those of `data` in table order.  TiCDC sends one row a message, official Canal
 several, whose `old` belongs to `data` by position: those give several events.
 
-`mysqlType` says how the strings of `data` are read; parameters in parentheses may hold anything: int(11),
+`mysqlType` determines how the strings of `data` are read; parameters in parentheses may hold any text: int(11),
 int(10) unsigned zerofill, decimal(10, 4), enum('a','b)').
 
     name                                       value

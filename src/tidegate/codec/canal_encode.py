@@ -14,9 +14,9 @@ r"""TiCDC Canal-JSON, writing: one event to the value of one message; the key is
                the extension there are no watermarks
     sqlType    codes of `sql_type`; mysqlType: names of `mysql_type`; a DDL's type: the word of `ddl_type`
 
-Columns stand in table order, in `mysqlType` too, where TiCDC's order is random.  With no column, `mysqlType` is {}
-in the classic dialect and null in newarch, `sqlType` null in both.  What changed is decided by value in classic and
-by text in newarch: only 0.0 and -0.0 tell them apart.
+Columns are in table order, in `mysqlType` too, where TiCDC's order is random.  With no column, `mysqlType` is {}
+in the classic dialect and null in newarch, `sqlType` null in both.  Changed columns are found by value in classic and
+by text in newarch; the two differ only for 0.0 and -0.0.
 
 Column values are texts.
 

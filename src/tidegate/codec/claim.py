@@ -58,8 +58,8 @@ class _Body(msgspec.Struct):
 
 
 _USER_INFO: Final = re.compile(r"(?<=://)(?!\[)[^:/?#]*:(?:[^/?#]*|(?!\d*(?:[,/?#]|$)).*)@", re.DOTALL)
-"""User and password, up to the last "@" of the authority; of the whole where what follows the colon is no port, since
-a password may hold what should have been percent-encoded."""
+"""User and password, up to the last "@" of the authority; of the whole text if no port follows the colon, since
+a password may contain unescaped characters."""
 _BODY: Final = msgspec.json.Decoder(_Body)
 
 

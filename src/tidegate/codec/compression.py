@@ -30,7 +30,7 @@ _SNAPPY_RATIO: Final = 32
 
 
 def compress(raw: bytes, compression: str) -> bytes:
-    """`raw` compressed; `decompress` gives it back.
+    """Return `raw` compressed; `decompress` is the inverse.
 
     Go's libraries find other matches, so the bytes differ from TiCDC's, and a size near a limit may too."""
     return COMPRESSORS[compression](raw)

@@ -25,7 +25,7 @@ A line:
     all others                            text as TiDB prints it
     NULL                                  the null text, never quoted
 
-Numbers, commit_ts and is-update stand bare, all else in quotes with quotes doubled.  Without a quote character CR,
+Numbers, commit_ts and is-update are unquoted, all else is quoted with quotes doubled.  Without a quote character CR,
 LF, the backslash and the delimiter get a backslash (CR and LF become \r and \n), and a reader compares with the null
 text first.  With output-old-value an UPDATE is two lines, D and I, both with is-update true.  Virtual generated
 columns are left out; DDLs and watermarks have no lines.  Names of ENUM and SET are written and read by the table's
@@ -65,7 +65,7 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False", ""})
 
 
 class CsvOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of a csv encoder; TIMESTAMPs come in UTC and are written in `time_zone`."""
+    """Options of a csv encoder; TIMESTAMPs of events are UTC and are written in `time_zone`."""
 
     delimiter: str = ","
     quote: str = '"'

@@ -18,8 +18,8 @@
     dialect                                       classic (tiflow) or newarch (ticdc)
     newarch-faults                                which faults of newarch are copied, `FAULTS`; all or none as well
 
-The last three are our own.  An option that a protocol has no use for is accepted and does nothing, as in TiCDC; what
-contradicts itself is refused with TiCDC's error code.
+The last three are Tidegate's own.  An option that a protocol does not use is accepted and has no effect, as in TiCDC;
+contradictory options are refused with TiCDC's error code.
 
 Source: TiCDC's changefeed configuration and sink URI documents; its codec configuration.
 """
@@ -163,7 +163,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Read]]] = {
     **_OWN,
 }
 _OTHER_PROTOCOLS: Final = ("csv.", "debezium.")
-"""Prefixes of keys with the names of ours that belong to another protocol."""
+"""Prefixes of keys that have the names of options here but belong to another protocol."""
 
 IGNORED: Final[Mapping[str, str]] = {
     "encoder-concurrency": "one encoder writes all messages, so that their order is that of the events",

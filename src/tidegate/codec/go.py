@@ -2,7 +2,7 @@ r"""Texts as Go's libraries write them: quoted strings, JSON strings and floats.
 
 Quoted strings (`quote`, `unquote`) carry BINARY and VARBINARY in Open Protocol.
 
-JSON strings are escaped differently by each library.  A byte that is not UTF-8 stands in our texts as the surrogate
+JSON strings are escaped differently by each library.  Texts here hold a byte that is not UTF-8 as the surrogate
 escape U+DC80 to U+DCFF.
 
     writer                 < > &                  \b \f          U+2028 U+2029    a byte that is not UTF-8
@@ -117,7 +117,7 @@ _RANGES: Final = """
 
 
 def is_printable(code: int) -> bool:
-    """Return whether Go prints the code point, 0x80 or above, as it is.
+    """Return True if Go prints the code point, 0x80 or above, unescaped.
 
     Printable are letters, marks, numbers, punctuation and symbols.  The bytes of a message thus depend on the
     Unicode version that Go was built with, 15 since Go 1.21; the table is of that version, since Python's
@@ -168,7 +168,7 @@ _ESCAPES: Final = _Escapes(
 
 
 def quote(raw: bytes) -> str:
-    """`raw` as strconv.Quote writes it, without the quotes around it; `unquote` gives the bytes back."""
+    """`raw` as strconv.Quote writes it, without the quotes around it; `unquote` is the inverse."""
     text = raw.decode("utf-8", "surrogateescape")
     return text if _PLAIN.fullmatch(text) else text.translate(_ESCAPES)
 

@@ -1,4 +1,4 @@
-"""Caches of layouts and templates, bounded, since a topic may have new tables for ever.
+"""Bounded caches of layouts and templates, since a topic may bring new tables forever.
 
     key ──► value     an entry's size is estimated from its columns and names; above the limit the cache is cleared
 

@@ -1,4 +1,4 @@
-"""Event JSON: one object an event, the same for every protocol.
+"""Event JSON: one object per event, the same for every protocol.
 
     {"kind":"row", "op", "schema", "table", "commit_ts", "columns":[…]|null, "pre_columns":[…]|null,
      "pk_names", "row_id", "physical_table_id", "es_ms", "only_handle_key":true, "claim_check":location}
@@ -17,7 +17,7 @@
              {"b": base64}      binary, and text that is not UTF-8
              {"vec": "[1,2]"}   VECTOR
 
-What a message did not carry is absent.  Names and statements that are not UTF-8 show U+FFFD for each bad byte; values
+Members that a message lacks are absent.  Names and statements that are not UTF-8 show U+FFFD for each bad byte; values
 never do.
 
 Source: the event lines of the recordings.
@@ -65,7 +65,7 @@ def event_object(event: Event) -> Json:
 
 
 def error_object(index: int, error: TidegateError) -> Json:
-    """Return the object that stands for message number `index`, which could not be read."""
+    """Return the error object of message number `index`, which could not be read."""
     what = {"kind": "error", "message_index": index, "offset": getattr(error, "offset", None)}
     return {**what, "error": _shown(str(error)), "code": error.code}
 

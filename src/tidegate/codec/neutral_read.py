@@ -1,4 +1,4 @@
-"""Event JSON lines to events: the way back from `neutral`.
+"""Event JSON lines to events: the inverse of `neutral`.
 
     {"kind":"table", "ref", "columns":[{"name","type","flag","charset","flen","decimal","elems","tidb_flag",
                                         "visible_to_cdc"}], …}            a definition; later rows name it
@@ -105,7 +105,7 @@ class EventReader:
         self._shapes = LayoutMemory[tuple[object, ...], tuple[WireTable, tuple[Field, ...]]](TABLES_MAX)
 
     def read(self, line: bytes | str) -> EventLine | None:
-        """Return the event of a line; None for a table line and for kinds that are no events.
+        """Return the event of a line; None for a table line and for kinds that are not events.
 
         EncodeError for a line that is neither."""
         try:

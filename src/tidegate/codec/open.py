@@ -303,7 +303,7 @@ class _Images(msgspec.Struct, gc=False):
 
 
 RowKey: TypeAlias = dict[str, Any]
-"""The members of a row that stand in its key, checked."""
+"""The members of a row that are in its key, checked."""
 
 _ROW: Final = msgspec.json.Decoder(_Row)
 _IMAGES: Final = msgspec.json.Decoder(_Images)

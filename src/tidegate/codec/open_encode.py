@@ -128,7 +128,7 @@ class TableForm:
     """A table made ready: how each column starts and how its values are written, in message order."""
 
     def __init__(self, table: WireTable, options: EncodeOptions, flags: Mapping[str, int] | None = None) -> None:
-        """`flags` stand in `f` instead of the columns' own, 0 for columns that it lacks."""
+        """`flags` are written to `f` instead of the columns' own, 0 for columns that it lacks."""
         style = style_of(options)
         order = list(range(len(table.columns)))
         if not options.newarch:
@@ -144,7 +144,7 @@ class TableForm:
         self._unnamed = "unnamed-null" in options.faults
 
     def image(self, values: Values, *, handles: bool = False) -> str:
-        """Return the JSON object of an image, of its handle key columns alone if asked; "" when it has no column."""
+        """Return the JSON object of an image, optionally of its handle key columns only; "" if it has no column."""
         return self._object(values, self.handles if handles else self.parts)
 
     def changed(self, before: Values, after: Values, *, handles: bool = False) -> str:
@@ -255,7 +255,7 @@ class OpenEncoder:
         self._stale_flags: dict[int, dict[str, int]] = {}
 
     def row(self, row: RowChange, table: WireTable, cut: Cut) -> Pair:
-        """Return a row; `cut` says how much of it and what the key's mark is."""
+        """Return a row; `cut` selects its columns and the key's mark."""
         if row.commit_ts is None:
             raise EncodeError(f"a row of {row.schema}.{row.table} has no commit_ts, which open-protocol must say")
         value = row_value(row, self._images(row, table), self._options, handles=cut.handles)

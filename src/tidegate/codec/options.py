@@ -29,7 +29,7 @@ PROTOCOLS: Final[Mapping[str, str]] = {
     "canal-json": "canal-json",
     "canal": "canal-json",
 }
-"""Every spelling of a protocol and what it means."""
+"""Every spelling of a protocol, and its meaning."""
 
 COMPRESSIONS: Final = ("none", "snappy", "lz4")
 

@@ -292,7 +292,7 @@ def sniff(key: bytes | None, value: bytes | None) -> Sniffed:
 
 
 def remedy(key: bytes | None, value: bytes | None, options: DecodeOptions) -> str:
-    """Return what may be said to who reads a message by `options` that do not decode it; "" for none that any do."""
+    """Return a hint for a message that `options` do not decode; "" if no options do."""
     if not value:
         return "a tombstone: no changefeed sends messages without a value"
     try:

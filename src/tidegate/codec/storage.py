@@ -11,9 +11,9 @@ r"""The directory of a storage sink: names of its files, and the small files bes
     shop/orders/451/2026-08-20/meta/CDC_<writer>.index                        of a table, each with numbers of its own
     105/451/2026-08-20/CDC00000000000000000001.csv                            use-table-id-as-path
 
-The date is that on which a file was written, not that of its commits.  Names of schemas and tables stand as they
-are, so some that TiDB allows cannot be written: a slash, `..`, control characters, more than 255 bytes, and a schema
-that is called as the file `metadata`.
+The date is that on which a file was written, not that of its commits.  Names of schemas and tables are used
+unescaped, so some that TiDB allows cannot be written: a slash, `..`, control characters, more than 255 bytes, and a
+schema named like the file `metadata`.
 
 A schema file (`SchemaFile`) describes a table from a version on, and the DDL that led to it.  For formats whose rows
 carry no types, it is the definition of the table (`table_of_file`).
@@ -335,7 +335,7 @@ _HIDDEN: Final = "_V$_"
 
 
 def table_of_file(file: SchemaFile, named: Collection[str] = ()) -> TableInfo:
-    """Return the table of a schema file. DecodeError for columns that are none.
+    """Return the table of a schema file. DecodeError for invalid columns.
 
         {"ColumnName": "amt", "ColumnType": "DECIMAL", "ColumnPrecision": "10", "ColumnScale": "2"}   amt decimal(10,2)
         {"ColumnName": "st", "ColumnType": "ENUM", "ColumnElems": ["a", "b"]}                         st enum('a','b')

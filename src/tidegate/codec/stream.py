@@ -2,13 +2,13 @@
 
     framed bytes ─ read_frames ─┐
     messages of any source     ─┴→ decode ─→ StreamEvent(position, event)   position = message, event, byte of its frame
-                                     └─ DecodeError ─→ refused(position, error), and on with the next message
+                                     └─ DecodeError ─→ refused(position, error), then the next message
                                                        without `refused` it is raised, the position in its text
 
     frame    | key length (4) | key | value length (4) | value |     lengths big-endian; 0 for a missing key or value
 
-The byte of a frame is where its first length stands in a framed file; messages that come from elsewhere are counted as
-if they stood in one.  A file that ends within a frame gives all events before it, then the error.
+The byte of a frame is the offset of its first length in a framed file; messages of other sources are counted as if
+they were in one.  A file that ends within a frame gives all events before it, then the error.
 
 >>> from tidegate.codec.stream import pack_frame
 >>> mark = b'{"type":"TIDB_WATERMARK","_tidb":{"watermarkTs":7}}'
@@ -40,7 +40,7 @@ _LENGTH: Final = Struct(">I")
 
 
 class Readable(Protocol):
-    """A binary stream: what files, pipes and gzip streams have."""
+    """A binary stream, such as a file, a pipe or a gzip stream."""
 
     def read(self, size: int, /) -> bytes:
         """Up to `size` bytes; b"" at the end."""
@@ -116,9 +116,9 @@ def decode(key: bytes | None, value: bytes | None, options: DecodeOptions) -> tu
 
 
 def explained(error: DecodeError, key: bytes | None, value: bytes | None, options: DecodeOptions) -> DecodeError:
-    """Return the error that a message met, with what would read it, if there is something to say.
+    """Return a message's error, with a hint for options that would decode it, if there are any.
 
-    It loses its frames, which hold many times what a small message has."""
+    Its traceback is removed, since that holds many times the memory of a small message."""
     cause: BaseException | None = error
     while cause is not None:
         cause.__traceback__ = None

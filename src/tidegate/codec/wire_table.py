@@ -4,7 +4,7 @@
     a recorded `table` line   ─┼→ WireTable ─→ encoders
     a decoded row             ─┘  and the DDLs of its table, for what its message lacks
 
-Columns stand in table order; virtual generated ones and those without a name for users are left out.
+Columns are in table order; virtual generated columns and hidden ones are left out.
 
     flag           set on
     BINARY      1  every column whose charset is binary: BINARY, BLOB, and numbers, times, BIT, JSON, VECTOR
@@ -132,7 +132,7 @@ def table_of_fields(
 ) -> WireTable:
     """Return the table of an image's fields; `primary` None if the message did not have the primary key.
 
-    What the message did not carry comes from `info`, the table as DDLs left it, if the fields are of such a table:
+    Missing properties come from `info`, the table as of its DDLs, if the fields match it:
     flags and the handle (canal-json), ZEROFILL and the order of the primary key. Without `info`, flags follow from the
     type, the handle and the primary key."""
     pk_names = primary or ()

@@ -1,9 +1,9 @@
-"""A callback:// address: a Python function of the user's own, by the module and the name that it has there.
+"""callback:// addresses: a user's Python function, by module and name.
 
     callback://shop.sinks/write                    write(batch), or a tidegate.sinks.callback of that name
     callback://shop.sinks/into?index=orders        into(index="orders") gives one
 
-The module is imported as Python imports any: from PYTHONPATH, on the driver and on the workers.
+The module is imported from PYTHONPATH, on the driver and on the workers.
 """
 
 import importlib
@@ -47,8 +47,8 @@ class CallbackTarget(msgspec.Struct, frozen=True, kw_only=True):
         return result if isinstance(result, Callback) else Callback(result)
 
     def check_allowed(self, allowed: Collection[str]) -> None:
-        """Raise UriInvalid unless `allowed` holds MODULE/NAME, or MODULE, and the function is the module's own: what it
-        imports, such as `subprocess.run`, is no sink that somebody wrote."""
+        """Raise UriInvalid unless `allowed` holds MODULE/NAME, or MODULE, and the function is defined there: a
+        function that the module imports, such as `subprocess.run`, is not allowed."""
         from tidegate.sink.callback import Callback
 
         if not {self.module, self.identity} & set(allowed):

@@ -1,8 +1,8 @@
 """One changefeed, from Python: `tidegate.Changefeed(source, sink).run(spark)`; and `tidegate run --check`.
 
 A check connects to the source and the sink and changes nothing, so a running changefeed is not disturbed.  The tables
-of a topic, of files and of a changelog are known only as they are read; a change log has those of now, and each DDL up
-to now that could not be followed.
+of a topic, of files and of a changelog are known only as they are read; a change log has the current tables, and each
+DDL so far that could not be followed.
 """
 
 import threading
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OWN: str = "callback://tidegate.sinks/callback"
-"""The address that stands for a sink of the caller's own, which has none."""
+"""The placeholder address of a caller's own sink, which has none."""
 
 
 SHOWN: Final = ("messages", "rows_landed", "rows", "messages_written", "ddls", "dead_letters", "behind", "lag_ms")
@@ -40,9 +40,9 @@ class Changefeed:
     """One source into one sink.
 
     `Changefeed("kafka://…", "delta://…").run(spark)` or `Changefeed(config).run()` with a FeedConfig; `tidb:///LOG` is
-    a source, too, and `start_ts` where a new feed of it begins.  Into a sink that keeps no progress of its own a
-    directory or an object store keeps the checkpoint: `state_dir`.  The sink may also be functions
-    (`tidegate.sinks.callback(write)`), or what makes a Sink of checkpoints: `Changefeed("kafka://…", MySink, …)`.
+    a source, too, and `start_ts` where a new feed of it begins.  For a sink that stores no progress, `state_dir`,
+    a directory or an object store, holds the checkpoint.  The sink may also be functions
+    (`tidegate.sinks.callback(write)`), or a factory of a Sink: `Changefeed("kafka://…", MySink, …)`.
     """
 
     config: FeedConfig
@@ -74,12 +74,12 @@ class Changefeed:
         idle_s: float | None = None,
         stop_when_ended: bool = False,
     ) -> Progress:
-        """Run until `stop` is set, the checkpoint reaches `until`, or nothing has come for `idle_s` seconds; with
-        `stop_when_ended` also once all is there that the writer of a change log wrote before it ended.
+        """Run until `stop` is set, the checkpoint reaches `until`, or no data arrived for `idle_s` seconds; with
+        `stop_when_ended` also once everything is applied that the writer of a change log wrote before it ended.
 
         Raises the error that ends the feed: a poison message under dead-letter=halt, a DDL that cannot be followed,
-        another writer. Errors that may pass, such as a broker that is away, are waited out; one at the start, where it
-        may be a wrong address, for some seconds only. What was applied until then is published. `tasks` stand for those
+        another writer. Transient errors, such as an unreachable broker, are retried; one at the start, where it may be
+        a wrong address, for some seconds only. Changes applied until then are published. `tasks` stand for those
         of Spark.
         """
         from tidegate.spark.session import check_session
@@ -117,8 +117,8 @@ class Changefeed:
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Result of a check; `taken` is None where the source tells its tables as it is read, `sink_met` False where a sink
-    is met by the run alone."""
+    """Result of a check; `taken` is None if the source's tables are unknown before it is read, `sink_met` False if only
+    a run connects to the sink."""
 
     changefeed: str
     source: str

@@ -1,8 +1,8 @@
-"""A changelog:// address: what another changefeed has landed, read as it stands.
+"""changelog:// addresses: the changelog that another changefeed has landed.
 
 changelog:///srv/lake               of a lake, or of a feed's directory in a state directory
-changelog://./lake?time-zone=..     from the working directory; the zone in which the topic had its TIMESTAMPs
-changelog+s3://bucket/prefix        of one in an object store (also gs, azure, az, abfss)
+changelog://./lake?time-zone=..     from the working directory; the time zone of the topic's TIMESTAMPs
+changelog+s3://bucket/prefix        of a lake in an object store (also gs, azure, az, abfss)
 """
 
 from typing import TYPE_CHECKING, Annotated, Final
@@ -47,7 +47,7 @@ OPTIONS: Final = options_of(LandedChanges)
 
 
 def parse_changelog(uri: str, document: Document) -> LandedChanges:
-    """Return the changelog behind `uri`, with the [source] section."""
+    """Return the changelog at `uri`, with the [source] section."""
     parts = split(uri, "source-uri", _SCHEMES)
     values = {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}
     fields, ignored = read_all(OPTIONS, values, ConfigError)

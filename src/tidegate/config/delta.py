@@ -1,9 +1,9 @@
-r"""A delta:// address: a lake of Delta tables, and how it is written.
+r"""delta:// addresses: a lake of Delta tables, and the options of the Delta sink.
 
 delta:///srv/lake?schema-change=evolve      an absolute path
 delta://./lake                              a path from the working directory
 delta+s3://bucket/prefix                    an object store (also gs, azure, az, abfss)
-iceberg:///srv/lake, iceberg+s3://…         the same lake, with Iceberg metadata in any case
+iceberg:///srv/lake, iceberg+s3://…         the same lake, always with Iceberg metadata
 """
 
 import os
@@ -35,7 +35,7 @@ DELTA_SINK: Final = options_of(DeltaOptions)
 
 
 def parse_delta(uri: str, document: Document | None = None) -> DeltaOptions:
-    """Return the lake behind `uri`; its parameters win over those of the file."""
+    """Return the lake at `uri`; its parameters win over those of the file."""
     parts = split(uri, "sink-uri", _SCHEMES)
     in_file = (document or Document()).section(_SECTION, DELTA_SINK)
     values = {**in_file, **parameters(parts, DELTA_SINK)}

@@ -1,11 +1,11 @@
 """The parts of a configuration: a changefeed's file, its settings as one value, and the entry of a source or a sink.
 
-    SourceEntry   ordered?  tells start_ts?  old values?  types?          ─┐
-                                                                           ├─► rules (load.py), none for a pair by name
-    SinkEntry     keeps its progress?  reads the changelog?  own zone?    ─┘
+    SourceEntry   ordered?  has start_ts?  old values?  types?            ─┐
+                                                                           ├─► rules (load.py), none names a pair
+    SinkEntry     stores its progress?  reads the changelog?  own zone?   ─┘
 
 Each source and sink is a module here that exports its entry; config/registry.py lists them.  Keys of FOR_SOME_SINKS are
-refused by every sink but those that list them: in `acts`, or in `accepts` where they have no effect.
+refused by every sink that does not list them in `acts`, or in `accepts` if they have no effect there.
 """
 
 import re
@@ -44,7 +44,7 @@ class SinkAddress(Protocol):
 
     @property
     def addresses(self) -> frozenset[str]:
-        """Targets that are written, to compare with those that are read."""
+        """Addresses of the targets, to compare with those of sources."""
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class SourceAddress(Protocol):
 
     @property
     def addresses(self) -> frozenset[str]:
-        """Origins that are read, to compare with those that are written."""
+        """Addresses of the origins, to compare with those of sinks."""
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -77,8 +77,8 @@ class SourceAddress(Protocol):
 
 class FullLoad(NamedTuple):
     """The load with which a changefeed begins (config/full_load.py); printing it shows no password. `ts` is the TSO to
-    read at, None: that of now. `force_replicate`: tables without a handle key, too. `definitions` alone are taken, of
-    "start" or "now". `ticdc` is the changefeed that writes what follows. `number` and `tables`, rules, are those
+    read at, None: the current one. `force_replicate`: tables without a handle key, too. `definitions`: only these, of
+    "start" or "now". `ticdc` is the changefeed that writes the stream. `number` and `tables`, rules, are those
     of a later load."""
 
     mode: str
@@ -129,7 +129,7 @@ class FeedConfig:
 
 
 def feed_id(changefeed: object, address: str, identity: str) -> str:
-    """Return `changefeed` if it may name a changefeed; for None a name of the words of `address`, told from others by
+    """Return `changefeed` if it may name a changefeed; for None a name of the words of `address`, made unique by
     `identity`. Raises ChangefeedIdInvalid."""
     if changefeed is None:
         words = "-".join(re.findall(r"[A-Za-z0-9]+", address)) or "feed"
@@ -239,11 +239,11 @@ NO_WRITER: Final = RefusedKey(
 NO_START_TS: Final = RefusedKey(
     ([],), ConfigError, "messages do not contain the start_ts of their transaction; set it where the topic is written"
 )
-"""`filter.ignore-txn-start-ts`, from a source that does not tell the start_ts of transactions."""
+"""`filter.ignore-txn-start-ts`, from a source without the start_ts of transactions."""
 
 
 def refuse(keys: Iterable[tuple[str, object]], refused: Mapping[str, RefusedKey]) -> None:
-    """Raise for the first of `keys` (path, value) that is refused and asks for something."""
+    """Raise for the first of `keys` (path, value) that is refused and has an effect."""
     for path, value in keys:
         reason = refusal(path, refused)
         if reason is not None and not any(value == each for each in reason.nothing):
@@ -272,14 +272,14 @@ class Entry(Generic[Address]):
     parse: Callable[[str, Document], Address]
     address: type
     section: str = ""
-    """The table of a file, such as `sink.delta-config.`, in which all options stand by their names; empty where
-    `Option.key` says where each stands."""
+    """The table of a file, such as `sink.delta-config.`, with all options by their names; empty if
+    `Option.key` has the path of each."""
     acts: frozenset[str] = frozenset()
     """Further keys of a changefeed file that take effect for this source or sink."""
     own_keys: Mapping[str, "Key"] = field(default_factory=dict)
     """Keys of a file that are its own and no options."""
     zone_of: Callable[[Any], str | None] = lambda _: None
-    """The time zone in its address: of a source, the one in which TIMESTAMPs come as texts."""
+    """The time zone in its address: of a source, that of TIMESTAMPs in its texts."""
     tokens_go_to: Callable[[Any], frozenset[str]] = lambda _: frozenset()
     """HOST:PORT that receive tokens of this machine's files or environment, or requests signed with them."""
     warnings: Callable[[Any], tuple[str, ...]] = lambda _: ()
@@ -302,9 +302,9 @@ class SourceEntry(Entry[SourceAddress]):
     """Creates the landing that writes this source into the changelog at a home, a lake or a feed's state; None for what
     has landed already."""
     ordered: bool
-    """It can be read by commit ts as it is; others land in the changelog first."""
+    """It can be read by commit_ts directly; others land in the changelog first."""
     tells_start_ts: bool
-    """It tells the start_ts of transactions."""
+    """It has the start_ts of transactions."""
     once: bool = False
     """It brings rows once, and no changes."""
     moments: bool
@@ -322,12 +322,12 @@ class SourceEntry(Entry[SourceAddress]):
     verifies: Callable[[Any], bool] = lambda _: False
     """True where the checksums of whole rows are compared."""
     brings_keyless: Callable[[Any], bool] = lambda _: True
-    """It brings rows of tables without a key: whoever writes a topic has chosen them."""
+    """It has rows of tables without a key: the writer of the topic has chosen them."""
     check: "Callable[[FeedConfig, SinkEntry], KnownTables | None]" = lambda *_: None
     """Connects to the source without changing anything and returns its tables; None if they are known only as it is
     read."""
     open: "Callable[[FeedConfig, str, SinkEntry], Source] | None" = None
-    """Makes the source that is read as it is, for a feed with this home; None where changes land first."""
+    """Makes the source to read directly, for a feed with this home; None if changes land first."""
 
     @property
     def refused(self) -> Mapping[str, RefusedKey]:
@@ -348,13 +348,13 @@ class SinkEntry(Entry[SinkAddress]):
     keeps_progress: bool = False
     """It keeps the checkpoint with the data; others need a state directory."""
     keeps_position: bool = False
-    """It keeps the checkpoint in its target, so that the one in the state directory is not read."""
+    """It stores the checkpoint in its target, so that the one in the state directory is not read."""
     reads_changelog: bool = False
-    """It reads what has landed, so that ordered sources land for it, too."""
+    """It reads the changelog, so that ordered sources land for it, too."""
     home: Callable[[Any], str] = lambda address: str(address.identity)
     """The directory or store of a sink that keeps progress; it holds the changelog, too."""
     renders_times: bool = True
-    """The zone of its address is the one in which it writes TIMESTAMPs; else the one in which they come."""
+    """The zone of its address is that of written TIMESTAMPs; otherwise that of incoming ones."""
     needs_whole_tables: Callable[[Any], bool] = lambda _: False
     """It replicates tables, so that a new changefeed begins with the rows that they have."""
     keeps_keyless: bool = False
@@ -362,7 +362,7 @@ class SinkEntry(Entry[SinkAddress]):
     makes_sequences: bool = False
     """Its targets may have sequences, so that a load brings those of the upstream."""
     check_tables: Callable[[Any, Any], None] = lambda *_: None
-    """Raises what is wrong with a FeedConfig for tables (TableVersion) that its source knows at the start."""
+    """Raises an error for a FeedConfig that does not fit tables (TableVersion) that its source knows at the start."""
     needs_old_values: Callable[[Any], str] = lambda _: ""
     """The parameter that needs the values before a change; empty where none does."""
     needs_types: Callable[[Any], str] = lambda _: ""

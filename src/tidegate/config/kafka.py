@@ -1,12 +1,12 @@
-r"""kafka:// addresses: topics that are read, topics that are written, and how to reach the brokers.
+r"""kafka:// addresses: topics to read, topics to write, and the connection to the brokers.
 
     kafka://h1,h2:9093/orders,stock?protocol=open-protocol&dead-letter=skip
             \________/ \__________/ \_____________________________________/
              brokers      topics      options of KafkaTopics, or of TopicTarget and the encoder (codec/encoding.py)
 
-Parameters of TiCDC's Kafka sink that say nothing to a reader of the topic are accepted without effect, so that a
-changefeed's own sink-uri can be pasted here.  What is written has its parameters in a changefeed file under [sink] and
-[sink.kafka-config] as well; those of the address win.
+Parameters of TiCDC's Kafka sink that do not concern a reader of the topic are accepted without effect, so that a
+changefeed's sink-uri can be pasted here.  A sink's parameters can also be in a changefeed file, under [sink] and
+[sink.kafka-config]; those of the address win.
 
 Source: TiCDC documentation, "Sink URI for Kafka" and "CLI and Configuration Parameters of TiCDC Changefeeds".
 """
@@ -56,9 +56,9 @@ _OTHERS: Final = (
     "sink.mysql-config.",
     "sink.delta-config.",
 )
-"""Keys of other sinks and protocols, some of which have the names of ours."""
+"""Keys of other sinks and protocols, some of which have the names of options here."""
 LOOKING: Final[Mapping[str, RawValue]] = {"order": RawValue("looking", "offset")}
-"""Commands that only look take topics as they are; the address's own order wins."""
+"""Read-only commands accept any topic; the address's own order wins."""
 
 PROTOCOLS: Final = ("open-protocol", "canal-json")
 
@@ -86,7 +86,7 @@ KAFKA_SOURCE: Final[Mapping[str, Option]] = {
 
 
 def parse_source(uri: str, options: Mapping[str, RawValue] | None = None) -> KafkaTopics:
-    """Return the topics behind `uri`; its parameters win over `options`, which come from a file."""
+    """Return the topics at `uri`; its parameters win over `options`, which come from a file."""
     parts = split(uri, "source-uri", [SCHEME])
     values = {**(options or {}), **parameters(parts, KAFKA_SOURCE)}
     check_protocol(parts, values)
@@ -118,7 +118,7 @@ def address_fields(parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_protocol(parts: Parts, options: Mapping[str, RawValue]) -> None:
-    """Raise ProtocolUnknown for an address without a protocol, or with one that nobody knows."""
+    """Raise ProtocolUnknown for an address without a protocol, or with an unknown one."""
     where, value = options.get("protocol", RawValue(parts.where, ""))
     choices = " or ".join(PROTOCOLS)
     if not value:
@@ -235,7 +235,7 @@ _CLIENT_AND_TOPICS: Final = [each for each in KAFKA_TARGET.values() if each.key 
 
 
 def parse_target(uri: str, document: Document | None = None) -> TopicTarget:
-    """Return the topics behind `uri` with the keys of a changefeed file. Raises ConfigErrors as TiCDC would."""
+    """Return the topics at `uri` with the keys of a changefeed file. Raises ConfigErrors as TiCDC would."""
     document = document or Document()
     parts = split(uri, "sink-uri", [SCHEME])
     if not parts.path.strip("/"):
@@ -267,7 +267,7 @@ def encoder_keys(document: Document) -> dict[str, object]:
 
 
 def _options(document: Document, in_address: Mapping[str, RawValue]) -> EncodeOptions:
-    """The encoder's options: what the address tells wins over the file, under any of its spellings."""
+    """The encoder's options: those of the address win over the file, in any spelling."""
     below = {key: value for key, value in encoder_keys(document).items() if key.rpartition(".")[2] not in in_address}
     options = encode_options({**below, **{f"uri.{name}": option.value for name, option in in_address.items()}})
     if options.output_row_key:

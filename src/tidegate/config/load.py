@@ -8,22 +8,22 @@
     [[filter.event-filters]]
     ignore-event = ["insert"]    "filter.event-filters[].ignore-event"  "[]" steps into a list of tables
 
-All keys of TiCDC's own files are known, so that such a file is accepted as it stands.  A key that does not act
+All keys of TiCDC's own files are known, so that such a file is accepted unchanged.  A key that does not act
 everywhere acts where the entry of a source or sink names it (config/registry.py), and has no effect elsewhere.  An
-unknown key is an error with the nearest right key; a wrong type is named with its path and the right type.
+unknown key is an error that suggests the nearest known key; a wrong type is reported with its path and expected type.
 
-What a source and a sink cannot do together follows from their entries by the rules of `Pairing`, none of which names a
-pair:
+The rules of `Pairing` derive from the entries of a source and a sink what the two do not support together.  No rule
+names a pair:
 
-    state-dir             needed where the sink keeps no progress
-    time-zone             given once, if both addresses have that of the source
-    integrity             compares whole rows, so no column selectors that act
+    state-dir             required if the sink stores no progress
+    time-zone             given once, if both addresses accept the source's zone
+    integrity             compares whole rows, so it excludes column selectors
     old values, types     event filters and encoder options that need what messages lack
-    what is read          is not written; what has landed does not land again
+    the source            is not also the target; a changelog does not land again
     dispatchers           checked where they act
-    idle                  keys and words that neither of the two has a use for are named in one warning
+    idle                  keys and words that neither of the two uses are named in one warning
 
-A rule that needs a fact about a source or a sink asks its entry for it: a new one is a field there.
+A rule that needs a property of a source or a sink reads it from the entry; a new property is a field there.
 
 Source: TiCDC documentation, "CLI and Configuration Parameters of TiCDC Changefeeds".
 """
@@ -349,11 +349,11 @@ class Pairing:
 
     @property
     def keys(self) -> frozenset[str]:
-        """Return the keys of a file that act, beside those that act everywhere."""
+        """Return the keys of a file that act in addition to those that act everywhere."""
         return self.source_entry.keys | self.sink_entry.keys
 
     def name(self, changefeed: object, sink_uri: str) -> str:
-        """Return the changefeed's id: the one that is given, else one that the same two addresses always get.
+        """Return the changefeed's id: the given one, else one derived from the two addresses.
 
         Raises ChangefeedIdInvalid."""
         changefeed = changefeed or None
@@ -366,7 +366,7 @@ class Pairing:
         return feed_id(changefeed, self.sink.identity, sink_uri.partition("?")[0])
 
     def time_zone(self) -> str:
-        """Return the zone on whose clocks TIMESTAMPs are. Raises ConfigError if it is told twice, or where none is."""
+        """Return the time zone of TIMESTAMPs. Raises ConfigError if it is given twice, or where it does not apply."""
         written = self.sink_entry.zone_of(self.sink)
         if self.source_entry.moments:
             if written not in {None, "UTC"} and not self.sink_entry.renders_times:
@@ -423,7 +423,7 @@ class Pairing:
             )
 
     def warnings(self, config: FeedConfig, document: Document, words: Iterable[str]) -> tuple[str, ...]:
-        """Return the warnings; `words` are parameters of the call that have no effect here."""
+        """Return the warnings; `words` are parameters of the call without effect here."""
         notes = (*self.source_entry.warnings(self.source), *self.sink_entry.warnings(self.sink))
         zones = {self.source_entry.zone_of(self.source), self.sink_entry.zone_of(self.sink)}
         notes += tuple(note for zone in zones if zone is not None and (note := hour_twice(zone)))
@@ -436,14 +436,14 @@ class Pairing:
 
 
 def idle_keys(document: Document, source: SourceEntry, sink: SinkEntry) -> list[str]:
-    """Return the keys of a file that neither of the two has a use for, without those that one of them refuses."""
+    """Return the keys of a file that neither of the two uses, without those that one of them refuses."""
     refused = refused_keys(source, sink)
     idle = [path for path in document.flat if not KEYS[path].acts and path not in source.keys | sink.keys]
     return sorted(path for path in idle if refusal(path, refused) is None)
 
 
 def check_dispatchers(rules: Sequence[DispatchRule]) -> None:
-    """Raise for a dispatcher of which TiCDC only warns, sending rows elsewhere than meant, and for a wrong topic."""
+    """Raise for a dispatcher with which TiCDC only warns and misroutes rows, and for a wrong topic."""
     for number, rule in enumerate(rules):
         word = rule.partition.lower()
         if word not in PARTITION_WORDS:
@@ -458,8 +458,8 @@ def check_dispatchers(rules: Sequence[DispatchRule]) -> None:
 
 
 def check_old_values(document: Document, rules: Sequence[EventRule], lacking: str = "") -> None:
-    """Raise ConfigError for rules that tell INSERT from UPDATE, where a source lacks old values (`lacking` says why) or
-    where the file says that they are not sent."""
+    """Raise ConfigError for rules that distinguish INSERT from UPDATE if a source lacks old values (`lacking` is the
+    reason) or the file disables them."""
     rules_used = {word for rule in rules for word in rule.ignore_event} & {"insert", "update"}
     rules_used |= {text for rule in rules for text in rule.expressions if text != rule.ignore_delete_value_expr}
     rules_used |= {name for rule in rules for name in rule.ignore_update_only_columns}

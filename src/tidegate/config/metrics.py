@@ -1,10 +1,10 @@
-"""A metrics:// address and its rules: where numbers about changes can be read.
+"""metrics:// addresses and their rules: where metrics of changes are published.
 
-metrics://127.0.0.1:9464           a page /metrics of its own
-metrics://                         none: the page of `tidegate server`, or a collector (otlp-endpoint)
-metrics://0.0.0.0:9464/orders      a name, where one source has several such changefeeds
+metrics://127.0.0.1:9464           its own page /metrics
+metrics://                         no page: that of `tidegate server`, or a collector (otlp-endpoint)
+metrics://0.0.0.0:9464/orders      a name, if one source has several such changefeeds
 
-The rules stand in a file; without any there is one, which counts changes by table and kind.
+The rules are read from a file; the default is a single rule that counts changes by table and kind.
 """
 
 import re
@@ -33,7 +33,7 @@ OPTIONS: Final = options_of(MetricsOptions)
 
 
 def parse_metrics(uri: str, document: Document) -> MetricsOptions:
-    """Return the address behind `uri` with the rules of a file. ConfigError, UriInvalid, FilterRuleInvalid,
+    """Return the address in `uri` with the rules of a file. ConfigError, UriInvalid, FilterRuleInvalid,
     ExpressionParseFailed."""
     parts = split(uri, "sink-uri", ("metrics",))
     values = {**document.section(SECTION, OPTIONS), **parameters(parts, OPTIONS)}

@@ -1,4 +1,4 @@
-r"""Reads options: what a struct declares, and values by their kind, from text (addresses) or from TOML.
+r"""Reading options: their declarations in a struct, and values by kind, from text (addresses) or TOML.
 
 kafka://h1,h2:9093/shop?protocol=open-protocol&dead-letter=skip      [source]
                         \_______________________________/           dead-letter = "skip"
@@ -197,7 +197,7 @@ _KINDS: Final[Mapping[str, _Read]] = {
     "topic_ids": (_read_topic_ids, '"topic:id,..." with the ids that the broker gives (kafka-topics --describe)'),
     "start": (_read_start, '"earliest" or "topic/partition:offset,..."'),
 }
-"""By the kind of an option: what reads a value (None: it cannot), and what was expected."""
+"""By the kind of an option: its reader (None for an invalid value), and the expected form."""
 
 
 def by_name(options: Iterable[Option]) -> dict[str, Option]:

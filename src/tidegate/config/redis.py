@@ -1,11 +1,11 @@
-"""A redis:// address: servers, an account, a database, and how rows become values.
+"""redis:// addresses: servers, an account, a database, and the form of the stored rows.
 
     redis://feed:p%40ss@10.0.0.7:6379/0?mode=json
     rediss://h1:6379,h2:6379/?ssl-ca=/etc/ca.pem
     └ TLS  ┘└ one server, or some of a cluster ┘└ database
 
-`rediss` and `ssl-ca` ask for TLS, with the server's certificate and name checked.  Whether the servers are a cluster,
-they say themselves.
+`rediss` and `ssl-ca` enable TLS, with the server's certificate and name checked.  The servers report whether they are a
+cluster.
 """
 
 import re
@@ -37,7 +37,7 @@ OPTIONS: Final = options_of(RedisOptions)
 
 
 def parse_redis(uri: str, _document: Document) -> RedisOptions:
-    """Return the servers behind `uri`. Raises UriInvalid, SinkConfigInvalid."""
+    """Return the servers at `uri`. Raises UriInvalid, SinkConfigInvalid."""
     parts = split(uri, "sink-uri", ("redis", "rediss"))
     read, ignored = read_all(OPTIONS, parameters(parts, OPTIONS), SinkConfigInvalid)
     tls = tls_of(parts, read, SinkConfigInvalid, "rediss://")

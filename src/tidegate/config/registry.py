@@ -1,9 +1,9 @@
-"""The scheme registry: the sources and sinks of changefeeds, and how they are made of a configuration.
+"""The scheme registry: the sources and sinks of changefeeds, and their construction from a configuration.
 
     kafka://   topics of TiCDC    ─┐                ┌─ delta://      a lake of Delta tables
     tidb://    the log of a TiDB  ─┼─ any with any ─┼─ kafka://      topics, as TiCDC writes them
     file://    files of TiCDC     ─┤                ├─ mysql://      MySQL, MariaDB or TiDB
-    changelog://  what has landed ─┘                ├─ redis://      a Redis, or a cluster
+    changelog://  a changelog     ─┘                ├─ redis://      a Redis, or a cluster
                                                     ├─ search+tantivy://, opensearch://  search indexes
                                                     ├─ http://       an address that is called
                                                     ├─ file://       files as TiCDC's storage sink has them, s3:// ..
@@ -11,8 +11,8 @@
                                                     ├─ sqlite://     tables in a file of SQLite
                                                     └─ callback://   a Python function
 
-A new source or sink is a file of its own, a module here with its address, and one word in a list.  What a pair cannot
-do follows from the two entries (config/load.py).  Factories import what they make when they are called: reading a
+A new source or sink is a module of its own, a module here for its address, and one word in a list.  The limits of a
+pair follow from the two entries (config/load.py).  Factories import sources and sinks when called: reading a
 configuration needs neither Spark nor Kafka.
 """
 
@@ -93,7 +93,7 @@ def sink_of(config: FeedConfig) -> "Sink[Any]":
 
 
 def feed_of(config: FeedConfig, sink: "Sink[Any] | None" = None) -> "Feed":
-    """Return the source, the sink and the rules of a changefeed; `sink` replaces the one that its address names."""
+    """Return the source, the sink and the rules of a changefeed; `sink` replaces the one of its address."""
     from tidegate.engine.loop import Feed
     from tidegate.engine.retry_policy import RetryPolicy
 
@@ -110,8 +110,8 @@ def feed_of(config: FeedConfig, sink: "Sink[Any] | None" = None) -> "Feed":
 
 
 def source_of(config: FeedConfig) -> "Source":
-    """Return the source of a changefeed, behind a changelog where it has no order or the sink reads what has landed,
-    and behind the load with which the feed begins."""
+    """Return the source of a changefeed, wrapped in a changelog if it is unordered or the sink reads landed changes,
+    and in the load with which the feed begins."""
     source, sink = entries_of(config)
     direct = source.open if not is_landed(source, sink) else None
     stream = landed_source(config) if direct is None else direct(config, home_of(config), sink)
@@ -121,7 +121,7 @@ def source_of(config: FeedConfig) -> "Source":
 
 
 def landed_source(config: FeedConfig) -> "LandedSource":
-    """Return the source of a changefeed behind a changelog."""
+    """Return the source of a changefeed wrapped in a changelog."""
     from tidegate.changelog.changelog import changelog_uri
     from tidegate.changelog.source import LandedSource
     from tidegate.engine.retention import Limits
@@ -134,7 +134,7 @@ def landed_source(config: FeedConfig) -> "LandedSource":
 
 
 def status_of(config: FeedConfig) -> "StatusFile":
-    """Return the file of a changefeed's reports, which lies beside its progress."""
+    """Return the file of a changefeed's reports, stored beside its progress."""
     from tidegate.config.status import LAKE_FILE, StatusFile
 
     if config.state_dir is None or entries_of(config)[1].keeps_progress:

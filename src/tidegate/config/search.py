@@ -61,7 +61,7 @@ EMBEDDED_SEARCH_SINK: Final = options_of(EmbeddedTarget)
 
 
 def parse_embedded(uri: str, _document: Document | None = None) -> EmbeddedTarget:
-    """Return the directory behind `uri`. Raises UriInvalid, SinkConfigInvalid."""
+    """Return the directory at `uri`. Raises UriInvalid, SinkConfigInvalid."""
     parts = split(uri, "sink-uri", (TANTIVY,))
     read, ignored = read_all(EMBEDDED_SEARCH_SINK, parameters(parts, EMBEDDED_SEARCH_SINK), SinkConfigInvalid)
     fields: dict[str, Any] = {**read, "ignored": ignored}
@@ -72,7 +72,7 @@ SERVER_SINK: Final = options_of(ServerOptions)
 
 
 def parse_servers(uri: str, _document: Document | None = None) -> ServerOptions:
-    """Return the servers behind `uri`. Raises UriInvalid, SinkConfigInvalid."""
+    """Return the servers at `uri`. Raises UriInvalid, SinkConfigInvalid."""
     parts = split(uri, "sink-uri", _SERVERS)
     read, ignored = read_all(SERVER_SINK, parameters(parts, SERVER_SINK), SinkConfigInvalid)
     if parts.path.strip("/"):
@@ -86,7 +86,7 @@ def parse_servers(uri: str, _document: Document | None = None) -> ServerOptions:
 
 
 def parse_search(uri: str) -> EmbeddedTarget | ServerOptions:
-    """Return the indexes behind the address of any search sink. Raises UriInvalid, SinkConfigInvalid."""
+    """Return the indexes at the address of any search sink. Raises UriInvalid, SinkConfigInvalid."""
     scheme = scheme_of(uri)
     if scheme not in {TANTIVY, *_SERVERS}:
         raise wrong_scheme(uri, "sink-uri", (TANTIVY, *_SERVERS))

@@ -1,11 +1,11 @@
-"""A mysql:// or tidb:// address that is written: a server, an account, and how rows are written.
+"""mysql:// and tidb:// addresses of sinks: a server, an account, and options for writing rows.
 
     mysql://root:p%40ss@127.0.0.1:3306/?max-txn-row=256&transaction-atomicity=global
     tidb+ssl://feed:secret@db:4000/?ssl-ca=/etc/ca.pem
     └ kind, TLS ┘└ percent-encoded ┘└ 4000 unless given; IPv6 in brackets
 
-`mysql` and `tidb` are the same: what the server is, it says itself.  `+ssl` and `ssl-ca` ask for TLS, with the server's
-certificate and name checked.  The parameters stand in a changefeed file under [sink] and [sink.mysql-config] as well;
+`mysql` and `tidb` are the same: the kind of server is detected.  `+ssl` and `ssl-ca` enable TLS, with the server's
+certificate and name checked.  The parameters can also be in a changefeed file, under [sink] and [sink.mysql-config];
 those of the address win.
 
 Source: TiCDC documentation, "Sink URI for MySQL/TiDB"; ranges as TiCDC's code has them.
@@ -63,8 +63,8 @@ _SYNC: Final[Mapping[str, Option]] = {
 
 
 def parse_sql(uri: str, document: Document | None = None, *, where: str = "sink-uri", feed: str = "") -> SqlOptions:
-    """Return the server behind `uri` with the keys of a changefeed file, for `feed`. Raises ConfigErrors as TiCDC
-    would; `where` says in them whose address it is."""
+    """Return the server at `uri` with the keys of a changefeed file, for `feed`. Raises ConfigErrors as TiCDC
+    would; `where` names the address in them."""
     parts = split(uri, where, _SCHEMES)
     document = document or Document()
     in_file = document.options(SQL_SINK.values())

@@ -1,6 +1,6 @@
-"""A sqlite:// address: the file that holds the tables.
+"""sqlite:// addresses: the database file that holds the tables.
 
-sqlite:///srv/shop.db                an absolute path; sqlite://./shop.db is one from here
+sqlite:///srv/shop.db                an absolute path; sqlite://./shop.db is relative to the working directory
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -35,7 +35,7 @@ OPTIONS: Final = options_of(SqliteTarget)
 
 
 def parse_sqlite(uri: str, _document: Document) -> SqliteTarget:
-    """Return the file behind `uri`. Raises UriInvalid, SinkConfigInvalid."""
+    """Return the file at `uri`. Raises UriInvalid, SinkConfigInvalid."""
     parts = split(uri, "sink-uri", ("sqlite",))
     _, ignored = read_all(OPTIONS, parameters(parts, OPTIONS), SinkConfigInvalid)
     return SqliteTarget(path=lake_path(parts), ignored=ignored)

@@ -1,17 +1,17 @@
 """The last report of a changefeed, stored with its progress and shown by `tidegate status`.
 
-    LAKE/_tidegate/feed.state.json            a sink that keeps its progress itself
-    <state>/<changefeed>.state.json           one whose checkpoint is kept in a state directory
+    LAKE/_tidegate/feed.state.json            for a sink that stores its own progress
+    <state>/<changefeed>.state.json           for a changefeed with its checkpoint in a state directory
 
-    state       it is        it says
-    pending     running      it has not begun: its source does not reach the checkpoint yet
-    normal      running      nothing is in the way
-    warning     running      an error is waited out: code, table, ts, position, since when, next try
-    failed      ended        an error ended it; the checkpoint stays, and the next run takes up there
-    stopped     ended        it was told to stop, or ended without a word (then `running` is false, the rest is old)
+    state       process      meaning
+    pending     running      not started: its source does not reach the checkpoint yet
+    normal      running      no error
+    warning     running      an error is being retried: code, table, ts, position, since when, next try
+    failed      ended        an error ended it; the next run continues from the checkpoint
+    stopped     ended        it was stopped, or ended without a report (then `running` is false, the rest is outdated)
     finished    ended        the target ts is reached
 
-The report is written at once when the state changes, else a second apart (five in an object store).  A failed
+A state change is written at once, other reports at most once a second (every five in an object store).  A failed
 write is logged and not raised: only the checkpoint can stop a changefeed.
 
 Source: states of a changefeed in TiCDC.

@@ -1,14 +1,14 @@
-"""Addresses of files in TiCDC's storage layout, that are read or written.
+"""Addresses of files in TiCDC's storage layout, for sources and sinks.
 
     file:///srv/in?protocol=canal-json           an absolute path; file://./in one from the working directory
     s3://bucket/prefix?protocol=csv              an object store: also gs, gcs, azure, azblob, az, abfss
                        &endpoint=…&region=…      TiCDC's parameters of the store; keys better come from the environment
 
-How csv is written stands for a reader in the address, under [source], or under [sink.csv] as in the file of the
-changefeed that writes it; the first of these that says it wins.  A writer has its parameters under [sink] and
-[sink.cloud-storage-config] as well; the address wins, and numbers out of range are taken for the nearest that is in it,
-with a warning, as TiCDC does.  Parameters that say nothing to a reader are accepted without effect, so that a
-changefeed's own sink-uri can be pasted here.
+A source's csv options are read from the address, [source], or [sink.csv] as in the file of the changefeed that writes
+it; the first of these that has an option wins.  A sink's parameters can also be under [sink] and
+[sink.cloud-storage-config]; the address wins, and numbers out of range are replaced by the nearest valid one, with a
+warning, as in TiCDC.  Parameters that do not concern a source are accepted without effect, so that a changefeed's
+sink-uri can be pasted here.
 
 Source: TiCDC documentation, "Replicate Data to Storage Services"; ranges as the new architecture's code has them.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 DIRECTORY: Final = "file"
 STORE_SCHEMES: Final = (*STORES, "gcs", "azblob")
 REFUSED: Final = "refused"
-"""The field of a parameter that a store would have to follow and is not asked to: its line says why."""
+"""The field of a parameter that is not passed to a store: its documentation gives the reason."""
 _CSV: Final = "sink.csv."
 _TERMINATOR: Final = "sink.terminator"
 _CSV_NAMES: Final = (
@@ -113,8 +113,8 @@ def store_params(scheme: str | None = None) -> dict[str, Option]:
 def split_store(
     options: Mapping[str, RawValue], scheme: str, params: Mapping[str, Option]
 ) -> tuple[dict[str, str], dict[str, RawValue]]:
-    """(what the client of a store is told, the other parameters), as `params` has them. UnsupportedError for one that a
-    store would have to follow."""
+    """Return (settings of the store's client, other parameters) of `params`. UnsupportedError for a setting that
+    cannot be passed on."""
     store_options = {name: params[name] for name in store_params(scheme)}
     for name, (where, _) in options.items():
         if name in store_options and store_options[name].field == REFUSED:
@@ -175,7 +175,7 @@ STORAGE_SOURCE: Final[Mapping[str, Option]] = {
 
 
 def parse_files(uri: str, document: Document | None = None) -> FilesToRead:
-    """Return the files behind `uri` with the keys of a changefeed file. Raises UriInvalid and ConfigErrors."""
+    """Return the files at `uri` with the keys of a changefeed file. Raises UriInvalid and ConfigErrors."""
     document = document or Document()
     parts = split(uri, "source-uri", (DIRECTORY, *STORE_SCHEMES))
     others = store_params().keys() - store_params(parts.scheme).keys()
@@ -215,7 +215,7 @@ def _decoder(read: Mapping[str, Any], terminator: str) -> CsvOptions | DecodeOpt
 
 
 def parse_storage(uri: str, document: Document | None = None) -> StorageOptions:
-    """Return the files behind `uri` with the keys of a changefeed file. Raises ConfigErrors as TiCDC would."""
+    """Return the files at `uri` with the keys of a changefeed file. Raises ConfigErrors as TiCDC would."""
     from tidegate.sink.storage_bucket import CronLine
 
     flat = (document or Document()).flat

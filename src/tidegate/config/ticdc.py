@@ -1,10 +1,10 @@
-"""`[source] ticdc`: the changefeed that writes what is read, from TiCDC's API or its configuration file.
+"""`[source] ticdc`: the TiCDC changefeed that writes the source, from TiCDC's API or its configuration file.
 
     http://HOST:8300/api/v2/changefeeds/ID      https://, USER:PASSWORD@, ?keyspace=.. or ?namespace=..
       ?ca=FILE&cert=FILE&key=FILE
     /etc/changefeed.toml                        as `cdc cli changefeed create --config` takes it
 
-The API is asked once, before the load takes S; a restart has the plan.
+The API is queried once, before the load takes S; a restart reads the plan instead.
 """
 
 import base64
@@ -38,7 +38,7 @@ class TicdcAddress(msgspec.Struct, frozen=True):
     """CA, certificate and key; None for plain HTTP."""
 
     def ask(self) -> UpstreamFeed:
-        """Return the changefeed. Raises SourceError if no server answers, ConfigError for other answers."""
+        """Query and return the changefeed. Raises SourceError if no server answers, ConfigError for other answers."""
         from tidegate.sink.exchange import HttpClient, tls_context
 
         where = f"ticdc: {self.host}{self.target}"

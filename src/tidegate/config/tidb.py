@@ -1,4 +1,4 @@
-"""A tidb:// address: the directory of a change log, and how a changefeed reads it.
+"""tidb:// addresses of sources: the directory of a change log, and the options for reading it.
 
     tidb:///var/tidb/log      a directory of segments that an upstream writes (source/tidb_segment.py)
     tidb://./log              the same from the working directory
@@ -66,7 +66,7 @@ OPTIONS: Final = options_of(TidbSource)
 
 
 def parse_tidb(uri: str, document: Document) -> TidbSource:
-    """Return the change log behind `uri`, with the [source] section and the changefeed's keys by their paths."""
+    """Return the change log at `uri`, with the [source] section and the changefeed's keys by their paths."""
     parts = split(uri, "source-uri", [SCHEME])
     values = {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}
     fields, ignored = read_all(OPTIONS, values, ConfigError)
@@ -134,8 +134,8 @@ def _land(config: FeedConfig, home: str, sink: SinkEntry) -> "BatchLoop":
 
 
 def log_schema(config: FeedConfig, sink: SinkEntry) -> "StoredSnapshot":
-    """Return the schema of a change log where a changefeed of it begins; an empty one while the log has not come so
-    far. Raises HistoryLost."""
+    """Return the schema of a change log at the start of a changefeed; an empty one if the log has not reached it.
+    Raises HistoryLost."""
     from tidegate.schema.stored.snapshot import StoredSnapshot
     from tidegate.source.tidb_ddl import Timeline
 

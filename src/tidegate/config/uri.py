@@ -2,16 +2,16 @@ r"""The parts of an address, and its secrets.
 
     kafka://h1,h2:9093/orders,stock?protocol=open-protocol&dead-letter=skip
     scheme  \________/ \__________/ \_____________________________________/
-              netloc       path          parameters, each of a table of its scheme
+              netloc       path          parameters, declared by its scheme
 
-Names and values are percent-encoded as in any URI.  A parameter given twice and an unknown one are errors.  Passwords
-never leave in a message: `mask_uri` hides them, `Secret` prints as xxxxx.  What no table of parameters declares may be
-a secret too: the path of a webhook, a parameter of its receiver, the end of a password that holds a bare "&".  As all
-users of a machine see the words of a command, an address may stand in a file, @FILE, or in the environment, env:NAME.
+Names and values are percent-encoded as in any URI.  Repeated and unknown parameters are errors.  Messages never contain
+passwords: `mask_uri` hides them, `Secret` prints as xxxxx.  Undeclared parts can be secrets too: the path of a webhook,
+a parameter of its receiver, the end of a password with an unescaped "&".  Since all users of a machine can see the
+arguments of a command, an address can also be read from a file, @FILE, or from the environment, env:NAME.
 
-Files and directories that addresses and parameters name on the machine that reads them (Option.local, the directory of
-an address) are reported to the listener of `reporting_names` before they are opened: a server refuses those that its
-clients may not name (server/changefeeds.py).
+Local files and directories that addresses and parameters name (Option.local, the directory of an address) are
+reported to the listener of `reporting_names` before they are opened: a server refuses those that its clients may not
+name (server/changefeeds.py).
 """
 
 import difflib
@@ -40,8 +40,8 @@ _URL_WITH_PATH: Final = re.compile(r"(https?://[^/?#]*)/[^?#]+", re.IGNORECASE)
 _CALLED_BY: Final[set[str]] = set()
 """Names of parameters whose values are such addresses."""
 _USER_INFO: Final = re.compile(r"(?<=://)(?!\[)([^:/?#]*):(?:[^?#]*|(?!\d*(?:[,/?#]|$)).*)@", re.DOTALL)
-"""User and password, up to the last "@" before parameters; up to the last one where what looks like them, or like a
-path, cannot be, as no port stands before it: a password that should have been percent-encoded."""
+"""User and password, up to the last "@" before parameters; up to the last one of all if no port precedes
+the apparent path or parameters: a password that should have been percent-encoded."""
 _PARTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\s]*)([^?#\0-\x1f]*)(?:\?([^#\0-\x1f]*))?(?:#(.*))?")
 """RFC 3986, appendix B; the library's own parser takes several hosts with an IPv6 one among them for an error."""
 HOST: Final = re.compile(r"(?P<name>[^\s:\[\]@,]+|\[[0-9A-Fa-f:.%]+\])(?::(?P<port>[0-9]{1,5}))?")
@@ -62,13 +62,13 @@ def declare(names: Iterable[str], *, called_by: Iterable[str] = ()) -> None:
 
 def mask_uri(uri: str) -> str:
     """Return `uri` with xxxxx for its user's password, for the path of a webhook, for every parameter that is not
-    declared or whose name speaks of a secret, and for what stands behind a "#", since no address of ours has that: it
-    may be the end of a password."""
+    declared or whose name suggests a secret, and for the text after a "#", which no valid address has: it may be the
+    end of a password."""
     return _URL_WITH_PATH.sub(rf"\1/{MASK}", _mask(uri), count=1) if _URL_WITH_PATH.match(uri) else _mask(uri)
 
 
 def mask_text(text: str) -> str:
-    """Return a text with the addresses in it masked; an address ends where a space stands."""
+    """Return a text with the addresses in it masked; an address ends at a space."""
     return " ".join(_mask(word) if "://" in word else word for word in text.split(" ")) if "://" in text else text
 
 
@@ -122,7 +122,7 @@ def scheme_of(uri: str) -> str:
 
 
 class RawValue(NamedTuple):
-    """A value as it came, and a description of where it was given."""
+    """An unparsed value, and a description of where it was given."""
 
     where: str
     value: object
@@ -146,7 +146,7 @@ class Parts(NamedTuple):
 
 
 def split(uri: str, where: str, schemes: Sequence[str]) -> Parts:
-    """Return the parts of an address of one of these schemes. Raises what is wrong with it, and `wrong_scheme`."""
+    """Return the parts of an address of one of these schemes. Raises an error for invalid ones, and `wrong_scheme`."""
     if not uri:
         raise UriInvalid(f"{where} is missing")
     match = _PARTS.fullmatch(uri)
@@ -173,14 +173,14 @@ def hosts_of(parts: Parts, text: str, port: int) -> tuple[tuple[str, int], ...]:
 
 
 def account_of(parts: Parts) -> tuple[dict[str, str], str]:
-    """Return user and password of an address, and the servers behind them."""
+    """Return user and password of an address, and the servers after them."""
     account, _, hosts = parts.netloc.rpartition("@")
     user, _, password = account.partition(":")
     return {"user": unquote(user), "password": Secret(unquote(password))}, hosts
 
 
 def tls_of(parts: Parts, read: Mapping[str, object], error: type[ConfigError], scheme: str) -> bool:
-    """Return True if an address asks for TLS: by its scheme, which `scheme` describes, by ssl-ca or by enable-tls.
+    """Return True if an address enables TLS: by its scheme, which `scheme` describes, by ssl-ca or by enable-tls.
 
     Raises `error` for a client certificate without its key or without TLS, and for ways that contradict each other."""
     if bool(read.get("ssl_cert")) != bool(read.get("ssl_key")):
@@ -345,8 +345,8 @@ def host_of(url: str) -> str:
 
 
 def store_host(uri: str) -> frozenset[str]:
-    """Return the server that the address of an object store names for itself, unless the keys for it stand there, too:
-    those of the environment go to it, or what is signed with them."""
+    """Return the server named in an object store's address, unless the address also has the keys: otherwise keys of the
+    environment, or signatures made with them, are sent to it."""
     query = dict(parse_qsl(uri.partition("?")[2]))
     has_key = {"access-key", "secret-access-key"} <= query.keys() or "account-key" in query
     variables = ADDED if has_key else (*ADDED, *OVER_SIGNATURES)

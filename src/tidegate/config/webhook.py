@@ -1,7 +1,7 @@
-"""An http:// or https:// address that is called: parameters of ours, and those that the receiver is to have.
+"""http:// and https:// addresses of webhooks: Tidegate's parameters, and parameters passed to the receiver.
 
 https://hooks.example/orders?shop=7&batch-size=50&secret-file=/etc/hook.secret
-└ the address that is called ┘└ its own: stays ┘└ ours: the names of OPTIONS ┘
+└ the address that is called ┘└ passed on ┘└ Tidegate's: the names of OPTIONS ┘
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ OPTIONS: Final = options_of(WebhookOptions)
 
 
 def parse_webhook(uri: str, document: Document) -> WebhookOptions:
-    """Return the address behind `uri`; its parameters win over those of the file."""
+    """Return the address in `uri`; its parameters win over those of the file."""
     parts = split(uri, "sink-uri", _SCHEMES)
     if not parts.netloc or "@" in parts.netloc:
         raise UriInvalid(f"sink-uri: expected {parts.scheme}://HOST/PATH; put the token into token-file: {parts.shown}")

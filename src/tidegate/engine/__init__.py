@@ -1,1 +1,1 @@
-"""The rules of a changefeed; pure."""
+"""The engine of a changefeed: its loop, ports and pure rules."""

@@ -1,4 +1,4 @@
-"""Row changes as Arrow columns, in the one form that every source produces and every sink takes.
+"""Row changes as Arrow columns, in the common form that every source produces and every sink accepts.
 
     Batch     rows of one table in one layout: commit_ts start_ts op partition_id │ before after      typed, or texts
     Chunk     batches of whole transactions, and the order of their rows over all of them
@@ -9,8 +9,8 @@
               part items         1         3
               runs          [0] [1] [2] [3] [4]            batches in commit order: here one row each
 
-Codecs, the mounter and the changelog make batches, sinks take them.  Batch is defined beside the codecs
-(codec/columnar/rows.py), which do not know changefeeds.
+Codecs, the mounter and the changelog create batches, sinks consume them.  Batch is defined beside the codecs
+(codec/columnar/rows.py), which do not depend on changefeeds.
 
 Landed events are stored in the changelog with these columns:
 
@@ -19,7 +19,7 @@ Landed events are stored in the changelog with these columns:
 
 `before` and `after` are lists of texts (bytes), one entry per field of `layout`, null for NULL:
 
-    int      decimal digits             str      UTF-8 (bytes that were no UTF-8 stay as they came)
+    int      decimal digits             str      UTF-8 (bytes that are not UTF-8 are kept unchanged)
     float    shortest digits (repr)     bytes    themselves
 
 so that one `list_element` and one cast give a whole column of a table, without a Python call per value.  `layout` is
@@ -63,7 +63,7 @@ ROWS_SCHEMA: Final = pa.schema(
         pa.field("after", IMAGE),
     ],
 )
-"""`op` is I, U or D; `partition_id` the physical partition where the format tells it."""
+"""`op` is I, U or D; `partition_id` the physical partition if the format has it."""
 
 CONTROL_SCHEMA: Final = pa.schema(
     [

@@ -9,13 +9,13 @@
 Everything at or below the checkpoint is acknowledged by the sink; what lies above may have been written as well and is
 written again.  In a directory a file is written aside, flushed and renamed, so it is the old one or the new one.
 
-An object store (s3://bucket/state) has no locks. A run makes itself the owner of the checkpoint when it begins, and
-replaces it only where it is still the one that it wrote last:
+An object store (s3://bucket/state) has no locks. A run takes ownership of the checkpoint when it begins, and replaces
+it only if nobody else has written since its own last write:
 
-    run 1   get ──► etag 1                  put, If-Match 2 ──► 412: Fenced, the run ends
+    run 1   get ──► etag 1                  put, If-Match 1 ──► 412: Fenced, the run ends
     run 2                 put "I own it", If-Match 1 ──► etag 2     put, If-Match 2 ..
 
-So the run that began last goes on, whatever became of the one before it: its machine may be gone.
+So the run that began last continues, whatever state the run before it is in: its machine may be gone.
 """
 
 import fcntl
@@ -88,7 +88,7 @@ class StateFiles(ABC):
 
     @abstractmethod
     def is_held(self) -> bool | None:
-        """Return True if a feed of that name runs now; None where only its reports can tell."""
+        """Return True if a feed of that name runs now; None if only its reports show that."""
 
     def kept(self) -> KeptCheckpoint | None:
         """Return the content of the checkpoint's file; None if there is none.
@@ -107,7 +107,7 @@ class StateFiles(ABC):
             ) from error
 
     def load(self) -> Saved | None:
-        """Return what was saved last; None for a new changefeed. ConfigError for another target's checkpoint."""
+        """Return the last saved progress; None for a new changefeed. ConfigError for another target's checkpoint."""
         return self._saved(self.kept())
 
     def _saved(self, kept: KeptCheckpoint | None) -> Saved | None:
@@ -263,7 +263,7 @@ class StoreCheckpoints(StateFiles):
             self._holds = False
 
     def is_held(self) -> None:
-        """Return nothing: a store does not know who runs."""
+        """Return None: a store does not know the running feeds."""
 
     def load(self) -> Saved | None:
         """Return the checkpoint that was saved last. The first call of a `held` block takes it over; raises Fenced when

@@ -28,8 +28,8 @@ The partition is hash mod partitions.  The CRC is that of IEEE, over names and v
 or makes the order of columns irrelevant.  Values are those of the new row, of a DELETE the old one, as TiCDC writes
 them (`value_text`); names keep their case.  A NULL in a column of `index` or `columns` is hashed as the text `null`
 by the classic emitter and left out by newarch.  A virtual column, which rows do not carry, is left out when it
-belongs to an index, and refused when `columns` names it, as is every other mismatch of rule and table.  Splits:
-`Splitter`.
+belongs to an index, and refused when `columns` names it, as is every other mismatch of rule and table.  `Splitter`
+splits updates.
 
 Source: TiCDC documentation, "Customize the rules for Topic and Partition dispatchers of Kafka Sink", "Split UPDATE
 events"; tiflow, cdc/sink/dmlsink/mq/dispatcher, pkg/hash, cdc/model/sink.go (SingleTableTxn), issue 11297;
@@ -77,7 +77,7 @@ PARTITION_WORDS: Final = {
     "rowid": PartitionDispatcher.INDEX_VALUE,
     **{by.value: by for by in PartitionDispatcher},
 }
-"""Every word of `partition`, in lower case, and what it means."""
+"""Every word of `partition`, in lower case, and its meaning."""
 
 
 class DispatchRule(msgspec.Struct, frozen=True):
@@ -203,7 +203,7 @@ _CATCH_ALL: Final = DispatchRule(matcher=("*.*",))
 
 
 class Route(NamedTuple):
-    """The topic and partition of a row; `key` is what Pulsar takes instead of a partition."""
+    """The topic and partition of a row; `key` is used by Pulsar instead of a partition."""
 
     topic: str
     partition: int
@@ -477,7 +477,7 @@ class Splitter:
         return cls(policy, plan, tuple(keys) if policy.unique_keys else ())
 
     def splits(self, update: Update) -> bool:
-        """Return whether the update has to be split."""
+        """Return True if the update must be split."""
         self.plan.check(update)
         for index, text in self.keys:
             before, after = update.before[index], update.after[index]

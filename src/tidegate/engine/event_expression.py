@@ -2,15 +2,15 @@
 
     "price > 10 AND name LIKE 'x%'" ──parse──► node ──compile, columns of one table version──► test(image) ──► drop?
 
-    image of an event   (7, "12.50", 2, ..)      ──the columns that are named──►   (7, Decimal, 'new', ..)
+    image of an event   (7, "12.50", 2, ..)      ──the referenced columns──►       (7, Decimal, 'new', ..)
 
-A row is left out when the value is the integer 1, as comparisons give it: NULL, 0, 2, 1.0 and '1' leave it in.
-Numbers, times and texts compare as in MySQL, texts by their column's collation, TIMESTAMPs on the clocks of the zone.
-Virtual columns are not in rows, so they cannot be named; subqueries have nothing to read.
+A row is filtered out if the value is the integer 1, the result of a comparison; NULL, 0, 2, 1.0 and '1' keep it.
+Numbers, times and texts compare as in MySQL, texts by their column's collation, TIMESTAMPs in the feed's time zone.
+Virtual columns are not in rows, so they cannot be referenced; subqueries have nothing to read.
 
     columns of            name   type                      texts compare by    ENUM, SET
     the upstream's table  yes    yes                       their collation     by member or number
-    a message             yes    as far as it tells        utf8mb4_bin         refused, unless it tells the members
+    a message             yes    if the message has it     utf8mb4_bin         refused if the members are unknown
 
 Source: tiflow, pkg/filter (dmlExprFilterRule).
 """
@@ -55,7 +55,7 @@ class SqlExpressions:
     sql_mode: frozenset[str] = frozenset()
 
     def check(self, text: str) -> None:
-        """Raise ExpressionParseFailed for a text that is no expression."""
+        """Raise ExpressionParseFailed for a text that is not an expression."""
         condition_node(text, self.sql_mode)
 
     def test(self, text: str, version: TableVersion) -> Test:

@@ -1,28 +1,28 @@
-"""Event filters: single DDLs and rows that a changefeed leaves out, of the tables that it replicates.
+"""Event filters: single DDLs and rows that a changefeed excludes from the tables that it replicates.
 
     [[filter.event-filters]]
-    matcher = ["shop.orders_*"]                       table filter rules; every filter that takes a table is asked
+    matcher = ["shop.orders_*"]                       table filter rules; every filter that matches a table applies
     ignore-event = ["delete", "drop table"]           EVENTS; "all dml", "all ddl", "alter table" mean several
-    ignore-sql = ["^drop", "add column"]              DDLs in whose text one of them is found, whatever the case
+    ignore-sql = ["^drop", "add column"]              DDLs whose text contains a match, in any case
     ignore-insert-value-expr = "price < 1"            rows for which the expression is the integer 1:
     ignore-update-old-value-expr = "state = 'new'"        of an UPDATE the old row
     ignore-update-new-value-expr = "state = 'gone'"       or the new one
     ignore-delete-value-expr = "name = 'x'"
     ignore-update-only-columns = ["seen_at"]          UPDATEs that change nothing else, and no key
 
-A DDL that is left out is not sent, but the schema follows it, so that later rows are read right.  It is judged by
+A filtered DDL is not sent, but the schema follows it, so that later rows are read correctly.  It is matched by
 
-    RENAME              the name that it takes away
+    RENAME              the old name
     EXCHANGE PARTITION  the partitioned table
-    DDL of a database   whether the matcher could take a table of it
+    DDL of a database   whether the matcher could match a table of it
 
-and by its action.  Canal-JSON carries none, and its own word says less than the statement, so the action is read off
-the text (`acting`): one change of an ALTER TABLE has its own action, several are MULTI_SCHEMA_CHANGE.
+and by its action.  Canal-JSON has no action, and its DDL type is less precise than the statement, so the action is
+derived from the text (`acting`): one change of an ALTER TABLE has its own action, several are MULTI_SCHEMA_CHANGE.
 
-Rows are judged before updates are split, by kind, by the columns that changed, then by expression.  Tests are compiled
-once for a version of a table and a kind of row (RowFilter, rows of a change log), or for fields and a kind of row
-(MessageFilter: texts have no collation there, ENUM and SET no members).  ignore-txn-start-ts leaves out whole
-transactions where the source tells their start.
+Rows are tested before updates are split: by kind, by changed columns, then by expression.  Tests are compiled once per
+table version and kind of row (RowFilter, rows of a change log), or per layout and kind of row (MessageFilter: texts
+have no collation there, ENUM and SET no members).  ignore-txn-start-ts filters out whole transactions if the source
+has start_ts.
 
 Source: TiCDC documentation, "Event Filter Rules"; tiflow, pkg/filter (ddlWhiteListMap, alterTableSubType,
 ddlToEventType) and pkg/binlog-filter; TiDB pkg/ddl.
@@ -69,7 +69,7 @@ class Expressions(Protocol):
     """A parser of value expressions; pickled into tasks."""
 
     def check(self, text: str) -> None:
-        """ExpressionParseFailed for a text that is no expression."""
+        """Raise ExpressionParseFailed for a text that is not an expression."""
 
     def test(self, text: str, version: TableVersion) -> Test:
         """Return the test of an image of this table's rows. Raises ExpressionParseFailed, ExpressionColumnNotFound."""
@@ -312,7 +312,7 @@ def _in_words(action: int | None, ddl: Ddl) -> int | None:
 
 
 def action_of_text(query: str, schema: str) -> int | None:
-    """Return the action of a DDL's text; None where it cannot be told."""
+    """Return the action of a DDL's text; None if it is ambiguous."""
     try:
         parsed = parse_ddl(query, schema)
     except InputError:
@@ -343,7 +343,7 @@ def action_of_text(query: str, schema: str) -> int | None:
 
 
 def _option(change: TableOptions) -> int | None:
-    """TiDB makes one job of each option; of several written together the text does not say which job this is."""
+    """TiDB makes one job of each option; for several in one statement the text does not identify the job."""
     detail = change.detail
     actions = [
         action
@@ -468,7 +468,7 @@ class EventFilter:
 
     def drops_ddl(self, ddl: Ddl, previous: TableName | None, start_ts: int) -> bool:
         """Return whether a DDL is filtered out; `previous` is its table's earlier name. Raises DdlEventUnknown for a
-        DDL without an action whose text does not tell which event of a rule it is."""
+        DDL without an action whose text does not identify an event of a rule."""
         if start_ts in self.start_ts:
             return True
         if (ddl.commit_ts or 0) <= self.since:

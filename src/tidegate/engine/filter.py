@@ -51,7 +51,7 @@ def previous_name(ddl: Ddl, effects: Sequence[Effect] | None = None) -> TableNam
         ALTER TABLE p EXCHANGE PARTITION x WITH TABLE t     t
         any other                                           None
 
-    TiCDC sends an EXCHANGE PARTITION by the name of the table that comes into the partitioned one."""
+    TiCDC sends an EXCHANGE PARTITION by the name of the table that moves into the partitioned one."""
     for effect in effects or ():
         if isinstance(effect, TableRenamed):
             return effect.old.name
@@ -209,12 +209,12 @@ class TableFilter:
 
 
 def is_system(schema: str) -> bool:
-    """Return True for a system database, or one of ours, by any name that a server accepts for it."""
+    """Return True for a system database or Tidegate's own, by any name that a server accepts for it."""
     return lowered(schema) in SYSTEM_SCHEMAS or schema.startswith(FILE_NAME)
 
 
 def name_filter(rules: Sequence[str]) -> Callable[[str], bool]:
-    """Return a function that tells whether a name matches rules of one pattern each, ["!"] pattern; for column names,
+    """Return a function that is true if a name matches rules of one pattern each, ["!"] pattern; for column names,
     so case is ignored.
 
     Without rules nothing matches. Raises FilterRuleInvalid with the rule and the position in it."""

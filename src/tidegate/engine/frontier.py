@@ -94,7 +94,7 @@ class WatermarkMerge(Generic[Partition]):
     """Holds the events of these partitions until all have resolved as far, and releases them in commit order.
 
         released   rows and DDLs up to the least resolved ts of all partitions, by commit_ts, DDLs behind rows of a ts;
-                   rows of one partition and one commit_ts in the order in which they came;
+                   rows of one partition and one commit_ts in arrival order;
                    a DDL that several partitions bring once, by (commit_ts, schema, table, query);
                    at last the resolved ts itself, whenever it has grown
 
@@ -173,7 +173,7 @@ class WatermarkMerge(Generic[Partition]):
         return [*passing, Resolved(resolved)]
 
     def rest(self) -> list[RowChange | Ddl | Resolved]:
-        """Return all events held back, in order, even if more may come between them; the gate is empty afterwards."""
+        """Return all events held back, in order, even if others may arrive between them, and empty the gate."""
         waiting, self._waiting = self._waiting, []
         return self._out(sorted(waiting))
 

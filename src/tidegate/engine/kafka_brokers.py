@@ -1,4 +1,4 @@
-"""How the brokers of a Kafka cluster are reached, to read and to write: options, and what librdkafka makes of them."""
+"""Connection options of Kafka clusters, for sources and sinks, and the librdkafka settings that they result in."""
 
 from typing import Annotated, Final, Literal
 

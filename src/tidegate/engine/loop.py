@@ -160,7 +160,7 @@ class Meter:
             return self.now
 
     def waiting(self, what: str) -> None:
-        """Report what the run is waiting for; "" for nothing any more."""
+        """Report what the run is waiting for; "" if it no longer waits."""
         self.send(waits_for=what)
 
     def enter(self, state: str, **changes: object) -> Progress:
@@ -389,7 +389,7 @@ With a last try that takes its time limit of 10 s, that is 15 s in all."""
 CALM_S: Final = 60.0
 """After this long without an error an outage of the source is over, even if no data came."""
 WAITS_S: Final = 10.0
-"""Time without a new frontier after which a run with an end says what it waits for; resolved ts come every second."""
+"""Time without a new frontier after which a run with an end reports what it waits for; resolved ts come each second."""
 POLL_S: Final = 0.2
 """The pause between polls of a source without new data."""
 UPKEEP_S: Final = 2.0
@@ -398,7 +398,7 @@ UPKEEP_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """One changefeed, ready to run: `accept` says which tables it carries, `takes` and `drops` which DDLs."""
+    """One changefeed, ready to run: `accept` selects its tables, `takes` and `drops` its DDLs."""
 
     name: str
     source: Source
@@ -431,14 +431,14 @@ class Engine:
         """The last frontier and count of messages, and when the source reached them."""
         self.published_s = 0.0
         self.due_s = 0.0
-        """The time at which merging may go on."""
+        """The time at which merging may continue."""
 
     def run(self, *, until: int | None = None, idle_s: float | None = None, stop_when_ended: bool = False) -> Progress:
-        """Run until the stop is set, the checkpoint reaches `until` or the end of the source, nothing has come for
+        """Run until the stop is set, the checkpoint reaches `until` or the end of the source, no data arrived for
         `idle_s` seconds, or, with `stop_when_ended`, the source's writer has ended and everything that it wrote is
-        there.
+        applied.
 
-        Raises the error that ends the feed. Retryable errors are waited out; at the start, where the address may be
+        Raises the error that ends the feed. Retryable errors are retried; at the start, where the address may be
         wrong, for some seconds only. Work that was done before the error is published."""
         self.meter.enter("pending")
         try:
@@ -547,7 +547,7 @@ class Engine:
                 self.halt.wait(rest if 0 < rest < pause_s else pause_s)
 
     def resume_tables(self) -> None:
-        """Resume the parked tables for which somebody has asked that."""
+        """Resume the parked tables for which a user has requested it."""
         if isinstance(self.sink, WithParking):
             for group, state in self.outage.retrying(self.sink.resuming):
                 self.resume_parked(self.sink, group, state)
@@ -765,7 +765,7 @@ class Engine:
         self.messages_seen = 0
 
     def waits_for(self, until: int | None) -> None:
-        """Warn if `until` has passed and the source stands still below it."""
+        """Warn if `until` has passed and the source has stopped below it."""
         frontier, reading, now_s = self.source.frontier(), self.source.reading(), time.monotonic()
         stands = frontier, reading.messages
         if stands != self.stands_since[0] or self.meter.now.waits_for:

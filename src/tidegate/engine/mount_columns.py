@@ -66,7 +66,7 @@ class MountedColumns(NamedTuple):
 
     @property
     def row_ids(self) -> Any:
-        """Handles, None where handles are no numbers."""
+        """Handles, None if handles are not numbers."""
         return self.batch.row_ids
 
 

@@ -6,8 +6,8 @@
     visits      rows ───────────────────────┤ ⇄ ├───►
     stage       rows ───────────────────────┤ ⇄ ├───►       an exchange ties two tables into one unit
 
-In come the schema at the checkpoint, the DDLs behind it and what has landed of each table; out go a Round of Units and
-the schema and checkpoint after it.  A DDL that leaves stored rows as they are (index, comment, default, charset) cuts
+Input: the schema at the checkpoint, later DDLs, and the landed rows of each table.  Output: a Round of Units, and the
+schema and checkpoint after it.  A DDL that leaves stored rows as they are (index, comment, default, charset) cuts
 nothing.  RENAME moves a name, not rows; DROP forgets a name; TRUNCATE starts a new incarnation.
 
     position = (ts, seq)       Rows up to T end at (T, 0);  the n-th DDL at T ends at (T, n)
@@ -23,16 +23,15 @@ DDLs that event filters leave out, and rows behind them:
     DROP DATABASE, indexes, comments, defaults, charsets
     columns, types and keys; CREATE TABLE, RENAME, RECOVER       cannot: RowsLackDdl names table, ts and DDL
 
-Stopping there loses nothing: a lake is published up to the DDL, and where the filter lets it pass from then on, the
-next start applies it first, in its place before those rows.  So a mark is kept with the checkpoint until the DDL is
-applied, or its table is dropped.  A DDL that can be read neither by us nor applied to the lake is left out for good,
-with a warning: the next one of a table that lacks others is marked all the same, so that they are applied in their
-order.
+Stopping there loses nothing: a lake is published up to the DDL, and if the filter accepts the DDL from then on, the
+next start applies it first, in order before those rows.  So a mark is stored with the checkpoint until the DDL is
+applied, or its table is dropped.  A DDL that can neither be parsed nor applied to the lake is skipped permanently, with
+a warning; the next DDL of a table with skipped DDLs is marked as well, so that they are applied in order.
 
-Two kinds of DDL come with a warning.  `zone_warning`: its values depend on the time zone of the session that ran it,
-which only a TiDB's change log tells (a DATETIME made a TIMESTAMP, a TIMESTAMP's default as text, CURRENT_TIMESTAMP for
-rows that were there, a bound of UNIX_TIMESTAMP).  `null_warnings`: TiDB gives a column new bytes, and TiCDC sends NULL
-for the old ones in rows of the job's last steps, somewhere between the table's DDL before and this one
+Two kinds of DDL produce a warning.  `zone_warning`: its values depend on the time zone of the session that ran it,
+which only a TiDB's change log contains (a DATETIME made a TIMESTAMP, a TIMESTAMP's default as text, CURRENT_TIMESTAMP
+for existing rows, a bound of UNIX_TIMESTAMP).  `null_warnings`: TiDB rewrites a column's bytes, and TiCDC sends NULL
+for the old ones in rows of the job's last steps, somewhere between the table's previous DDL and this one
 (docs/online-schema-change.md).
 """
 
@@ -179,7 +178,7 @@ def position_of(step: Step) -> Position:
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """The rows of `tables` with after < commit_ts <= upto: what a sink with barrier ALL writes before the next DDL."""
+    """The rows of `tables` with after < commit_ts <= upto: written by a sink with barrier ALL before the next DDL."""
 
     after: int
     upto: int
@@ -502,7 +501,7 @@ def plan_ddl(state: SchemaState, source_ddl: SourceDdl, number: int = 1) -> Plan
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The outcome: units of work that are independent of each other, or with barrier ALL a segment and the DDLs behind
+    """The outcome: units of work that are independent of each other, or with barrier ALL a segment and the DDLs after
     it, with the schema and checkpoint after them."""
 
     units: tuple[Unit, ...]

@@ -5,7 +5,7 @@
        └──────── release(checkpoint_ts) ──────────┘  └── advance(round, results)
 
 N sources and M sinks are N + M adapters.  Nothing here knows a protocol, Spark or a store; the rules between
-adapters are pure (plan.py, segment.py).  A sink or source of one's own is a class with these methods that passes the
+adapters are pure (plan.py, segment.py).  A user's sink or source is a class with these methods that passes the
 contract suite of `tidegate.testing` (docs/write-a-sink.md).
 
 The module has four parts, in this order: the limits of a round (`RowRange` to `rest_s`); parked tables, which sinks
@@ -16,19 +16,19 @@ keep and the engine resumes (`Parked` to `known_to`); the protocols (`Tasks`, `C
   DDL's comes before that DDL.
 - Whatever a method raises is a TidegateError.  Its `retry` alone decides: with LATER the engine waits and calls again,
   NEVER ends the feed.  Every method may be called again after an error that it raised.
-- A round is bounded by the rows that memory holds (`round_end`), and merging rests between rounds while few rows wait
-  (`rest_s`).
-- A table that a sink refuses for good is parked while the others go on (`Parked`).
-- Errors about rows carry the messages that brought those rows, so that a source can set the messages aside:
+- A round is bounded by the rows that fit into memory (`round_end`), and merging pauses between rounds while few rows
+  wait (`rest_s`).
+- A table that a sink refuses permanently is parked while the others continue (`Parked`).
+- Errors about rows name the messages of those rows, so that a source can set the messages aside:
 
       refused_rows      some rows of a batch            their positions
-      converted         a batch that does not convert   the rows that do not convert alone either
+      converted         a batch that does not convert   the rows that fail to convert on their own
       refused_layout    a layout                        all rows in it: it describes no valid table
       blamed            a table, refused by its sink    the row that the error names; if the table is known from its
                                                         rows alone, the rows of the rarest layout
 
-  When a table that is known from its rows alone is refused, some of these rows are wrong.  The rows of one layout
-  after another are set aside, the rarest first, until the rest is taken.
+  When a table that is known from its rows alone is refused, some of these rows are wrong.  Rows are set aside layout
+  by layout, the rarest first, until the rest is accepted.
 """
 
 import pickle
@@ -252,7 +252,7 @@ class WithStart(Protocol):
     """Tasks that start their environment, such as Spark, when it is first needed."""
 
     def on_start(self, listener: Callable[[str], None]) -> None:
-        """Call `told` with the name of the environment when it starts, and with "" when it is ready."""
+        """Call `told` with the name of the environment when it begins to start, and with "" when it is ready."""
 
 
 class LocalTasks:
@@ -336,7 +336,7 @@ class PartitionReached(NamedTuple):
 
 class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """The progress of a full load at the TSO `ts`: `table` is the one that is read now; `guarded_until_ms` is the time
-    until which garbage collection is kept away from `ts` (Unix milliseconds), 0 where that is not known; `rests_until`
+    until which `ts` is protected from garbage collection (Unix milliseconds), 0 if that is not known; `rests_until`
     is the time of the day until which it does not read, "" while it may. `silent` counts the loaded tables of which the
     stream has brought nothing above `silent_since`, and some are named. Bytes are those that the upstream estimates;
     rate and time left are of this run, 0 where they are not known."""
@@ -380,14 +380,14 @@ class Reading:
     load: LoadProgress | None = None
     """The full load of a feed that began with one."""
     warnings: tuple[str, ...] = ()
-    """What whoever runs the feed is told once."""
+    """Warnings for the user, each given once."""
 
 
 class Source(Protocol):
     """A source of row changes and DDLs."""
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
-        """Begin to read behind `checkpoint_ts`; None for a new feed. Return the ts behind which the feed begins.
+        """Start reading above `checkpoint_ts`; None for a new feed. Return the ts above which the feed begins.
 
         Raises the errors of address, positions and history. It is called again after a failure."""
 
@@ -395,24 +395,24 @@ class Source(Protocol):
         """End all activity; durable data stays."""
 
     def limited(self, tasks: Tasks) -> Tasks:
-        """Return the tasks in which changes may be read: these, or fewer at the same time."""
+        """Return the tasks in which changes may be read: these, or with less parallelism."""
         return tasks
 
     def epoch(self) -> int:
-        """Return the epoch of this run among the runs with one target: the highest goes on. 0: there are no epochs."""
+        """Return the epoch of this run among the runs with one target: the highest continues. 0: no epochs."""
         return 0
 
     def look_at(self, sink: "Sink[Any]") -> None:  # noqa: ARG002
-        """Take the sink, for what has to be asked of its target; called before `start`."""
+        """Accept the sink, for queries to its target; called before `start`."""
         return
 
     def whole_from(self, checkpoint_ts: int | None = None) -> int:  # noqa: ARG002
-        """Return the TSO from which the tables of the feed are whole; 0: they are, at the checkpoint, or always. A
-        sink whose readers look at checkpoints shows none below it."""
+        """Return the TSO from which the feed's tables are complete; 0: they are already, or always. A sink
+        whose readers see checkpoints shows none below it."""
         return 0
 
     def ends_at(self) -> int | None:
-        """Return the ts at which the feed has all that there is to read; None where more may come."""
+        """Return the ts at which the source has no further changes; None if more may come."""
         return None
 
     def failure(self) -> TidegateError | None:
@@ -427,8 +427,8 @@ class Source(Protocol):
         left."""
 
     def ended(self) -> bool:
-        """Return True if who writes the source has ended, so that nothing more comes until that is started again; False
-        where the source cannot tell."""
+        """Return True if the writer of the source has ended, so that no data comes until it is restarted; False if the
+        source cannot know."""
         return False
 
     def refused(self, error: TidegateError) -> bool:  # noqa: ARG002
@@ -440,7 +440,7 @@ class Source(Protocol):
         """Poll for new data."""
 
     def frontier(self) -> int | None:
-        """Return the ts at or below which nothing is still to come, except DDLs at exactly that ts; None: none yet."""
+        """Return the ts at or below which no new events appear, except DDLs at exactly that ts; None: none yet."""
 
     def carry(self, state: SchemaState) -> None:  # noqa: ARG002
         """Take the tables of a resuming feed at its checkpoint; called before `start`."""
@@ -550,8 +550,8 @@ class Sink(Protocol[R]):
     """The scope of a DDL: TABLE cuts the tables that it changes, and DDLs are steps of units; ALL cuts all tables."""
     flush_policy: FlushPolicy = FlushPolicy()
     fences: bool = True
-    """True if only the last of several runs can write: that run goes on, whoever fences its source. Otherwise the epoch
-    of the source decides."""
+    """True if only the last of several runs can write: that run continues, whichever fences the source. Otherwise the
+    source's epoch decides."""
     epoch: int = 0
     """The epoch of the source; the engine sets it."""
     whole_from: int = 0
@@ -560,8 +560,8 @@ class Sink(Protocol[R]):
     """True if TRUNCATE TABLE empties a table of the target."""
 
     def filled(self, tables: Sequence[TableInfo]) -> Mapping[TableName, str]:  # noqa: ARG002
-        """Return the tables that hold rows in the target, with the words for it: "table shop.t of .. has rows". None
-        where each feed has tables of its own. It is called between `recover` and `open`."""
+        """Return the tables that hold rows in the target, with a description: "table shop.t of .. has rows". None
+        if each feed has its own tables. It is called between `recover` and `open`."""
         return {}
 
     def run_lock(self) -> AbstractContextManager[None]:
@@ -676,7 +676,7 @@ class Saved(NamedTuple):
 
 
 class Checkpoints(Protocol):
-    """Keeps a feed's checkpoint where the sink keeps no progress of its own."""
+    """Stores a feed's checkpoint for a sink that stores no progress."""
 
     def run_lock(self) -> AbstractContextManager[None]:
         """Exclude other runs of the feed until the block ends. Raises EnvironmentFault when one runs."""
@@ -756,8 +756,8 @@ def refused_layout(changes: Changes, name: TableName, layout: Layout, what: str)
 
 
 def blamed(error: TidegateError, steps: Iterable[Rows], changes: Changes) -> TidegateError:
-    """Return a sink's error about these rows; if it names no messages and its table was inferred from rows, with
-    theirs."""
+    """Return a sink's error about these rows, with their messages if it names none and its table was inferred from
+    rows."""
     if not parks(error) or not isinstance(error, OF_TABLES):
         return error
     for step in steps:

@@ -1,12 +1,11 @@
 """Progress of a changefeed: its reports, and three displays of them.
 
                       +- live    a table that is redrawn in place      (a terminal)
-    Progress -> Show -+- lines   one line now and then                 (a pipe, a log)
-                      +- json    one JSON object for each report       (--json)
+    Progress -> Show -+- lines   one line at intervals                 (a pipe, a log)
+                      +- json    one JSON object per report            (--json)
 
-The changefeed reports as often as it likes; a display decides what to print.  Output goes to the stream that is
-given: stderr for live and lines, so that stdout stays free for results; stdout for json.  An error in a report is a
-FeedError.
+The changefeed may report at any rate; the display decides what to print.  Output goes to the given stream: stderr for
+live and lines, so that stdout stays free for results; stdout for json.  An error in a report is a FeedError.
 """
 
 import time
@@ -72,7 +71,7 @@ class FeedError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def now() -> str:
-    """Return the time of now in UTC, to the millisecond."""
+    """Return the current time in UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
@@ -182,9 +181,9 @@ class Progress:
     rows_loaded: int = 0
     """Rows of the load that the sink has written in this run."""
     undecodable: Mapping[str, int] = field(default_factory=dict)
-    """Texts among them that are no UTF-8, by table and column; they are written as they are."""
+    """Texts among them that are not UTF-8, by table and column; they are written unchanged."""
     lands: bool = False
-    """True if the source keeps what it reads in a changelog before the sink gets it."""
+    """True if changes land in a changelog before the sink reads them."""
     rows_landed: int = 0
     rows: int = 0
     """Row changes that the sink has written; repeats after a restart count again."""
@@ -337,7 +336,7 @@ def line(progress: Progress, before: PathsSeen = NO_PATHS) -> str:
 
 
 def undecodable_words(counts: Mapping[str, int]) -> str:
-    """Return how many texts of a load are no UTF-8, by table and column; "" if none.
+    """Return how many texts of a load are not UTF-8, by table and column; "" if none.
 
     loaded texts that are no UTF-8: shop.t.note 3"""
     named = [f"{name} {_count(counts[name])}" for name in sorted(counts)[:NAMED]] + [".."] * (len(counts) > NAMED)
@@ -498,7 +497,7 @@ def json_lines(stream: IO[str]) -> Iterator[Show]:
 
 
 def display(*, json: bool, color: bool, out: IO[str], err: IO[str]) -> AbstractContextManager[Show]:
-    """Return the display that suits the streams: JSON on `out` when asked for, else on `err` a live view or lines."""
+    """Return the display that suits the streams: JSON on `out` if requested, else on `err` a live view or lines."""
     if json:
         return json_lines(out)
     if err.isatty():

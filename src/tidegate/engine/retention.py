@@ -6,13 +6,13 @@
     file of a table      added at version 3, removed at 8         needed by the versions 3 .. 7
     versions kept        2     5        9                         5 needs it; were 5 forgotten, nothing would
 
-- The newest snapshot always stays.  Of a minute (an hour) the last snapshot stays: the last of an hour is also the
-  last of its minute, so waiting longer never brings back what was forgotten before.
-- A table is readable at every version that a kept snapshot names, and at all from the newest published one on: a
-  round that died may have left the table ahead of it, and going on reads any of those.
-- A dropped table whose rows nobody can ask for any more is purged: no kept snapshot shows it and RECOVER has had its
-  time.  The tombstone `PURGED` takes the place of its version, so that a late RECOVER is told why it fails.
-- Landed rows are needed until they are in the published checkpoint, and a while longer for whoever looks back.
+- The newest snapshot always stays.  The last snapshot of each minute (hour) stays: the last of an hour is also the
+  last of its minute, so a forgotten snapshot is never needed again later.
+- A table is readable at every version that a kept snapshot names, and at all versions from the newest published one on:
+  a round that died may have left the table ahead of it, and the next run may read any of those.
+- A dropped table is purged once its rows can no longer be requested: no kept snapshot shows it and the time for RECOVER
+  is over.  The tombstone `PURGED` replaces its version, so that a late RECOVER reports why it fails.
+- Landed rows are needed until the published checkpoint covers them, and for some time longer for reads of the past.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -101,6 +101,6 @@ def purgeable(
 
 def changelog_bound(checkpoint_ts: int, frontier: int | None, limits: Limits) -> int:
     """Return the commit_ts up to which landed rows may be deleted: at or below the checkpoint, and `changelog_ms`
-    behind the frontier."""
+    below the frontier."""
     looked_back = physical_ms(frontier or checkpoint_ts) - limits.changelog_ms
     return min(checkpoint_ts, compose(max(looked_back, 0), (1 << 18) - 1))

@@ -1,10 +1,10 @@
-"""Retry policy: how long a changefeed retries through an outage, and the distinction of a refusal from an outage.
+"""Retry policy: how long a changefeed retries during an outage, and the distinction of a refusal from an outage.
 
     error ─ 1 s ─ 2 s ─ 4 s ─ 8 s ─ 16 s ─ 10 s ─ 20 s ─ 40 s ─ 60 s ─ 60 s ─ …            failed
             └── quick: max-retry times ──┘   └── until nothing has moved for stuck-duration ──┘
 
-An outage begins with an error and is over when the feed makes progress: rows land, or the checkpoint advances.  One
-step that succeeds proves little; a broker that answers and fails again is still in the same outage.
+An outage begins with an error and ends when the feed makes progress: rows land, or the checkpoint advances.  A single
+successful step does not end it: a broker that answers and fails again is still in the same outage.
 
 Kafka clients are a case of their own (`ClientErrors`, `awaited`): librdkafka retries a broker that refuses it until
 the request times out, and gives the reason only to its error callback.
@@ -178,8 +178,8 @@ def awaited(
     refusal, or all brokers of the list are reported down, they get a moment to answer after all; then the error is
     raised, without waiting for the end of the request.
 
-    Raises what `refused` makes of a refusal, what `unreachable` gives when no broker can be connected to, and what
-    the future raises."""
+    Raises the error of `refused` for a refusal, that of `unreachable` if no broker can be reached, and errors of
+    the future."""
     attempts = ATTEMPTS
     while attempts:
         try:

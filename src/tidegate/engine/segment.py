@@ -6,13 +6,13 @@
                 ◄ segment ►
 
     segment     rows of every table up to D1, whole transactions in commit order
-    DDLs        those at the segment's end, in arrival order, also those that change no stored rows; a sink applies
-                them one by one, except those that the table filter and event filters leave out
+    DDLs        those at the segment's end, in arrival order, including those that change no stored rows; a sink
+                applies them one by one, except those that the table filter and event filters exclude
 
-In come the schema at the checkpoint, the DDLs behind it and what has landed of each table; out goes a Round, with
-the schema before and after each DDL and its effects.  The schema follows every DDL, left out or not; a DDL that we
-cannot parse, or that does not fit what is known of its table, leaves the schema as it is.  A DDL that arrives when
-its ts is resolved already makes a segment without rows at the checkpoint's own ts.
+Input: the schema at the checkpoint, later DDLs, and the landed rows of each table.  Output: a Round, with the schema
+before and after each DDL and its effects.  The schema follows every DDL, filtered or not; a DDL that cannot be parsed,
+or that contradicts its known table, leaves the schema unchanged.  A DDL that arrives after its ts is resolved makes a
+segment without rows at the checkpoint's own ts.
 
 Shared with sinks that cut by table (plan.py): where a round ends and whether that end may be published
 (`end_of_round`, `is_whole`), and `plan_from`, which plans a round of a source with either barrier.
@@ -129,7 +129,7 @@ def end_of_round(
     floor: int = 0,
     limit: RoundLimit = ROUND,
 ) -> int:
-    """Return where the round from `checkpoint_ts` ends, given what has landed behind it.
+    """Return where the round from `checkpoint_ts` ends, given the changes landed after it.
 
         checkpoint C   where the lake was published last          frontier F   how far everything has landed
         until U        where the user wants to stop               floor L      the furthest that a table was found ahead

@@ -1,15 +1,15 @@
-"""Rows to send, by columns: updates of keys are split, and the rows of a transaction ordered.
+"""Split updates of keys and order the rows of a transaction, by columns.
 
-    rows        I   U   U(key)   D          an update of a key becomes two rows; its images stay where they are
+    rows        I   U   U(key)   D          an update of a key becomes two rows; its images stay in place
     sent        I   U   D   I    D
     before          1   2        3
     after       0   1       2
 
     order       transaction, then
-                classic    kind (D U I), the transaction's tables in the order in which they appear, number
+                classic    kind (D U I), the transaction's tables in order of appearance, number
                 newarch    table, then the INSERTs of split updates, number
 
-Source: engine/dispatch.py, whose rules these are and which stays the reference.
+Source: engine/dispatch.py, the row-by-row reference.
 """
 
 from collections.abc import Sequence

@@ -1,13 +1,13 @@
-"""The changefeed that writes a topic or directory, and what it leaves out of it, compared with a full load.
+"""The changefeed that writes a topic or directory: what its filters exclude, compared with a full load.
 
-What a changefeed does not send never changes what a load has put into a target: it would stand at S for ever.
+Rows that a changefeed does not send are never updated after a load: they would stay as of S.
 
-    [filter] rules              a table that they do not take       ─┐ not loaded, and named
+    [filter] rules              a table that they do not match      ─┐ not loaded, reported
     force-replicate = false     a table without a handle key        ─┘
     [[filter.event-filters]]    kinds of rows, rows by value, DDLs  ─┐
-    [sink] column-selectors     columns                              ├ loaded, and named by table with the ways out,
+    [sink] column-selectors     columns                              ├ loaded, reported by table with the remedies,
     [sink] dispatchers          tables whose topic is not read      ─┘ unless the feed has the same rule
-    start-ts                    above S: changes between the two are nowhere, refused
+    start-ts                    above S: changes in between are missing, refused
     checkpoint                  above an S of now: the changefeed of another cluster, refused
 
 Source: TiCDC documentation, "Event Filter Rules", "Column selectors"; TiCDC's OpenAPI v2, ChangeFeedInfo.
@@ -76,7 +76,7 @@ class UpstreamFeed:
         )
 
     def compared(self, own: FeedRules, plan: LoadPlan) -> LoadPlan:
-        """Return the plan without the tables that this changefeed leaves out, with notes of what else it does not send.
+        """Return the plan without tables that this changefeed excludes, with notes about other unsent events.
         Raises ConfigError if it does not send all changes above S."""
         begins = f"{self.name} begins at {shown_ts(self.start_ts)}, and the load is of {shown_ts(plan.ts)}"
         if self.start_ts > plan.ts:

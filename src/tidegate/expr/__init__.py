@@ -1,1 +1,1 @@
-"""MySQL expressions: values, casts, operators and functions, from text to a function of the row."""
+"""MySQL expressions: values, casts, operators and functions, compiled from text to functions of a row."""

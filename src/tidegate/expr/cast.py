@@ -1,4 +1,4 @@
-"""Conversion on assignment: what a column stores of a value that a statement assigns to it.
+"""Conversion on assignment: the value that a column stores when a statement assigns one to it.
 
     SqlValue ── convert(value, target, context) ──► Converted(KvValue, problem)        pure: reports, never raises
              ── assign(value, target, context, row) ──► KvValue                        strict mode raises, else warns
@@ -255,7 +255,7 @@ _ANY_BYTES: Final = frozenset({"latin1"})
 
 
 def plain_text(value: SqlValue) -> str | bytes:
-    """Return the text of a value as it is printed; bytes stay bytes."""
+    """Return the printed text of a value; bytes stay bytes."""
     match value:
         case None:
             return ""

@@ -1,7 +1,7 @@
-"""Column type changes: what ALTER TABLE .. MODIFY or CHANGE COLUMN makes of the values that are already stored.
+"""Column type changes: how ALTER TABLE .. MODIFY or CHANGE COLUMN converts stored values.
 
-The change log has no row for a column change, so whoever keeps a copy of the table converts its values as TiDB's
-reorganisation does.  Values are those of events, except that ENUM and SET are names.
+The change log has no rows for a column change, so a replica of the table converts its values as TiDB's reorganisation
+does.  Values are those of events, except that ENUM and SET are names.
 
     value of `old` --parse--> stored --recast, convert--> stored --print--> value of `new`
 
@@ -18,7 +18,7 @@ reorganisation does.  Values are those of events, except that ENUM and SET are n
     MOMENT = DATE, DATETIME, TIMESTAMP; SPAN = TIME; "n/-" where INT may and YEAR may not.
     "-": TiDB refuses the statement (checkTypeChangeSupported), so it cannot arrive; VECTOR changes into nothing.
 
-`converter` returns None where `keeps_values` holds and no other time zone takes part.  NULL stays NULL.
+`converter` returns None if `keeps_values` is true and no other time zone is involved.  NULL stays NULL.
 
     family    values stay when
     INT, BIT  the new range holds the old one (YEAR -> INT likewise)
@@ -99,7 +99,7 @@ BYTES_A_CHARACTER: Final = 4
 
 
 def keeps_values(old: ColumnType, new: ColumnType) -> bool:
-    """Return True when a column change from `old` to `new` leaves every value as it is."""
+    """Return True if a column change from `old` to `new` leaves every value unchanged."""
     if old == new:
         return True
     families = family_of(old), family_of(new)

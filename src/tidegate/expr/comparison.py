@@ -224,7 +224,7 @@ def _judged(order: Order, accepts: frozenset[int]) -> Evaluate:
 
 
 def equality(orders: Sequence[Order]) -> Evaluate:
-    """Return a function that tells whether all pairs are equal; NULL when one is unknown and none differs."""
+    """Return a function that is true if all pairs are equal; NULL if one is unknown and none differs."""
 
     def run(row: Row, context: Context) -> SqlValue:
         unknown = False

@@ -306,7 +306,7 @@ class _MySqlParser(MySQL.Parser):  # type: ignore[misc]
         return node
 
     def postfix(self, node: Node | None) -> Node | None:
-        """COLLATE, -> and ->> behind an operand."""
+        """COLLATE, -> and ->> after an operand."""
         while node is not None:
             if self._match(Tk.COLLATE):
                 name = self._curr.text

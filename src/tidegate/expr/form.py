@@ -1,9 +1,9 @@
-"""The form of a compiled expression, and the table of those who compile.
+"""The form of a compiled expression, and the table of compiling functions by node class.
 
     node ──compile_scalar(node, scope)──► Compiled(run, type, collation, rank) ──run(row, context)──► SqlValue
 
-A node is looked up by its class; each entry builds a closure over the closures of its operands, so that nothing is
-decided twice for every row.  compiler.py fills the table: import `compile_scalar` from there.
+Each function builds a closure over the closures of the operands, so that decisions are made once and not per row.
+compiler.py fills the table: import `compile_scalar` from there.
 
 Source: MySQL manual, "Expressions"; TiDB's expression package.
 """

@@ -108,7 +108,7 @@ def number_family(kind: ColumnType) -> Family:
 
 
 def digits_of(kind: ColumnType) -> tuple[int, int]:
-    """(digits before the point, digits behind it) of a number."""
+    """(digits before the point, digits after it) of a number."""
     scale = max(kind.decimal, 0)
     if number_family(kind) is Family.INT and family_of(kind) is Family.INT:
         return min(kind.flen if kind.flen > 0 else 20, 20), 0

@@ -149,7 +149,7 @@ class Scope:
     values: "Callable[[str], Compiled] | None" = None
     """VALUES(column) of ON DUPLICATE KEY UPDATE."""
     context: Context | None = None
-    """The statement's context where it is known already: it tells the types of variables."""
+    """The statement's context if it is known already: it has the types of variables."""
 
     @classmethod
     def of_columns(cls, columns: Iterable[RelationColumn], table: str = "", schema: str = "") -> "Scope":

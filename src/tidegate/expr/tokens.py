@@ -67,7 +67,7 @@ LEADING: Final = _words(
 )
 """Reserved words that continue an operand or a SELECT: an error is reported at the token after them."""
 OF_TABLES: Final = _words("JOIN STRAIGHT_JOIN TABLESAMPLE WINDOW")
-"""Reserved words that stand behind a table."""
+"""Reserved words that may follow a table."""
 NOW: Final = _words(
     """CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER CURRENT_ROLE LOCALTIME LOCALTIMESTAMP UTC_DATE UTC_TIME
     UTC_TIMESTAMP"""
@@ -98,7 +98,7 @@ _LEXEME: Final = r"""
   | (?P<word>[\w$\x80-\U0010ffff]+)
   | (?P<sign>SIGNS|.)"""
 _POINT: Final = r"(?<![\w$`])\.[0-9]+"
-"""A number that begins with its point, which is not possible behind a name."""
+"""A number that begins with its point, which is not possible after a name."""
 _ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
 

@@ -1,9 +1,9 @@
-"""Committed keys as columns: what KvChange says of each, as an Arrow record batch.
+"""Committed keys as columns: the fields of KvChange as an Arrow record batch.
 
     key     start_ts   commit_ts   op   value   old_value   txn_source
     t45r1   100        101         1    80 00…  null        0
 
-The bytes of many rows lie one behind the other, so who reads them as columns makes no Python object for a row.
+The bytes of many rows are contiguous, so a columnar reader creates no Python object per row.
 """
 
 from collections.abc import Sequence

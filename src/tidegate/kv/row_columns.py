@@ -69,7 +69,7 @@ NULL: Final = -1
 MISSING: Final = -2
 """Sizes of values without bytes: NULL, and a column that the row does not have."""
 PADDING: Final = 8
-"""Bytes behind the last value, so that eight may be read wherever a value begins."""
+"""Bytes after the last value, so that eight may be read wherever a value begins."""
 _PADDED: Final = pa.array([bytes(PADDING)], pa.binary())
 _HEAD_BYTES: Final = HEAD.size
 _EXTRA, _VERSION, _CRC_BYTES = 8, 7, 4
@@ -227,10 +227,10 @@ class Level(NamedTuple):
     """Values of one depth, arrays of one length, and the names of those that are members of objects.
 
     kind        type of the value
-    offsets     its first byte behind its head: number, text, number of a literal, head of a container
+    offsets     the first byte after its head: number, text, number of a literal, head of a container
     size        bytes of a text, members of a container, else 0
-    end         the byte behind it
-    document    which it is of
+    end         the byte after it
+    document    the number of its document
     owner       its container, an index in the level above
     first       the first value of the same container, an index in this level
     names       which values have a name; name_at, name_size: where these are

@@ -1,1 +1,1 @@
-"""Reading a lake: tables at one timestamp, ahead of what was merged, and by SQL."""
+"""Reading a lake: tables at one timestamp, including unmerged changes, and by SQL."""

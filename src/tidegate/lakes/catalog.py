@@ -1,6 +1,6 @@
 """The Iceberg REST catalog of a lake: read-only, its published snapshots as namespaces and tables.
 
-    request ──► its Host, if no token guards the port ──► its token ──► LakeCatalog.answer, in a thread ──► response
+    request ──► check Host, if there is no token ──► check token ──► LakeCatalog.answer, in a thread ──► response
 
     GET /v1/at-17/namespaces/shop/tables/orders      Call("table", {prefix: at-17, namespace: shop, table: orders})
     POST, PUT, PATCH, DELETE of anything             403 ForbiddenException, but for reports of metrics: 204
@@ -8,11 +8,11 @@
 
     {"error": {"message": "there is no table shop.x", "type": "NoSuchTableException", "code": 404}}
 
-Parts of a path are decoded one by one, so a name may hold a slash; the parts of a namespace are separated by the unit
-separator, 1F.  Names match in any case, as in TiDB.  A parked table has a reason instead of an entry, since its rows
+Parts of a path are decoded one by one, so a name may contain a slash; the parts of a namespace are separated by the
+unit separator, 1F.  Names match in any case, as in TiDB.  A parked table is reported with the reason, since its rows
 are of another ts.  Lists are sorted, so that the last name of a page is the token of the next one.
 
-A client chooses the snapshot by its warehouse, and the prefix in the answer keeps its session there:
+A client chooses the snapshot by its warehouse, and the prefix in the answer pins its session to it:
 
     GET /v1/config?warehouse=       snapshot                                prefix of all that follows
     lake                            the newest, at each request             lake
@@ -21,18 +21,18 @@ A client chooses the snapshot by its warehouse, and the prefix in the answer kee
     lake@470607233675427842         the newest at or below that TSO         at-<its number>
     lake@2026-01-02T03:04:05Z       the newest at or below that time        at-<its number>
 
-So any reader of Iceberg sees all tables at one timestamp.  The word before @, and a path before it, are free.
+So any reader of Iceberg sees all tables at one timestamp.  The word before @, and a path before it, are ignored.
 
-There is no database, and nothing cached that can be out of date:
+There is no database, and only immutable data is cached:
 
     newest()      lists _tidegate/snapshots from the newest known number on       one listing per request
     numbered(n)   a snapshot is written once, so its names are cached, and        KEPT of them
                   its schema by its digest                                        KEPT_SCHEMAS
     metadata      tables/<incarnation>/metadata/v<Delta version + 1>.metadata.json, read at each request, sent as it is
 
-Credentials are not handed out: a client brings its own for the store that the metadata names.  A port without a token
-listens on this machine alone, and answers only to the machine's own names, since a page in a local browser could send
-requests to it under a name of the page's server (DNS rebinding).
+The catalog vends no credentials: a client has its own for the store that the metadata names.  A port without a token
+listens on the loopback interface only, and answers only to the machine's own names, since a page in a local browser
+could send requests to it under a name of the page's server (DNS rebinding).
 
 Source: Iceberg REST catalog specification (rest-catalog-open-api.yaml): paths, /v1/config, ErrorModel, OAuthError.
 """
@@ -96,7 +96,7 @@ class CatalogNames:
         return CatalogNames(snapshot.number, snapshot.checkpoint.ts, databases, tables, parked)
 
     def database(self, name: str) -> str | None:
-        """Return a database's name as it is written; None if there is none."""
+        """Return a database's name in its own spelling; None if there is none."""
         return self.databases.get(lowered(name))
 
     def table(self, database: str, name: str) -> CatalogTable | None:
@@ -129,7 +129,7 @@ ENDPOINTS: Final[Mapping[str, str]] = {
     _TABLES: "tables",
     f"{_TABLES}/{{table}}": "table",
 }
-"""Endpoints that clients are told of, by GET and (one namespace or table) HEAD. Without those of views, clients send no
+"""Endpoints listed for clients, by GET and (one namespace or table) HEAD. Without those of views, clients send no
 requests for them."""
 _PATHS: Final = {
     tuple(path.split("/")[1:]): name

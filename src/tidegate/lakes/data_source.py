@@ -33,7 +33,7 @@ by their bounds, and rows.  Spark 4.1 does not tell a Python source which column
 base64.  The columns are those of the table when the DataFrame is made; dropped and later ones are not there until the
 query is restarted.  A table is followed by its name.
 
-Nothing above the frontier is returned, so rows that arrived late are in their order; a stream's offset is a ts.
+Nothing above the frontier is returned, so rows that arrived late are in commit order; a stream's offset is a ts.
 Without `starting`, a range begins at the oldest change that is kept, a stream of a lake at the newest snapshot.
 
 Of a topic or change log, a landing runs beside the query and fills the changelog of `state`.  The schema at a ts
@@ -249,7 +249,7 @@ PUSHED: Final = (int, str, Decimal)
 
 @dataclass(frozen=True, slots=True)
 class Files(InputPartition):  # type: ignore[misc]  # the library has no types
-    """Data files of a table; the rows of the tail are in a partition of their own."""
+    """Data files of a table; the rows of the tail are in a separate partition."""
 
     files: tuple[DataFile, ...]
 

@@ -1,7 +1,7 @@
 """Functions on Spark DataFrames: net changes by key, decoding of messages, and registration of Tidegate's formats.
 
-`net_changes` keeps the last image of each key, for those who MERGE a stream by themselves.  A row that exists
-afterwards is `upsert`, one that does not is `delete`:
+`net_changes` keeps the last image of each key, for a MERGE of the user's own.  A row that exists afterwards is
+`upsert`, a removed one is `delete`:
 
     insert 7, update 7, delete 8, insert 8        ──►    7 upsert, 8 upsert
     update of 9, whose key becomes 10             ──►    9 delete, 10 upsert
@@ -17,7 +17,7 @@ afterwards is `upsert`, one that does not is `delete`:
     event         the whole event as JSON, as `tidegate decode` prints it
     error_code, error, error_offset, raw_key, raw_value    the reason, and the message itself
 
-Nothing is lost: what cannot be decoded is a row, too.
+Nothing is lost: an undecodable message is a row, too.
 
 `register` adds the formats `tidegate` and `tidegate-lake` to a session, classic or Connect:
 

@@ -7,7 +7,7 @@
     lake.arrow("shop.orders")           Arrow table, no Spark needed; with where={"id": 17} one row, quickly
 
     lake.at(ts | datetime | text)       the newest snapshot at or below that time, with the schema of its own ts
-    lake.live()                         including what has landed but is not merged yet: the state at the frontier
+    lake.live()                         including landed changes that are not merged yet: the state at the frontier
     lake.at(ts).live()                  the state at exactly `ts`
 
         snapshots      ──S1──────S2───────S3─ ─ ─ ─ ─ ─►  merged
@@ -226,7 +226,7 @@ class Lake:
         return [snapshot for snapshot in snapshots if snapshot.changed or snapshot.gone or snapshot is snapshots[-1]]
 
     def live(self, *, refresh: bool = True, scratch: str | None = None) -> "Live":
-        """Return all tables at the frontier: the newest snapshot and what has landed since. After `at(...)`: exactly at
+        """Return all tables at the frontier: the newest snapshot and later landed changes. After `at(...)`: exactly at
         that moment.
 
         A view stays at its timestamp. Each call returns a newer one; `refresh=False` returns the last one again. An

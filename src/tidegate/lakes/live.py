@@ -220,7 +220,7 @@ class Live:
         return any(stored.uri == uri for uri, _ in self._clones.values())
 
     def close(self) -> None:
-        """Remove what the view wrote; its frames of tables that a DDL changed can no longer be read."""
+        """Remove the view's files; its frames of tables that a DDL changed can no longer be read."""
         atexit.unregister(self.close)
         self._clones = {}
         self._directory.close()

@@ -1,11 +1,11 @@
-"""A query over the tables of one moment: `shop.orders` in it becomes a view of that very state.
+"""SQL over the tables of one timestamp: `shop.orders` in a query becomes a view of that state.
 
     select orders.id from shop.orders join bank.accounts a on ...
                           ───────────      ─────────────
     select orders.id from `v1` AS `orders` join `v2` a on ...
 
-The query's own text stays; only names of tables are replaced, where the parser saw them.  A bare `orders`
-means the one table of that name.  The views live as long as the query is being analyzed.
+Only the table names that the parser found are replaced; the rest of the query's text is unchanged.  An unqualified
+`orders` means the only table of that name.  The views exist while the query is analyzed.
 """
 
 import uuid

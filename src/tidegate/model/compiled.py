@@ -48,7 +48,7 @@ def windows(array: Any, kind: str = "u8") -> Any:
 
 @inlined
 def copy(words: Any, offset: int, stop: int, data_words: Any, to: int) -> int:
-    """Copy bytes, eight at a time; return the index behind the copy."""
+    """Copy bytes, eight at a time; return the index after the copy."""
     source, target = np.uint64(offset), np.uint64(to)
     for _ in range(offset, stop, 8):
         data_words[target] = words[source]
@@ -58,7 +58,7 @@ def copy(words: Any, offset: int, stop: int, data_words: Any, to: int) -> int:
 
 @compiled
 def gather(words: Any, start: Any, offsets: Any, to: Any) -> None:
-    """Copy the bytes at each index to its target, one after the other; each overwrites what the one before copied too
-    much."""
+    """Copy the bytes at each index to its target, in order; each overwrites the excess bytes of the
+    previous copy."""
     for cell in range(len(start)):
         copy(words, start[cell], start[cell] + offsets[cell + 1] - offsets[cell], to, offsets[cell])

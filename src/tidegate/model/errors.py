@@ -1,7 +1,7 @@
 """All errors of Tidegate: their codes, retry policy and messages.
 
 Arguments are positional, so that errors pickle.  Only loops that run a changefeed catch TidegateError, and they decide
-by `retry` alone.  Codes reuse TiCDC's where it has one.  The docstring of each class says what its message names.
+by `retry` alone.  Codes are TiCDC's where it has one.  The docstring of each class lists what its message names.
 """
 
 from enum import Enum
@@ -106,7 +106,7 @@ class DispatcherFailed(ConfigError):
 
 
 class TopicExpressionInvalid(ConfigError):
-    """The `topic` of a dispatcher is no topic expression; the message shows it and the form of one."""
+    """The `topic` of a dispatcher is not a topic expression; the message shows it and the expected form."""
 
     code = "CDC:ErrKafkaInvalidTopicExpression"
 
@@ -397,7 +397,7 @@ class ColumnSelectorFailed(ConfigError):
 
 
 class PartitionNumInvalid(KafkaConfigInvalid):
-    """partition-num is below 1, or above what the topic has; the message names both numbers."""
+    """partition-num is below 1, or above the topic's number; the message names both numbers."""
 
     code = "CDC:ErrKafkaInvalidPartitionNum"
 

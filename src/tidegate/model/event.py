@@ -1,4 +1,4 @@
-"""Change events: what every source yields and every sink takes.
+"""Change events: the common form that sources produce and sinks accept.
 
     Event = RowChange | Ddl | Resolved
     RowChange = Insert(after) | Update(before, after) | Delete(before)
@@ -11,7 +11,7 @@ A row holds its columns once (`fields`) and the images as tuples in the same ord
     str     CHAR, VARCHAR, TEXT; DECIMAL, DATE, DATETIME, TIMESTAMP, TIME, JSON and VECTOR as TiDB prints them
     bytes   BINARY, VARBINARY, BLOB
 
-What a message does not carry is absent: `commit_ts` and `flag` are None, `pk_names` is None, and so on.
+Members that a message lacks are absent: `commit_ts` and `flag` are None, `pk_names` is None, and so on.
 Source: TiCDC Open Protocol and Canal-JSON documents; the event lines of the recordings under tests/data.
 """
 

@@ -1,4 +1,4 @@
-"""Hosts: the reach of a listening address.
+"""Hosts: which machines can reach a listening address.
 
 127.0.0.1  ::1  localhost      processes of this machine
 anything else, and nothing     other machines, too

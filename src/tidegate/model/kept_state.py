@@ -2,10 +2,9 @@
 
     {"state_version": 1, "checkpoint_ts": 470606747354005504, ..}        a document without the field is of version 1
 
-A release that changes a kind of state so that this one would misread it raises the kind's version.  A reader looks at
-the version before anything else and changes nothing behind a higher one.  Members that a reader does not know are no
-change of version.  A document's version holds for what it names, too: files of a lake, rows of a database, keys of a
-Redis.
+A release that changes a kind of state incompatibly raises the kind's version.  A reader checks the version first and
+changes nothing if it is higher than its own.  Additional members that older readers ignore need no new version.  A
+document's version also covers what it refers to: files of a lake, rows of a database, keys of a Redis.
 """
 
 from collections.abc import Mapping
@@ -77,5 +76,5 @@ def convert_state(kind: StateKind, document: Mapping[str, Any], type: type[T], w
 
 
 def stamped(kind: StateKind, document: Any) -> dict[str, Any]:
-    """Return what `encode_state` does as a mapping."""
+    """Return the result of `encode_state` as a mapping."""
     return {FIELD: kind.version, **msgspec.to_builtins(document, str_keys=True)}

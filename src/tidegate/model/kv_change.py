@@ -1,16 +1,16 @@
 """Change capture events of TiKV: changes of keys, before they are mapped to tables.
 
-    PREWRITE    key, value, old value, start_ts      a lock was written; nobody knows yet whether it commits
+    PREWRITE    key, value, old value, start_ts      a lock was written; it may commit or roll back
     COMMIT      key, start_ts, commit_ts             the value came with the prewrite of (start_ts, key)
     ROLLBACK    key, start_ts                        the prewrite of (start_ts, key) is void
     COMMITTED   all of it in one                     one-phase commits, and rows that a registration finds
-    INITIALIZED nothing                              all that was there at the registration has been sent
+    INITIALIZED nothing                              the scan of existing rows is complete
 
     ResolvedSpan  nothing with commit_ts <= ts is still to come in [start, end)
     RegionFault   the registration is over: register again from the last resolved ts
 
-`value` and `old_value` are None where there is none: a delete has no value, an insert no old value.  `txn_source` says
-what a transaction was for; of those with a bit of LOSSY_DDL or above change capture tells nothing.
+`value` and `old_value` are None where there is none: a delete has no value, an insert no old value.  `txn_source`
+identifies the writer of a transaction; change capture omits those with a bit of LOSSY_DDL or above.
 `generation` counts from 1 the flushes of a pipelined transaction, which may prewrite a key more than once; it is 0 for
 other rows, and always 0 from a TiKV that does not send it (all but 8.4.0 to 8.5.3, 9.0.0-beta.1 and beta.2).
 Source: kvproto cdcpb (numbers and names); reference behaviour of TiKV's cdc component.

@@ -3,7 +3,7 @@
     table without a handle key     tidb:// into topics; Redis and search, whose rows have names
     table that got its key later   its rows from before are not downstream
 
-Counted beside it are DDLs (`Round.left_out`) and rows (`LEFT_OUT` of path_counts.py) that filters remove.
+DDLs (`Round.left_out`) and rows (`LEFT_OUT` of path_counts.py) that filters remove are counted separately.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """MySQL column types, TiCDC column flags and TiDB DDL action codes, as numbers on the wire.
 
-`TYPES` has one record per type, which codecs, rows of TiKV, DDL texts, expressions and sinks read.  A type whose family
-is there already needs no more than its code and its record; a new family has entries in the tables by family.
+`TYPES` has one record per type, used by codecs, rows of TiKV, DDL texts, expressions and sinks.  A new type of an
+existing family needs only its code and its record; a new family also needs entries in the tables by family.
 
 Source: Open Protocol document ("Column Type Code", "Bit flags of columns", "DDL Type Code"); Canal-JSON document ("SQL
 Type field"); TiDB's parser/mysql and model packages for the codes that the documents leave out (14, 16, 225, 60 to 72),
@@ -88,7 +88,7 @@ class Family(Enum):
 
 
 class Size(Enum):
-    """The meaning of the parentheses behind a type's name."""
+    """The meaning of the parentheses after a type's name."""
 
     NONE = "nothing"
     WIDTH = "display width"

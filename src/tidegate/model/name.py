@@ -3,7 +3,7 @@ r"""Names of databases, tables, columns and the like: TiDB's comparison of them,
     lowered("İD")          "id"         each character by itself, one for one
     lowered("ΛΣ")          "λσ"         and not "λς" as from Python's `lower`: to TiDB these are two names
     qualified("a.b", "c")  "`a.b`.c"    two tables never share a text
-    printable("a\x1b[2J")  "a\\x1b[2J"  names in topics are texts of strangers, and a terminal obeys them
+    printable("a\x1b[2J")  "a\\x1b[2J"  names in topics are untrusted text, and terminals interpret it
 
 Source: TiDB pkg/parser/ast, NewCIStr; Go's strings.ToLower and unicode.ToLower (simple case mapping); Unicode Standard
 Annex 9, "Explicit Directional Formatting Characters".
@@ -27,12 +27,12 @@ def lowered(name: str) -> str:
 
 
 def all_digits(text: str) -> bool:
-    """Return True for a text of digits 0 to 9 alone, at least one. `str.isdigit` takes "²" too, which is no number."""
+    """Return True for a non-empty text of digits 0 to 9 only. `str.isdigit` accepts "²" too, which is no number."""
     return text.isascii() and text.isdigit()
 
 
 def qualified(*names: str) -> str:
-    """Return names joined by dots; those that hold a dot or begin with a backtick stand in backticks, as in SQL."""
+    """Return names joined by dots; names with a dot or a leading backtick are quoted in backticks, as in SQL."""
     quoted = (f"`{name.replace('`', '``')}`" if "." in name or name[:1] == "`" else name for name in names)
     return ".".join(quoted)
 

@@ -1,10 +1,10 @@
-"""One option of a source or a sink, declared once: an annotation of the field that it fills.
+"""Options of sources and sinks, each declared once, as an annotation of its field.
 
     class WebhookOptions:
         timeout_s: Annotated[float, Option("timeout", "timeout of a response", low=1)] = 30.0
 
-Type and default stand in the field, everything else in the `Option`: the parameter of an address, the key of a
-changefeed file, the line of the documentation, the range.  config/option.py reads values by it.
+The field has the type and the default, the `Option` everything else: the parameter of an address, the key of a
+changefeed file, the line of documentation, the range.  config/option.py reads values accordingly.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 MASK: Final = "xxxxx"
 TIME_MAX_MS: Final = 100 * 366 * 86_400_000
-"""The longest time that an option may ask for: a hundred years."""
+"""The maximal time of an option: a hundred years."""
 
 
 class Secret(str):

@@ -1,12 +1,12 @@
-"""Counts of rows by the path that they took, and the reasons for slow paths: tasks report them, progress shows them.
+"""Counts of rows by decode or encode path, and the reasons for slow paths: tasks report them, progress shows them.
 
-    path          stage and way, fast first          reason of a slow path     newest example
+    path          stage and path, fast first         reason for a slow path    newest example
     land/template land/rows                          few-rows                  shop.orders: 12 rows in a chunk,
     mount/columns mount/rows                         other-text                templates need 24
     encode/columns encode/rows                       ...
 
-A row takes one path in each stage; a count without a reason is of the fastest path.  Reasons are few and fixed, so
-that they can be labels of metrics; only examples name tables, one for each path and reason.
+A row takes one path per stage; a count without a reason is that of the fastest path.  Reasons are a small fixed set,
+so that they can be labels of metrics; only examples name tables, one per path and reason.
 """
 
 from collections import Counter
@@ -118,7 +118,7 @@ class PathCounts:
 
     @property
     def undecodable(self) -> dict[str, int]:
-        """Texts of a load that are no UTF-8, by the names of table and column."""
+        """Texts of a load that are not UTF-8, by the names of table and column."""
         mark = len(UNDECODABLE)
         return {path[mark:]: count for (path, _), count in self.rows.items() if path.startswith(UNDECODABLE)}
 

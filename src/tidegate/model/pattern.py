@@ -1,13 +1,13 @@
-r"""Patterns of users and clients, matched without backtracking, so that no pattern and no text take exponential time.
+r"""Patterns of users and clients, matched without backtracking, so that no pattern takes exponential time.
 
-    expression('^(a+)+$')   RE2's, which are those of Go, and so of TiDB and TiCDC       google-re2
-                            no looking around, no back references
-    like('a%b_c')           LIKE: % any text, _ one character, \ takes the next as it is
+    expression('^(a+)+$')   RE2 syntax, that of Go, and so of TiDB and TiCDC             google-re2
+                            no lookaround, no back references
+    like('a%b_c')           LIKE: % any text, _ one character, \ escapes the next one
 
-    a%b_c%d    head a  ├──── b_c is looked for once, leftmost ────┤  tail d
+    a%b_c%d    head a  ├──── first match of b_c, leftmost ────────┤  tail d
 
-Python's expressions go back and try again, which takes 2^n steps for some texts of n characters, in one call that
-holds up all threads.  RE2 takes steps in proportion to the text, and bounds the memory of a pattern.
+Python's `re` backtracks, which takes 2^n steps for some texts of n characters, in one call that blocks all threads.
+RE2 takes time linear in the text, and bounds the memory of a pattern.
 
 Source: https://github.com/google/re2/wiki/Syntax, which is that of Go's regexp.
 """
@@ -130,7 +130,7 @@ class Like:
 
 @lru_cache(maxsize=1024)
 def like(pattern: str, escape: str = "\\") -> Like:
-    """Return the pattern; `escape` is the character that takes the next one as it is, "" for none."""
+    """Return the pattern; `escape` is the character that escapes the next one, "" for none."""
     pieces: list[list[str]] = [[]]
     signs = iter(pattern)
     for sign in signs:

@@ -1,9 +1,9 @@
-"""Table definitions: the results of DDLs, by which rows are read.
+"""Table definitions: the results of DDLs, needed to read rows.
 
     TableInfo
       columns      in definition order; a column keeps its `id` through renames and moves
       indexes      primary first if there is one
-      partition    the definition alone; which row lies where is schema/partition.py
+      partition    only the definition; schema/partition.py finds the partition of a row
       incarnation  names the stored rows: stays through RENAME and ALTER, new after CREATE and TRUNCATE
 
 Names keep their case and compare without it, as TiDB's do.
@@ -73,7 +73,7 @@ class ColumnInfo(msgspec.Struct, frozen=True):
 
     @property
     def virtual(self) -> bool:
-        """True for a VIRTUAL generated column: it never stands in a message."""
+        """True for a VIRTUAL generated column: it is never in a message."""
         return self.generated is not None and not self.stored
 
 
@@ -109,7 +109,7 @@ class PartitionInfo(msgspec.Struct, frozen=True):
 
 
 class TableInfo(msgspec.Struct, frozen=True):
-    """A table as it stands from `version` (the commit_ts of its last DDL) on."""
+    """A table's definition from `version` (the commit_ts of its last DDL) on."""
 
     name: TableName
     incarnation: str

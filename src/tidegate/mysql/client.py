@@ -1,8 +1,8 @@
 """Client connections of MySQL's protocol: every connection to such a server is opened here.
 
-    the server asks for                    over TLS            without TLS
+    the server requests                    over TLS            without TLS
     a proof (native, ed25519, sha2 fast)   sent                sent
-    the password itself, or encrypted      sent                refused: whoever answers there would have it
+    the password itself, or encrypted      sent                refused: an unverified server would get it
       with a key that the server sends
     a file of this machine                 refused             refused
 
@@ -33,8 +33,8 @@ options; the last one in ms)."""
 
 @dataclass(frozen=True, slots=True)
 class ServerTls:
-    """TLS: files of an authority (none: the system's) and of the client's certificate; without `verify`, with whoever
-    answers."""
+    """TLS: files of an authority (none: the system's) and of the client's certificate; without `verify`, with any
+    server."""
 
     ca: str = ""
     cert: str = ""
@@ -71,7 +71,7 @@ def driver() -> Any:
 
 
 def faults(*more: type[Exception]) -> tuple[type[Exception], ...]:
-    """Return the driver's exceptions, RuntimeError (the server asked for a file), and `more`."""
+    """Return the driver's exceptions, RuntimeError (the server requested a file), and `more`."""
     return (driver().MySQLError, RuntimeError, *more)
 
 
@@ -120,7 +120,7 @@ class RawResult(NamedTuple):
 
 def raw_result(connection: Any, query: str) -> RawResult:
     """Send a query and return its rows, none of which is read yet. Until their end is read, the connection has no other
-    use: `abandon` it. Raises the driver's errors, and so does reading."""
+    use: `abandon` it. Both raise the driver's errors."""
     pymysql = driver()
     connection._execute_command(pymysql.constants.COMMAND.COM_QUERY, query.encode())  # noqa: SLF001
     result = pymysql.connections.MySQLResult(connection)

@@ -1,6 +1,6 @@
-"""Sort keys: the bytes whose order is the order of a collation, which index keys hold in place of a string.
+"""Sort keys: bytes that sort in the order of a collation, stored in index keys in place of a string.
 
-    collation                          'aBc '                      made of
+    collation                          'aBc '                      contents
     binary                             61 42 63 20                 the bytes
     utf8mb4_bin, utf8_bin, ascii_bin,  61 42 63                    the bytes without trailing spaces
     latin1_bin
@@ -13,7 +13,7 @@
 Strings are stored as UTF-8 whatever their charset.  A character whose weight is not known here is an EncodeError,
 never a wrong key.  Sort keys are never read back: index entries keep the original of what a sort key loses.
 
-Weights of characters, as far as plain rules give them:
+Weights of characters, for those that follow simple rules:
 
     general_ci    one weight: the upper-case letter without its marks, by the letters of Unicode 3.0
                   a A á Á à -> A     ß -> S     й Й -> Й     above U+FFFF -> FFFD     all others -> themselves

@@ -22,7 +22,7 @@ Shortest numbers are little endian, and zero takes a byte.  A TIMESTAMP is in UT
     TIME(1)           -01:00:00.5
     VECTOR            [1,2.5,-3]
 
-`parse_value` is the way back.  Integers of 64 bits in JSON stay exact, other numbers become doubles.  A JSON text has
+`parse_value` is the inverse.  Integers of 64 bits in JSON stay exact, other numbers become doubles.  A JSON text has
 no dates and no opaque bytes: what TiDB printed as a string comes back as one.
 
 Source: TiDB pkg/util/rowcodec (encoder.go, decoder.go), pkg/tablecodec (flatten, unflatten), pkg/types (String methods,

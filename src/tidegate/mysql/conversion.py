@@ -25,7 +25,7 @@ Names are looked up exactly first, then without trailing spaces and case, then a
 - Fewer fractional digits round half up and carry: 23:59:59.999 -> the next day.  So does a negative TIME:
   -00:00:10.5 -> -00:00:10.
 - DATETIME -> DATE cuts the time off without rounding (MySQL would round it first; TiDB does not).
-- What is no date becomes the zero date, which no rounding and no time zone ever moves.
+- An invalid date becomes the zero date, which no rounding and no time zone ever moves.
 - Two-digit years: 70..99 are 19xx, the others 20xx.
 - TIMESTAMP text is wall clock of the session's zone, so TIMESTAMP <-> DATETIME keeps the text; only a wall clock that
   the zone skips (start of summer time) moves, to the end of the gap.
@@ -278,7 +278,7 @@ def enum_name(elems: tuple[str, ...], index: int) -> str:
 
 
 def enum_number(elems: tuple[str, ...], name: str) -> int:
-    """Return the 1-based index of a name, spelled as it is defined; 0 for an unknown name."""
+    """Return the 1-based index of a name, spelled as defined; 0 for an unknown name."""
     return elems.index(name) + 1 if name in elems else 0
 
 

@@ -1,4 +1,4 @@
-"""Values that say their own kind: a flag byte and the value, in one of two forms.
+"""Datums: self-describing values, a flag byte and the value, in one of two forms.
 
     flag                     key form (sorts as the values do)      value form (short)
     00 NULL                  nothing                                nothing
@@ -15,7 +15,7 @@
     "abc", key     01 61 62 63 00 00 00 00 00 fa
     "abc", value   02 06 61 62 63
 
-The least value that is not NULL is the bare flag 01.  The reader takes any flag wherever it stands, as TiDB's does.
+The least value that is not NULL is the bare flag 01.  The reader accepts any flag in either form, as TiDB's does.
 
 Source: TiDB pkg/util/codec/codec.go (encode, DecodeOne).
 """

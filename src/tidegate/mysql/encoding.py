@@ -1,8 +1,7 @@
 """Encodings of numbers, byte strings and DECIMAL whose order as bytes is the order of the values, and Go's short forms.
 
-A decoder has the form `decode_x(buf, at) -> (value, the offset after it)`.  `take` is the one place that checks a
-length: it returns buf[at : at + size], or raises an error with the offset from the start of `buf`.  `codec` names in
-errors the layout that was being read.
+A decoder has the form `decode_x(buf, at) -> (value, the offset after it)`.  Only `take` checks lengths: it returns
+buf[at : at + size], or raises an error with the offset from the start of `buf`.  `codec` names the layout in errors.
 
     int     8 bytes, big endian, sign bit flipped         -1 -> 7f ff ff ff ff ff ff ff     0 -> 80 00 ..
     uint    8 bytes, big endian                            1 -> 00 .. 01

@@ -49,7 +49,7 @@ class IndexPart(msgspec.Struct, frozen=True):
 
 
 class IndexLayout(msgspec.Struct, frozen=True):
-    """An index; a `global_index` of a partitioned table lies under the table's id and names the partition."""
+    """An index; a `global_index` of a partitioned table is stored under the table's id and names the partition."""
 
     id: int
     parts: tuple[IndexPart, ...]

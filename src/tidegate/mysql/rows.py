@@ -1,16 +1,16 @@
-"""Rows of MySQL's text protocol as Arrow columns of texts, without a Python object for a value. Pure.
+"""Rows of MySQL's text protocol as Arrow columns of texts, without a Python object per value. Pure.
 
-    row      length: 3 | number: 1 | text of the first column | text of the second | ..     one packet a row
+    row      length: 3 | number: 1 | text of the first column | text of the second | ..     one packet per row
     text     length, bytes          length: < 0xfb itself   fb NULL   fc and 2 bytes   fd and 3   fe and 8
     end      fe, in a packet of less than 9 bytes
     error    ff | code: 2 | '#' | SQLSTATE: 5 | message
 
 A socket fills a buffer; a compiled loop finds the rows in it, another copies each column's texts into an array of its
-own.  Memory is the buffer, twice: BUFFER_BYTES, or more for a larger row.  A row of 16 MiB or more comes in several
-packets, which are put together in place.
+own.  Memory is twice the buffer: BUFFER_BYTES, or more for a larger row.  A row of 16 MiB or more arrives in several
+packets, which are joined in place.
 
-A result is whole when its end has come: one that breaks off, whose packets are not in order or whose texts do not fill
-their packet, raises ResultBroken, and so does an error of the server in the middle of rows.
+A result is complete once its end packet is read: one that breaks off, whose packets are out of order or whose texts do
+not fill their packet, raises ResultBroken, as does a server error in the middle of rows.
 
 Source: MySQL Internals, "MySQL Packets", "Text Resultset", "ERR_Packet".
 """
@@ -85,8 +85,8 @@ class ResultRows:
         self._filled = 0
 
     def batches(self) -> Iterator[list[Any]]:
-        """Return the columns of some rows after the other, as binary arrays, null for NULL; no batch is empty. Raises
-        ResultBroken, and what the socket raises."""
+        """Yield the columns of groups of rows, as binary arrays, null for NULL; no batch is empty. Raises
+        ResultBroken, and errors of the socket."""
         offset = rows = 0
         while True:
             offset, rows, self._number, how = _walk(

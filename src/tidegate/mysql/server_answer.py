@@ -2,13 +2,13 @@
 
     1213, 1205, 1040, 1290, 9007, ..    locks, limits, a server that is read-only or going down      later
     2003, 2013, ..                      the driver: no answer                                        later
-    1044, 1045, 1142, 1227, ..          the account: somebody may GRANT it                           the account's
+    1044, 1045, 1142, 1227, ..          the account: a GRANT may be added                            account
     1105 ERROR 1231 (42000): ..         of a TiDB: the error inside counts
     1064, 1146, 1231, 1300, 3140, ..    the statement, the table, the value                          never
-    8000 and above                      of a TiDB: its storage and its schema                        later, but for some
+    8000 and above                      of a TiDB: its storage and its schema                        later, mostly
 
-An error of the server that is in none of the lists is permanent: its statement is refused and reported
-instead of being retried for ever.
+A server error that is in none of the lists is permanent: its statement is refused and reported instead of being
+retried forever.
 
 Source: MySQL and MariaDB reference manuals, "Server Error Message Reference"; TiDB documentation, "Error Codes and
 Troubleshooting", pkg/errno/errcode.go.

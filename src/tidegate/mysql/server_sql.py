@@ -2,10 +2,10 @@
 and by the readers that complete large rows from the upstream and load its tables.
 
     {name}    a part of the statement: names, already quoted, and lists of them
-    %s        a parameter, which the driver writes as a literal; %% stands for a percent sign where there are some
+    %s        a parameter, which the driver writes as a literal; %% is a percent sign in statements with parameters
 
-Names stand in backquotes, those of information_schema too: each server has reserved words of its own, and a TiDB takes
-UNTIL, RANK or LEAD for no name.  DDLs of the upstream are not here, schema/restore_ddl.py prints them.
+Names are in backquotes, those of information_schema too: each server has its own reserved words, and a TiDB does not
+accept UNTIL, RANK or LEAD as names.  DDLs of the upstream are not here, schema/restore_ddl.py prints them.
 
 Source: MySQL reference manual, "Keywords and Reserved Words"; recorded answers of a TiDB 8.5.
 """
@@ -293,7 +293,7 @@ ALL_TABLES: Final = (
 DATABASE_DEFINITION: Final = "SHOW CREATE DATABASE {schema}"
 SEQUENCE_DEFINITION: Final = "SHOW CREATE SEQUENCE {table}"
 NEXT_NUMBERS: Final = "SHOW TABLE {table} NEXT_ROW_ID"
-"""A TiDB's counters of a table or a sequence: database, table, column, the next number, and what it numbers."""
+"""A TiDB's counters of a table or a sequence: database, table, column, the next number, and its kind."""
 CLUSTER: Final = "SELECT `variable_value` FROM `mysql`.`tidb` WHERE `variable_name` = 'cluster_id'"
 SHOWN_TS: Final = "SELECT @@tidb_snapshot"
 REPLICA_READ: Final = "SET SESSION tidb_replica_read = %s"

@@ -1,4 +1,4 @@
-"""Values of running statements: from stored values, to texts, numbers and times, and compared with each other.
+"""Values of running statements: conversion from stored values, to texts, numbers and times, and comparison.
 
     column                       stored (KvValue)         running (SqlValue)
     integers, YEAR               int, Unsigned            the same
@@ -12,7 +12,7 @@
     TIMESTAMP                    Time in UTC              Time on the session's clocks
     TIME, JSON, VECTOR           Duration, JsonDatum, Vector    the same
 
-The ColumnType beside a value says the rest: whether a Time is a date, how many decimals it shows, by which collation a
+The ColumnType of a value has the rest: whether a Time is a date, how many decimals it shows, by which collation a
 text compares.  Truth values are the ints 1 and 0; NULL and unknown are None, and stay None as text, number or time.
 `Context` holds the statement's moment, the session's settings and the warnings so far.
 
@@ -26,7 +26,7 @@ text compares.  Truth values are the ints 1 and 0; NULL and unknown are None, an
     moment_of     text, number, date -> Time: '2024-1-5', 20240105, '24.01.05 10:20:30.5'; a TIME is today's
     span_of       text, number, TIME -> Duration: '10:20', 102030, '-1 02:03:04.5'; of a date and time its clock
 
-What is no date or time is None, with warning 1292.  `compare(a, b, ..)` returns -1, 0, 1, or None where one is NULL;
+An invalid date or time is None, with warning 1292.  `compare(a, b, ..)` returns -1, 0, 1, or None if one is NULL;
 `sort_key_of(value, collation)` sorts, groups and hashes as `compare` does, within one type.
 
     both text           by the collation

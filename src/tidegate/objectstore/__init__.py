@@ -1,1 +1,1 @@
-"""Local disks and object stores: files, Delta commits, life spans of files, failpoints for tests."""
+"""Local disks and object stores: files, Delta commits, lifespans of files, failpoints for tests."""

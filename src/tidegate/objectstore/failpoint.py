@@ -1,18 +1,18 @@
-"""Failpoints: points where a test makes this process die, fail or wait; without effect in other runs.
+"""Failpoints: points in the code where a test can kill, fail or pause this process; no effect in other runs.
 
     failpoint("landing/before-commit")    in the code; one comparison with None when nothing is armed
 
     TIDEGATE_FAILPOINTS="landing/before-commit=kill@3,publish/before-snapshot=error:ENOSPC"
                          └ name ─────────────┘ └ action └ at the third time in this process; else the first, once
 
-    kill            SIGKILL to this process, driver or worker, whichever gets there
+    kill            SIGKILL to the process that reaches it, driver or worker
     error:ENOSPC    OSError of that name; the write at the failpoint fails
     error:SinkError the error of model/errors.py of that name
     sleep:2         seconds
-    pause           put the process id into a file of TIDEGATE_FAILPOINTS_DIR and wait until somebody removes it
+    pause           write the process id to a file in TIDEGATE_FAILPOINTS_DIR and wait until the file is removed
 
 `@*` acts every time.  With TIDEGATE_FAILPOINTS_DIR an action happens once among all processes that share the directory,
-so a feed that was killed and is started again lives on.  The names are listed in tests/failpoint.py.
+so a feed that was killed does not die again after its restart.  The names are listed in tests/failpoint.py.
 """
 
 import errno

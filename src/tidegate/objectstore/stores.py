@@ -5,29 +5,29 @@
     azure://container/prefix       Azure Blob Storage, in AZURE_STORAGE_ACCOUNT_NAME; az:// means the same
     abfss://container@account.dfs.core.windows.net/prefix       the same, the account in the address
 
-Credentials come from the environment, or from where the machine provides them.  Only the address of a storage for claim
-checks may hold them as parameters, as TiCDC's does.
+Credentials come from the environment, or from the machine's identity.  Only the address of a storage for claim checks
+may hold them as parameters, as in TiCDC.
 
     answer                      retried                                  then
-    400 401 403 404 409 412     no; 409 and 412 say who was faster       an error at once
+    400 401 403 404 409 412     no; 409 and 412: another writer won      an error at once
     408 429 5xx                 after 0.1, 0.2, 0.4 .. 3 s, RETRIES      SinkError: the feed waits and tries again
-    none, cut off               the same; a get for its rest alone
+    none, interrupted           the same; a get resumes at its offset
 
-Two libraries access stores with these numbers: obstore, and delta-rs where it reads a log.  Errors of the object-store
-library are outside of OSError and carry pages of debug text.  `storing` turns both kinds into a SinkError with the
-store's own first line, to be retried: a full disk, a directory without permission, an unreachable endpoint.
+Two libraries use these settings: obstore, and delta-rs for reading a log.  Errors of the object-store library are not
+OSErrors and contain pages of debug text.  `storing` turns both kinds into a retryable SinkError with the store's own
+first line: a full disk, a directory without permission, an unreachable endpoint.
 
 `opened` gives Parquet readers a seekable file.  The first request for an object reads its last TAIL bytes, which hold
 the footer and tell the size; each read is one more request, unless the tail has it.
 
-A `VersionedFile` is replaced only while it is the version that its writer knows: who comes second gets `Changed`.
+A `VersionedFile` is replaced only if it is still the version that its writer read; otherwise `Changed` is raised.
 
     object store    put with If-Match or If-None-Match; after a lost answer, a second try finds its own bytes
     directory       a new link, or a replacement under a lock of the directory
 
-`check_store` tests whether the store keeps conditional writes, on which all guarantees of lakes and checkpoints about
-writers and crashes rest.  Some S3-compatible servers ignore `If-None-Match` or `If-Match`, and some honour them only
-while nobody else writes, so several writers race for one name, a few times.
+`check_store` tests whether the store supports conditional writes, on which all guarantees of lakes and checkpoints
+about writers and crashes depend.  Some S3-compatible servers ignore `If-None-Match` or `If-Match`, and some honour them
+only without concurrent writers, so the test races several writers for one name, a few times.
 """
 
 import errno
@@ -96,15 +96,15 @@ CONNECTION: Final = (
 _LASTING: Final = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG}
 )
-"""Errors of a directory that last until somebody changes it; a full disk or a share that is away may pass."""
+"""Permanent errors of a directory; a full disk or an unavailable share is transient."""
 
 
 @lru_cache(maxsize=256)
 def store(uri: str) -> Any:
     """Return the object store at `uri`: a directory, or an address of one of the schemes above.
 
-    Raises FileNotFoundError for a directory that does not exist, EnvironmentFault for one that may not be looked at,
-    and OSError for what may pass."""
+    Raises FileNotFoundError for a directory that does not exist, EnvironmentFault for one that is not accessible,
+    and OSError for transient errors."""
     if "://" not in uri:
         try:
             is_there = Path(uri).is_dir()
@@ -131,9 +131,9 @@ def store(uri: str) -> Any:
 
 
 def writable(uri: str) -> Any:
-    """Return the object store at `uri`, for writing: a directory is made if it is missing.
+    """Return the object store at `uri`, for writing: a missing directory is created.
 
-    Raises EnvironmentFault where it cannot be, and OSError for what may pass, such as a full disk."""
+    Raises EnvironmentFault if that fails, and OSError for transient errors, such as a full disk."""
     if "://" not in uri:
         try:
             if not Path(uri).is_dir():
@@ -147,7 +147,7 @@ def writable(uri: str) -> Any:
 
 
 def listed(uri: str, prefix: str | None = None, *, offset: str | None = None) -> Iterator[Any]:
-    """Return what a store lists below `prefix`, sorting after `offset`; nothing for a directory that does not exist."""
+    """Return the objects below `prefix` that sort after `offset`; none for a directory that does not exist."""
     try:
         opened = store(uri)
     except FileNotFoundError:
@@ -218,7 +218,7 @@ class Changed(SinkError):
 
 @dataclass(frozen=True, slots=True)
 class VersionedFile:
-    """The file at `path` below `uri`, which is replaced as a whole and only if nobody else has replaced it."""
+    """The file at `path` below `uri`, which is replaced as a whole, and only if no other writer has replaced it."""
 
     uri: str
     path: str
@@ -292,8 +292,8 @@ def storing(uri: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of a store's error with advice, without the pages of debug text behind it. delta-rs
-    folds its first line behind arrows."""
+    """Return the first line of a store's error with advice, without the pages of debug text after it. delta-rs
+    wraps its first line after arrows."""
     first, *more = COLOR.sub("", str(error)).splitlines() or [""]
     folded = takewhile(lambda line: line.startswith(ARROW), map(str.strip, more))
     text = " ".join([first, *(line.removeprefix(ARROW).strip() for line in folded)])
@@ -357,7 +357,7 @@ def _end(where: Any, path: str) -> tuple[int, bytes]:
 def opened(uri: str, path: str, size: int | None = None) -> Iterator[Any]:
     """The file at `path` below `uri`, open for reading; `size`, if the footer is known, saves a request.
 
-    Raises EnvironmentFault where what is read in the block is no Parquet file."""
+    Raises EnvironmentFault if the file read in the block is not a Parquet file."""
     import pyarrow as pa  # only who reads rows needs it
 
     try:

@@ -1,1 +1,1 @@
-"""DDL text to table definitions over time."""
+"""Table definitions over time, derived from DDL texts."""

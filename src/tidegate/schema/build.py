@@ -145,7 +145,7 @@ def first_twice(names: list[str]) -> str:
 
 
 def complete_partition(partition: PartitionInfo, table: TableInfo) -> PartitionInfo:
-    """`partition` where KEY () stands for the primary key."""
+    """`partition` with the primary key's columns for KEY ()."""
     if partition.method != "KEY" or partition.columns:
         return partition
     return msgspec.structs.replace(partition, columns=table.handle_key)
@@ -161,7 +161,7 @@ def add_index(
 ) -> TableInfo:
     """`table` with one more key; `created` with the table, `taken` names are not to be chosen.
 
-    A primary key makes its columns NOT NULL and stands first.  A foreign key brings a key of its name along unless one
+    A primary key makes its columns NOT NULL and comes first.  A foreign key brings a key of its name along unless one
     begins with its columns; to ALTER an integer row key is none.  Raises SchemaError when the name is taken or a column
     is missing, except on a table that was inferred from rows."""
     names = {lowered(other.name) for other in table.indexes}

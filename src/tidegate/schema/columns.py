@@ -120,7 +120,7 @@ def _fit_bits(value: bytes, column_type: ColumnType) -> bytes:
 def origin_default(default: Default | None, column_type: ColumnType) -> str | bytes | None:
     """Return the default of rows written before a column with that default was added.
 
-    CURRENT_TIMESTAMP stays as it is: its value needs the time zone, which the schema does not know (literal.py)."""
+    CURRENT_TIMESTAMP stays unchanged: its value needs the time zone, which the schema does not know (literal.py)."""
     kept, is_expression = keep_default(default, column_type)
     return kept if isinstance(default, Now) or not is_expression else None
 
@@ -193,7 +193,7 @@ def implied_collation(charset: str) -> str:
 
 
 def own_collation(collation: str | None, charset: str) -> str:
-    """Return the collation as tables keep it: "" for the one that its charset implies."""
+    """Return the collation as tables store it: "" for the default of its charset."""
     normal = (collation or "").lower().replace("utf8mb3_", "utf8_", 1)
     return "" if charset == "binary" or normal == implied_collation(charset) else normal
 

@@ -87,7 +87,7 @@ class Cursor:
         return self.peek().kind is TokenKind.END or self.is_sign(";")
 
     def is_sign(self, sign: str, ahead: int = 0) -> bool:
-        """Return True if that sign stands here."""
+        """Return True if the next token is that sign."""
         token = self.peek(ahead)
         return token.kind is TokenKind.SIGN and token.text == sign
 
@@ -98,17 +98,17 @@ class Cursor:
         return accepted
 
     def expect_sign(self, sign: str) -> None:
-        """Move past `sign`; SqlError if something else stands here."""
+        """Move past `sign`; SqlError for any other token."""
         if not self.sign(sign):
             raise self.error(f"expected {sign!r}")
 
     def looking_at(self, words: str, ahead: int = 0) -> bool:
-        """Return True if these words (capitals, separated by blanks) stand here."""
+        """Return True if the next tokens are these words (capitals, separated by blanks)."""
         expected, start = tuple(words.split()), self.position + ahead
         return self.words[start : start + len(expected)] == expected
 
     def accept(self, *alternatives: str) -> str:
-        """Return the first of the alternatives that stands here, moving past it; "" if none does."""
+        """Return the first alternative that matches the next tokens, moving past it; "" if none does."""
         for words in alternatives:
             if self.looking_at(words):
                 self.position += len(words.split())
@@ -116,7 +116,7 @@ class Cursor:
         return ""
 
     def expect(self, *alternatives: str) -> str:
-        """Return the alternative that stands here, moving past it; SqlError if none does."""
+        """Return the alternative that matches the next tokens, moving past it; SqlError if none does."""
         word = self.accept(*alternatives)
         if not word:
             raise self.error("expected " + " or ".join(alternatives))
@@ -197,8 +197,8 @@ class Cursor:
         return int(self.next().text)
 
     def slice(self, start: int) -> str:
-        """Return the user's text from token number `start` up to here, blanks around it removed; of comments that TiDB
-        executes what they hold."""
+        """Return the user's text from token `start` up to here, without surrounding blanks; of comments that TiDB
+        executes only the contents."""
         parts = [self.text[token.start : token.end] for token in self.tokens[start : min(start + 1, self.position)]]
         for before, token in pairwise(self.tokens[start : self.position]):
             gap = self.text[before.end : token.start]
@@ -275,7 +275,7 @@ def read_references(cursor: Cursor) -> References:
 
 
 def is_constraint(cursor: Cursor) -> bool:
-    """Return True if a key, index or check stands here, not a column."""
+    """Return True if the next tokens are a key, index or check, not a column."""
     return cursor.peek().word in _CONSTRAINTS or any(
         cursor.looking_at(words) for words in ("VECTOR INDEX", "VECTOR KEY", "COLUMNAR INDEX", "COLUMNAR KEY")
     )

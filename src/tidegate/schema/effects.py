@@ -3,8 +3,8 @@
     Effect = TableCreated | TableDropped | TableTruncated | TableRenamed | TableAltered
            | PartitionsTruncated | PartitionsDropped | PartitionExchanged | TableRecovered | NoEffect
 
-Every effect carries whole tables, before and after, so that no consumer needs the schema.  `old.incarnation` and
-`new.incarnation` tell whether rows stayed: equal after TableAltered and TableRenamed, different after TableTruncated.
+Every effect has the complete tables, before and after, so that no consumer needs the schema.  `old.incarnation` and
+`new.incarnation` show whether rows stayed: equal after TableAltered and TableRenamed, different after TableTruncated.
 One DDL has one or more effects, in the order in which they happened.
 """
 

@@ -1,9 +1,9 @@
-"""The expressions that MySQL allows in PARTITION BY, run by the SQL expressions of floor expr.
+"""Expressions that MySQL allows in PARTITION BY, evaluated by the package expr.
 
     text --parse, check--> node --compile, columns of the table--> row by name --> int | Decimal | str | .. | None
 
-Values of rows are those of events; each column that the expression names is parsed as its type.  A function that is
-not in the list is refused: the definition is from elsewhere, and what it means for a row is not known.
+Values of rows are those of events; each column that the expression references is parsed as its type.  A function that
+is not in the list is refused: its result for a row is not known.
 Source: MySQL manual, "Partitioning Limitations Relating to Functions".
 """
 

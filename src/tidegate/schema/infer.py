@@ -1,18 +1,18 @@
-"""A table read off a message, for topics whose CREATE TABLE lies before the feed's start.
+"""Table definitions inferred from messages, for topics whose CREATE TABLE lies before the feed's start.
 
     Open Protocol   type code + flags     nullability, sign, keys; no length, no scale, no ENUM names
     Canal-JSON      mysqlType + pkNames   short form the same and no nullability; full form everything but defaults
 
-What the message leaves out is left open (-1, None); virtual columns never stand in messages, so they are missing.
-`incarnation` is n-{digest of the lower-case names}-{version}, so that readers of one topic agree on it.  Lakes from
-before had m- or a crc32 there; they keep the ids of tables that they know.
+Properties that the message lacks are left open (-1, None); virtual columns are never in messages, so they are missing.
+`incarnation` is n-{digest of the lower-case names}-{version}, so that readers of one topic agree on it.  Earlier
+releases wrote m- or a crc32; their lakes keep the ids of tables that they know.
 
 A column's id is derived from its name, above all ids that DDLs assign: removing a message's column removes no
 other one, although stored columns were created with both.
 
-Fields that describe no table (`unusable`), since there are none or the key names others, are no table's.
+Fields without columns, or whose key names other columns, describe no table (`unusable`).
 
-`merge_inferred` joins what several messages tell of such a table.
+`merge_inferred` combines the definitions from several messages of one table.
 
     layout A  id, name          ─┐
     layout B  id, name, email   ─┴►  id, name, email      a column stays once it was seen; NULL where a row lacks it

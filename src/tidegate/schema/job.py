@@ -3,7 +3,7 @@
     job_id bigint primary key | reorg | schema_ids | table_ids | job_meta longblob | type | processing
     1                         | 2     | 3          | 4         | 5                 | 6    | 7
 
-The table's definition never goes through a job of its own, so it stands here; the ids below 2**48 are reserved for such
+The table's own definition never goes through a job, so it is defined here; the ids below 2**48 are reserved for such
 tables.  A job is the JSON in job_meta:
 
     queueing ── running ── done ── synced           "done" is the last state that the job table shows of a success
@@ -225,7 +225,7 @@ JOB_TABLE: Final = TableLayout(
 
 
 def decode_job_row(key: bytes, value: bytes) -> Job:
-    """Return the job in a row; KvDecodeError for a row that is none, SchemaError for a job that is none."""
+    """Return the job in a row; KvDecodeError for an invalid row, SchemaError for an invalid job."""
     job_meta = decode_row(JOB_TABLE, key, value).columns.get(_JOB_META)
     if not isinstance(job_meta, bytes):
         raise KvDecodeError("a row of tidb_ddl_job without job_meta", "job row", 0, key)

@@ -34,7 +34,7 @@ class ModifyKind(IntEnum):
 
 
 KEPT_CHARSETS: Final = frozenset({("utf8", "utf8mb4"), ("latin1", "utf8mb4")})
-"""(old, new) charsets between which stored texts stay as they are: TiDB keeps all three as UTF-8."""
+"""(old, new) charsets between which stored texts stay unchanged: TiDB keeps all three as UTF-8."""
 _LOSSLESS, _CHECKED, _LOSSY = ModifyKind.LOSSLESS, ModifyKind.CHECKED, ModifyKind.LOSSY
 
 

@@ -14,7 +14,7 @@ Expressions (generated columns, defaults, checks) are skipped by balanced parent
 Bounds of partitions stay SQL text, charset introducers removed.  Table options are `word [=] value`; charset, collation
 and comment matter to change capture, and an unknown option is passed over if it has its `=`.
 
-CREATE USER and whatever else leaves all tables alone is passed over.  So is a CREATE, ALTER or DROP SEQUENCE that this
+CREATE USER and other statements that change no table are skipped.  So is a CREATE, ALTER or DROP SEQUENCE that this
 grammar does not know, since change capture ignores sequences.
 
 Source: TiDB parser/parser.y (ColumnDef, ColumnOption, TableOption, PartitionOpt, PartitionDefinition, CreateTableStmt,
@@ -206,7 +206,7 @@ _PASSED: Final = ("ON COMMIT DELETE ROWS", "ON COMMIT PRESERVE ROWS", "REMOVE TT
 
 
 def read_options(cursor: Cursor, *, commas: bool) -> tuple[sql.TableOptions, int]:
-    """Return the (options, their number) at the cursor, moving past them; `commas` may stand between them in CREATE
+    """Return the (options, their number) at the cursor, moving past them; `commas` may separate them in CREATE
     TABLE."""
     charset: str | None = None
     collation: str | None = None

@@ -7,7 +7,7 @@
     HASH (expr)          |value mod count|; NULL as 0
     KEY (..)             crc32 of the columns' texts, one after the other, mod count; NULL is one zero byte
 
-DROP, TRUNCATE and EXCHANGE PARTITION move rows without saying which, so a consumer has to know.
+DROP, TRUNCATE and EXCHANGE PARTITION do not list the rows that they move, so a consumer computes them.
 Texts compare by the sort keys of their column's collation (mysql/collation.py); one whose sort keys are not known is
 refused.  KEY is crc32 (IEEE) over the sort key of each value's text, for a number that of its decimal digits.  KEY of
 a text whose collation ignores case is refused, and KEY of a TIMESTAMP, which TiDB hashes in the zone of the session
@@ -174,9 +174,9 @@ class _Table:
         return partial(_sort_key, column.type, _text_key(column))
 
     def bounds(self, names: tuple[str, ...], texts: tuple[str, ...]) -> tuple[_Key, ...]:
-        """Return the sort keys of one bound or list entry; raises SchemaError when it has not one value a column.
+        """Return the sort keys of one bound or list entry; raises SchemaError if it does not have one value per column.
 
-        VALUES LESS THAN MAXVALUE without parentheses stands for as many as there are columns.
+        VALUES LESS THAN MAXVALUE without parentheses means MAXVALUE for every column.
         """
         if len(texts) == 1 and _is_max(texts[0]):
             texts *= len(names)

@@ -3,9 +3,9 @@
     create table T (a int key) ttl = `d` + interval 1 day
     CREATE TABLE `T` (`a` INT PRIMARY KEY) /*T![ttl] TTL = `d` + INTERVAL 1 DAY */ /*T![ttl] TTL_ENABLE = 'OFF' */
 
-Placement rules are left out, TTL is off, keywords are upper case and names in backquotes; what only TiDB understands
-stands in comments that others skip.  A text of placement alone becomes "", which TiCDC sends as it is.  The clauses of
-ALTER TABLE keep their order, joined by `, `; partitioning comes last, after a blank.
+Placement rules are left out, TTL is off, keywords are upper case and names in backquotes; syntax that only TiDB
+understands is in comments that other servers skip.  A text of placement alone becomes "", which TiCDC sends unchanged.
+The clauses of ALTER TABLE keep their order, joined by `, `; partitioning comes last, after a blank.
 
 Source: TiCDC cdc/owner/ddl_sink.go (which flags), TiDB parser/ast (what each node prints); recorded answers.
 """
@@ -47,7 +47,7 @@ from tidegate.schema.restore_table import (
 
 
 def alter_table(r: SqlReader) -> str:
-    """Return the rest of ALTER TABLE, after that word; "" if nothing is left of it."""
+    """Return the rest of ALTER TABLE, after these words; "" if no clause is left."""
     named = r.table()
     if r.accept("ANALYZE PARTITION"):
         return f"ANALYZE TABLE {named} PARTITION {_analyze(r)}"
@@ -226,8 +226,8 @@ _GRAMMAR: Final = Grammar(expression, operand, query)
 
 
 class RestoredDdl(NamedTuple):
-    """A text as TiCDC sends it; it `loses` if reading it again gives other strings, as TiCDC's does. `named` are the
-    tables, databases and functions that stand in it."""
+    """A text as TiCDC sends it; it `loses` if parsing it again gives other strings, as with TiCDC's. `named` are the
+    tables, databases and functions in it."""
 
     text: str
     loses: bool

@@ -60,7 +60,7 @@ def try_interval(r: SqlReader) -> str | None:
 
 
 def is_query(r: SqlReader, depth: int = 1) -> bool:
-    """Return True if a query stands behind at least `depth` opening brackets here."""
+    """Return True if a query follows, after at least `depth` opening brackets."""
     ahead = 0
     while r.is_sign("(", ahead):
         ahead += 1
@@ -70,7 +70,7 @@ def is_query(r: SqlReader, depth: int = 1) -> bool:
 
 
 def is_call(r: SqlReader) -> bool:
-    """Return True if `f(` or `d.f(` stands here."""
+    """Return True if `f(` or `d.f(` follows."""
     return r.is_name() and (r.is_sign("(", 1) or (r.is_sign(".", 1) and r.is_sign("(", 3)))
 
 
@@ -500,7 +500,7 @@ _OPTIONS: Final = {
     "ALL": "ALL",
     "STRAIGHT_JOIN": "STRAIGHT_JOIN",
 }
-"""Words after SELECT, in TiDB's order, and what is printed for each."""
+"""Words after SELECT, in TiDB's order, and their printed forms."""
 _SET_OPERATORS: Final = ("UNION", "EXCEPT", "INTERSECT")
 _NO_ALIAS: Final = frozenset(
     """FROM WHERE GROUP HAVING ORDER LIMIT FOR LOCK UNION EXCEPT INTERSECT WITH ON JOIN INNER CROSS LEFT RIGHT NATURAL

@@ -78,8 +78,8 @@ class NameKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PrintedName:
-    """A name that was printed; `schema` is None where the text leaves it to the session, and the name of a database is
-    "" where it does. `after` is the word or sign before it and `span` where it stands, in the text that was read."""
+    """A name that was printed; `schema` is None if the text leaves it to the session, and the name of a database is ""
+    in that case. `after` is the token before it and `span` its offsets in the parsed text."""
 
     kind: NameKind
     name: str
@@ -170,7 +170,7 @@ class SqlReader(Cursor):
         self.named.append(PrintedName(NameKind.QUERY, "CREATE TABLE .. AS SELECT"))
 
     def is_string(self) -> bool:
-        """Return True if a string stands here."""
+        """Return True if a string follows."""
         return self.peek().kind is TokenKind.STRING
 
     def string(self) -> str:
@@ -279,14 +279,14 @@ class _Part(NamedTuple):
 
 
 def template(text: str, /, **rules: Rule) -> Rule:
-    """Return the rule that a template stands for; `rules` are further rules that it names."""
+    """Return the rule of a template; `rules` are further rules that it names."""
     return _joined(_parts(_ELEMENT.finditer(text), {**_RULES, **rules}))
 
 
 def by_words(*templates: str, **rules: Rule) -> dict[str, Rule]:
     """Return the rules of templates by their first words, which are read before the rule is called.
 
-    `A|B: template` stands for one whose text begins with any of these words, and that prints none by itself."""
+    `A|B: template` is a template whose text begins with any of these words, without printing them."""
     by_word: dict[str, Rule] = {}
     for text in templates:
         if leading := _LEADING.match(text):
@@ -373,7 +373,7 @@ _INTRODUCED: Final = (TokenKind.STRING, TokenKind.HEX, TokenKind.BITS)
 
 
 def is_literal(r: SqlReader) -> bool:
-    """Return True if a literal stands here, with or without an introducer."""
+    """Return True if a literal follows, with or without an introducer."""
     token = r.peek()
     return token.kind in _LITERALS or (token.word.startswith("_") and r.peek(1).kind in _INTRODUCED)
 

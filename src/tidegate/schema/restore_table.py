@@ -27,9 +27,9 @@ from tidegate.schema.restore_reader import (
 )
 
 clustered: Final = template("[ /*T![clustered_index] CLUSTERED */][ /*T![clustered_index] NONCLUSTERED */]")
-"""CLUSTERED or NONCLUSTERED, after a blank, if one of them stands here."""
+"""CLUSTERED or NONCLUSTERED, after a blank, if one of them follows."""
 global_or_local: Final = template("[ GLOBAL]<LOCAL>")
-"""GLOBAL, after a blank, if it stands here; LOCAL is not printed."""
+"""GLOBAL, after a blank, if it follows; LOCAL is not printed."""
 
 
 def _part(r: SqlReader) -> str:
@@ -95,7 +95,7 @@ def index_options(r: SqlReader, kind: str = "", *, first: bool = False) -> str:
     """Return the options of an index in TiDB's order, each after a blank.
 
     `kind` is the type of USING before the columns; with `first` it takes precedence over the options.  A columnar
-    replica that no other option stands beside is not printed."""
+    replica without other options is not printed."""
     written: dict[str, str] = {}
     while words := r.accept(*_OPTIONS):
         written[_REPLACED.get(words, words)] = _OPTIONS[words](r)
@@ -176,7 +176,7 @@ def column_rest(r: SqlReader) -> str:
 column: Final = template("path rest", rest=column_rest)
 """A column's name and definition."""
 placed_column: Final = template("column[ FIRST][ AFTER path]", column=column)
-"""A column with FIRST or AFTER x, if one stands behind it."""
+"""A column with FIRST or AFTER x, if one follows."""
 
 
 def partitioning(r: SqlReader) -> str:
@@ -293,7 +293,7 @@ definition: Final = template(
 """The definition of a partition."""
 _definitions: Final = template("(definition,..)", definition=definition)
 update_indexes: Final = template("[ UPDATE INDEXES (index,..)]", index=template("name {GLOBAL|LOCAL}"))
-"""UPDATE INDEXES (..), after a blank, if it stands here."""
+"""UPDATE INDEXES (..), after a blank, if it follows."""
 
 
 _KEYS: Final = {
@@ -393,7 +393,7 @@ NOTHING: Final = "\0"
 
 
 def table_option(r: SqlReader) -> str | None:
-    """Return the table option here: "" if it prints nothing but its blank; None if none stands here."""
+    """Return the table option here: "" if it prints nothing but its blank; None if none follows."""
     return r.first_of(TABLE_OPTIONS)
 
 

@@ -1,14 +1,14 @@
-"""All databases and tables as they stand after a DDL: a value that is replaced, never changed.
+"""The schema state: all databases and tables after a DDL, an immutable value.
 
     SchemaState
       databases   folded name -> Database(name, charset)
       tables      TableName.key -> TableInfo
       dropped     tables that RECOVER and FLASHBACK can bring back, latest first, at most KEPT_DROPPED
       views       TableName.key -> name; views carry no rows
-      lost        TableName.key -> LostTable: tables outside a filter of which a DDL could not be followed
+      lost        TableName.key -> LostTable: tables outside a filter with a DDL that could not be followed
 
 JSON form: {"databases": [..], "tables": [..], "dropped": [..], "views": [..]}, each a list of the values, and "lost"
-where there is one; a default that is bytes stands as {"hex": "00ff"}.  `from_json(to_json(state)) == state`.
+if there is one; a default that is bytes is {"hex": "00ff"}.  `from_json(to_json(state)) == state`.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Schema history, one DDL at a time: `apply_ddl` (tables, DDL) -> (next tables, what happened).
+"""Schema history, one DDL at a time: `apply_ddl` (tables, DDL) -> (next tables, effects).
 
     state --CREATE t--> state --ALTER t--> state --RENAME t TO u--> state --TRUNCATE u--> state --FLASHBACK u TO v--> ..
     rows    a1-0                 a1-0                a1-0                   f7-0                 f7-0 and a1-0 again
@@ -8,9 +8,9 @@ RENAME, ALTER and repartitioning keep it, RECOVER and FLASHBACK bring an old one
 the table's last DDL.
 
 Tables whose creation was not seen (a topic read from its middle) are no error: their DDLs have no effect, with a
-reason, until rows tell what the table is like.  Neither are tables that were `lost` (a filter leaves them out, and a
-DDL of theirs could not be followed), except where another table needs one: by LIKE or EXCHANGE PARTITION.  A DDL that
-contradicts a table that *is* known raises SchemaError.
+reason, until rows show the table's columns.  Neither are `lost` tables (excluded by a filter, with a DDL that could
+not be followed), unless another table needs one, by LIKE or EXCHANGE PARTITION.  A DDL that contradicts a *known*
+table raises SchemaError.
 ddl_tables.py resolves which tables a DDL is about.  Rename events carry the schema of the new name; an old name without
 schema is then looked for where it exists.
 Source: TiCDC entry/schema/snapshot.go; TiDB pkg/ddl.

@@ -9,16 +9,16 @@ CREATE INDEX and DROP INDEX are AlterTable with one spec.  A spec is the part of
     ALTER TABLE t   ADD COLUMN a INT FIRST ,  DROP INDEX i   ,  COMMENT = 'x'
                     AddColumns(.., FIRST)     DropIndex("i")    TableOptions(comment="x")
 
-`NoChange` names a spec that leaves columns, keys and partitions as they are; `NotSupported` one that changes tables
-in a way that we do not follow.
+`NoChange` is a spec that leaves columns, keys and partitions as they are; `NotSupported` one that changes tables in a
+way that Tidegate does not follow.
 
-Names stand as written; table names are completed with the session's schema.  TiCDC's events carry the schema of the
-*new* name only; where the text names that one and leaves the old one to the session, the old name is `doubtful`.
-Expressions are the user's own text.  Nothing is completed: an unwritten charset, length or nullability stays open until
-the table is built.
+Names are kept as written; table names are completed with the session's schema.  TiCDC's events carry the schema of the
+*new* name only; if the text qualifies the new name but not the old one, the old name is `doubtful`.  Expressions are
+the user's own text.  Nothing else is completed: an unwritten charset, length or nullability stays open until the table
+is built.
 
-Details are what only TiDB's own definitions need; no row, message or later statement depends on them.  They are
-attached to definitions, specs and statements, and comparisons of those ignore them.
+Details are needed by TiDB's own definitions only; no row, message or later statement depends on them.  They are
+attached to definitions, specs and statements, and comparisons ignore them.
 
     IndexDef("i", ("a", ""))                      what change capture compares
       └ detail: IndexDetail(lengths=(10, -1),     what TiDB stores besides: prefixes, expressions, comments
@@ -46,7 +46,7 @@ class CheckDef:
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """REFERENCES: the table (schema None: the child's), its columns, what happens to children ("" if not said)."""
+    """REFERENCES: the table (schema None: the child's), its columns, the action on children ("" if not given)."""
 
     schema: str | None
     table: str
@@ -531,7 +531,7 @@ class RecoverDatabase:
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """CREATE TABLE with its body; `not_supported` names what in it we cannot follow, "" if nothing."""
+    """CREATE TABLE with its body; `not_supported` names a part that is not supported, "" if none."""
 
     table: TableName
     columns: tuple[ColumnDef, ...]

@@ -218,7 +218,7 @@ FIRST_MS: Final = 1_420_070_400_000
 POINTS: Final = 240
 TABLES: Final = 2000
 BEHIND_MS: Final = 10_000
-"""Distance behind the fastest partition at which a partition is reported as the laggard."""
+"""Lag behind the fastest partition at which a partition is reported as the laggard."""
 
 
 def lag_s(ts: int, now_ms: int, state: str) -> float | None:
@@ -348,7 +348,7 @@ def _leaves(tree: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
 
 
 def address(name: str, uri: str, stored: str, modules: Collection[str] = ()) -> str:
-    """Return the address to store from now on; "" for the stored one, masked or not. Raises UriInvalid."""
+    """Return the address to store; "" for the stored one, masked or not. Raises UriInvalid."""
     if uri in {stored, mask_uri(stored)}:
         return ""
     if uri.startswith(("@", "env:")):

@@ -523,8 +523,8 @@ class Changefeeds:
             return self._view(feed)
 
     def start_load(self, feed_id: FeedId, load_from: str, tables: Sequence[str], who: str) -> FeedView:
-        """Load the tables of a changefeed again, all or those of some rules, from the database that it knows if
-        `load_from` is empty; then it goes on. Raises ApiParamInvalid for a changefeed that knows none."""
+        """Load the tables of a changefeed again, all or those of some rules, from its configured database if
+        `load_from` is empty; then continue. Raises ApiParamInvalid if none is configured."""
         with self.operation_log.noting("load", feed_id, who, ", ".join(tables)):
             record = self._feed(feed_id).record
             section = record.config.get("source", {})
@@ -560,7 +560,7 @@ class Changefeeds:
         return self.resume(feed_id, who)
 
     def remove(self, feed_id: FeedId, who: str) -> FeedView | None:
-        """End a changefeed and remove its record and checkpoint; what its sink holds stays. None if there is none."""
+        """End a changefeed and remove its record and checkpoint; the sink's data stays. None if there is none."""
         with self.operation_log.noting("remove", feed_id, who):
             feed = self._owned().get(feed_id)
             if feed is None:

@@ -377,7 +377,7 @@ class CheckpointTsInvalid(InputError):
 
 
 class CheckpointTsAhead(InputError):
-    """The checkpoint ts of `resume` lies in the future."""
+    """The checkpoint ts of `resume` is in the future."""
 
     code = "CDC:ErrCliCheckpointTsIsInFuture"
 

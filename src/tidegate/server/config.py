@@ -64,7 +64,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid
 
     @property
     def authenticates(self) -> bool:
-        """True if clients have to authenticate."""
+        """True if clients must authenticate."""
         return bool(self.users_file or self.token_file or self.mtls)
 
 

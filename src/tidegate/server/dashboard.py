@@ -194,7 +194,7 @@ class DashboardRoutes:
         return shown({"tables": tables})
 
     def start_load(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Load the tables of a changefeed, all or those of some rules; it is stopped for it, and goes on."""
+        """Load the tables of a changefeed, all or those of some rules; it is stopped for the load, and continues."""
         feed = parse_id(changefeed_id, namespace)
         body = read_body(body_of(request), LoadBody, required=False)
         stored = str(self._feeds.get(feed).record.config.get("source", {}).get("load-from", ""))

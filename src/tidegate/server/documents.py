@@ -1,14 +1,13 @@
-"""Documents by name, each replaced only where it is still the one that was read: what two servers can share.
+"""Versioned documents by name, replaced only if unchanged since they were read: a store that two servers can share.
 
-    read(name)               body, version                    None where there is none
-    write(name, body, v)     the new version                  Changed where another writer was faster; v None: make it
+    read(name)               body, version                    None if there is none
+    write(name, body, v)     the new version                  Changed if another writer was faster; v None: create it
     remove(name)
 
     a directory      one SQLite file, servers of one machine; a version is a number
     s3://, gs://     an object each; a version is its ETag (put If-Match, If-None-Match)
 
-A server that was paused for an hour and wakes holds versions that have been replaced: nothing that it writes takes
-effect.
+A server that resumes after a long pause holds outdated versions, so none of its writes takes effect.
 """
 
 import sqlite3

@@ -190,7 +190,7 @@ OPEN: Final = frozenset({"/healthz", "/livez", "/readyz"})
 
 
 class Ask(NamedTuple):
-    """What admission knows of a request. `headers`: by lower-case name. `peer_cn`: the name in the client's
+    """The properties of a request for its admission. `headers`: by lower-case name. `peer_cn`: the name in the client's
     certificate. `body_writes`: the body requests something that requires the right to write."""
 
     method: str
@@ -363,7 +363,7 @@ OWN_ANSWERS: Final = frozenset(
 
 
 class Entrance:
-    """The application behind its checks, as ASGI."""
+    """The application wrapped in its checks, as ASGI."""
 
     def __init__(self, app: ASGIApp, server: Server) -> None:
         self._app, self._server = app, server

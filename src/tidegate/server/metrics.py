@@ -2,13 +2,13 @@
 
     ticdc_owner_checkpoint_ts{namespace,changefeed}       ms, the physical part of the TSO
     ticdc_owner_checkpoint_ts_lag                         s
-    tidegate_changefeed_…                                 what TiCDC has no word for
+    tidegate_changefeed_…                                 metrics without a counterpart in TiCDC
 
-Gauges are read off the changefeeds when somebody asks, so they are never old: the lag of a changefeed that waits or has
-failed goes on growing; one that is stopped, finished or removed has none.  Counters of a run begin anew with it.
-TiCDC's counters lack the `_total` that Prometheus's own libraries want, so they are told as untyped.
+Gauges are computed at each scrape, so they are always current: the lag of a waiting or failed changefeed keeps
+growing; a stopped, finished or removed one has none.  Counters of a run restart with it.  TiCDC's counters lack the
+`_total` suffix that Prometheus's libraries require, so they are exported as untyped.
 
-No label is a table's name; an error's message is cut.  What changefeeds into metrics:// make of rows stands here, too.
+No label is a table's name; an error's message is cut.  The metrics of metrics:// changefeeds are exported here, too.
 
 Source: TiCDC, metrics.go of its packages; state numbers of `ticdc_owner_status`.
 """

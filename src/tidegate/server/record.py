@@ -144,7 +144,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 class FeedOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry of the operation log: who did what to a changefeed."""
+    """An entry of the operation log: a user's operation on a changefeed."""
 
     time: str
     operation: str
@@ -198,7 +198,7 @@ class NewFeed:
 
 @dataclass(frozen=True, slots=True)
 class FeedChange:
-    """Changes to a changefeed; empty and None leave a field as it is. `config` replaces the whole."""
+    """Changes to a changefeed; empty and None leave a field unchanged. `config` replaces the whole."""
 
     sink_uri: str = ""
     source_uri: str = ""
@@ -221,7 +221,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class FeedView:
-    """A changefeed as it is now; `progress` is the last report of its run in this process."""
+    """The current state of a changefeed; `progress` is the last report of its run in this process."""
 
     record: FeedRecord
     progress: Progress | None = None

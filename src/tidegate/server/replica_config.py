@@ -34,7 +34,7 @@ _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "sink.dispatchers[].target-schema": ("target-schema",),
     "sink.dispatchers[].target-table": ("target-table",),
 }
-"""Names in JSON that are not the file's with "_": the one that is shown, then others that are read; none for keys that
+"""Names in JSON that are not the file's with "_": the shown name, then other accepted ones; none for keys that
 the API has outside `replica_config`, or under another name."""
 _SHOWN: Final = (
     *("case-sensitive", "changefeed-error-stuck-duration", "filter.rules", "sink.date-separator", "sink.safe-mode"),

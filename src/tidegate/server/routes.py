@@ -90,7 +90,7 @@ JSON: Final = "application/json; charset=utf-8"
 
 
 class CredentialMissing(InputError):
-    """The request does not say who sends it."""
+    """The request has no credentials."""
 
     code = "CDC:ErrCredentialNotFound"
 
@@ -146,7 +146,7 @@ class DrainRefused(InputError):
 
 
 class TableNotMoved(InputError):
-    """Tables have no place of their own: one server runs all of a changefeed."""
+    """Tables are not placed individually: one server runs all of a changefeed."""
 
     code = "CDC:ErrTableNotSupportMove"
 
@@ -279,7 +279,7 @@ class LockBody(UpstreamWords):
 
 
 class LetterBody(SentBody):
-    """A message, and what to read in its place; an absent key or value stays as it is."""
+    """A message, and the bytes to read instead; an absent key or value stays unchanged."""
 
     topic: str
     partition: int
@@ -290,7 +290,7 @@ class LetterBody(SentBody):
 
 
 class LoadBody(SentBody):
-    """A load: the database, empty for the one that the changefeed knows, and rules of the tables, none for all."""
+    """A load: the database, empty for the configured one, and rules of the tables, none for all."""
 
     load_from: str = ""
     tables: list[str] = []

@@ -255,7 +255,7 @@ class RunningFeed:
         self._on_report, self._on_exit = on_report, on_exit
         self._stop = threading.Event()
         self._is_running = False
-        """True once the run has begun to read and write: from then on the engine itself waits out what may pass."""
+        """True once the run has begun to read and write: from then on the engine itself retries transient errors."""
         self._outcome: RunEnd | None = None
         self.progress: Progress | None = None
         self._thread = threading.Thread(target=self._run, name=str(feed), daemon=True)
@@ -265,7 +265,7 @@ class RunningFeed:
         self._thread.start()
 
     def stop(self) -> None:
-        """Request the end: what is in flight is finished, the checkpoint kept."""
+        """Request the end: work in flight is finished, the checkpoint stored."""
         self._stop.set()
 
     def join(self, timeout_s: float) -> bool:

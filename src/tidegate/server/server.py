@@ -6,7 +6,7 @@
                     samples, checkpoints in records            every SAMPLE_S
     HTTP            the service `changefeeds`; another owner's requests go to `owner().address`
 
-`stop` ends all runs where they are whole, gives the lease away, and the next owner goes on at once.
+`stop` ends all runs at their checkpoints and releases the lease, so that the next owner can continue at once.
 """
 
 import logging
@@ -57,7 +57,7 @@ class Server:
         self._documents = documents_in(config.data_dir)
         check_version(self._documents, config.data_dir)
         self.token = write_token(config, self._documents)
-        """Token that writes need; "" where users authenticate, or nobody does."""
+        """Token that writes require; "" if users authenticate, or authentication is off."""
         self.lease = Lease(self._documents, self.id, config.advertise_addr, float(config.capture_session_ttl))
         self.spark = spark
         self.changefeeds = Changefeeds(

@@ -1,7 +1,7 @@
 """A Python function as a sink: `write(batch)` is called in tasks, with rows as Arrow columns.
 
-Guarantee: at least once, each table in commit order, rows up to a DDL before it.  What follows the checkpoint comes
-again after a crash: version what you write by `batch.commit_ts`.  `ddl` and `resolved` are called on the driver.
+Guarantee: at least once, each table in commit order, rows before later DDLs.  After a crash, changes above the
+checkpoint are sent again: version your writes by `batch.commit_ts`.  `ddl` and `resolved` are called on the driver.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from tidegate.sink.calls import CheckpointSink
 
 
 class Callback(NamedTuple):
-    """The functions. `write` travels to tasks by pickle, so it stands at the top level of a module."""
+    """The functions. `write` is pickled for tasks, so it must be defined at the top level of a module."""
 
     write: Callable[[Batch], None]
     ddl: Callable[[Ddl], None] = lambda _: None

@@ -1,4 +1,4 @@
-"""Shared by several sinks: rows that are found by their keys, and tasks that write batch by batch."""
+"""Shared by several sinks: rows identified by their keys, and tasks that write batch by batch."""
 
 import logging
 from collections.abc import Callable, Sequence

@@ -119,7 +119,7 @@ def json_objects(names: Sequence[str], fields: Sequence[Field], columns: Sequenc
 
 
 def row_of_json(table: TableInfo, text: bytes, name: Callable[[str], str] = str) -> Row:
-    """Return the row in a JSON object, whose columns have there the names that `name` gives them."""
+    """Return the row in a JSON object, whose columns are named by `name`."""
     values = msgspec.json.decode(text)
     return {column.name: _json_value(column, values.get(name(column.name))) for column in table.columns}
 

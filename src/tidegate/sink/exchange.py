@@ -2,8 +2,8 @@
 
     connect ──► request ──► head and body of the answer      all within `within_s`, else TimeoutError
 
-Python's own library bounds the wait for each piece of an answer.  A server that sends a byte now and then would hold a
-changefeed as long as it likes, so the connection is shut down when the time of the whole is over.
+Python's own library limits only the wait for each piece of an answer.  A server that sends single bytes slowly could
+block a changefeed indefinitely, so the connection is shut down when the time for the whole answer is over.
 """
 
 import errno
@@ -122,7 +122,7 @@ class HttpClient:
         return self._connection is not None
 
     def ask(self, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
-        """Return the answer to a request. OSError where there is none, TimeoutError for one that takes too long."""
+        """Return the answer to a request. Raises OSError if there is none, TimeoutError if it takes too long."""
         if self._connection is None:
             host, port, within_s = self._host, self._port, self._within_s
             self._connection = (

@@ -144,8 +144,8 @@ _Transaction: TypeAlias = list[tuple[TableDispatch, list[RowChange]]]
 
 
 class ColumnPartitions:
-    """Writes the partitions that `dispatcher` gives rows to. Counts `rows`, `messages` and the bytes of their keys and
-    values."""
+    """Writes the partitions to which `dispatcher` assigns rows. Counts `rows`, `messages` and the bytes of their keys
+    and values."""
 
     def __init__(self, dispatcher: Dispatcher, encoder: ColumnarEncoder, producer: Producer) -> None:
         self._dispatcher, self._encoder, self._producer = dispatcher, encoder, producer

@@ -44,7 +44,7 @@ class Sent(NamedTuple):
 class TableDispatch(NamedTuple):
     """The dispatch of a table's rows: their partitions, the split of updates, and the columns that are sent.
 
-    `whole` describes the columns that rows come with, `wire` those that are sent."""
+    `whole` describes the columns of incoming rows, `wire` those that are sent."""
 
     routing: TablePlan
     splitter: Splitter
@@ -132,12 +132,12 @@ def now_ms() -> int:
 
 
 def encoder(options: EncodeOptions) -> BatchEncoder:
-    """Return a new encoder of single events, with the clock of now and files for claim checks."""
+    """Return a new encoder of single events, with the current time and files for claim checks."""
     return BatchEncoder(options, now_ms=now_ms, claims=_claims(options))
 
 
 def columnar_encoder(options: EncodeOptions) -> ColumnarEncoder:
-    """Return a new encoder of batches, with the clock of now and files for claim checks."""
+    """Return a new encoder of batches, with the current time and files for claim checks."""
     return ColumnarEncoder(options, now_ms=now_ms, claims=_claims(options))
 
 

@@ -83,7 +83,7 @@ class TopicTarget(KafkaClient, frozen=True, kw_only=True):
 
     @property
     def split(self) -> SplitPolicy:
-        """Which UPDATEs become a DELETE and an INSERT."""
+        """The UPDATEs to split into a DELETE and an INSERT."""
         return SplitPolicy(unique_keys=not self.raw_change_event, newarch=self.options.newarch)
 
     @property

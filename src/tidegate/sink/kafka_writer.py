@@ -190,8 +190,8 @@ class TopicWriter:
         self._producer.poll(0)
 
     def forget(self, topics: Collection[str]) -> None:
-        """Ask for these topics no more: a client goes on asking for those that it knows, and brokers that create topics
-        by themselves would create them anew. Returns when all that was sent is acknowledged."""
+        """Stop requesting these topics: a client keeps requesting metadata of known topics, and brokers with auto
+        creation would create them anew. Returns when all sent messages are acknowledged."""
         if self._created.isdisjoint(topics):
             return
         self.flush()

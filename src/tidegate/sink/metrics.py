@@ -323,7 +323,7 @@ AGAIN_MAX_S: Final = 60.0
 
 
 class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
-    """Counts by the rules of `options`; numbers and progress live in the given checkpoints."""
+    """Counts by the rules of `options`; numbers and progress are stored in the given checkpoints."""
 
     flush_policy = FlushPolicy(limit=RoundLimit(rows=500_000, size_bytes=256 << 20), flush_s=0.5, idle_s=2.0)
 
@@ -343,7 +343,7 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
         self._results: Sequence[CountedRows] = []
         """The counts of the tasks of the round."""
         self._exempt: frozenset[str] = frozenset()
-        """Tables behind whose next DDL rules are looked at again."""
+        """Tables after whose next DDL rules are checked again."""
         self._waiting: list[CloudEvent] = []
         self._sender = WebhookSender(options.alerts) if options.alert_url else None
         self._due_s = self._pause_s = 0.0

@@ -87,7 +87,7 @@ class Images:
 class FirstRows:
     """Finds, part by part of a chunk, the rows that are no repeats within their transaction.
 
-    A large transaction is cut into parts anywhere: then the next part of its layout begins amid it."""
+    A large transaction may be cut into parts anywhere: the next part of its layout then begins within it."""
 
     def __init__(self, table: TableInfo) -> None:
         self._table = table
@@ -95,7 +95,7 @@ class FirstRows:
         """By their columns the rows of the transaction at which the parts before ended."""
 
     def of(self, images: Images, *, is_last: bool) -> Any:
-        """Return the numbers of the rows that come for the first time; `is_last` for the last part of the chunk."""
+        """Return the numbers of rows that occur for the first time; `is_last` for the last part of the chunk."""
         batch = images.batch
         index_of = {lowered(field.name): index for index, field in enumerate(batch.fields)}
         key = [index_of[lowered(name)] for name in self._table.handle_key if lowered(name) in index_of]

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MetricsOptions:
-    """Rules, and where their numbers can be read; times in seconds. Printing it shows neither secret nor token.
+    """Rules, and where their metrics are published; times in seconds. Printing it shows neither secret nor token.
 
-    `page` is the address of the page (None: no page of its own), `clocks` are those on which TIMESTAMPs come,
-    `time_zone` those on which expressions see them."""
+    `page` is the address of the page (None: no page of its own), `clocks` the time zone of incoming TIMESTAMPs,
+    `time_zone` that of expressions."""
 
     feed: str
     home: str

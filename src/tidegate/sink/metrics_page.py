@@ -119,7 +119,7 @@ class _Server(ThreadingWSGIServer):
             self._room.release()
 
     def handle_error(self, *_: object) -> None:
-        """Say nothing: clients come and go."""
+        """Log nothing: clients may disconnect at any time."""
 
 
 class _SixServer(_Server):

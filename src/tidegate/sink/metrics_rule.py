@@ -218,7 +218,7 @@ def metric_rules(
 ) -> tuple[MetricRule, ...]:
     """Return the rules in the value of `sink.metrics-config.rules`, whose windows are read already.
 
-    Raises ConfigError for what cannot be meant, FilterRuleInvalid, ExpressionParseFailed."""
+    Raises ConfigError for invalid rules, FilterRuleInvalid, ExpressionParseFailed."""
     texts = rule_texts(entries)
     rules = []
     for number, (text, window) in enumerate(zip(texts, window_ms, strict=True)):

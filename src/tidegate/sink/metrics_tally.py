@@ -63,8 +63,8 @@ def added(first: Amounts, second: Amounts) -> Amounts:
 
 @dataclass(slots=True)
 class TallyPart:
-    """The counts of a task for a rule. `slots` tell when (commit time, in slots of the rule): for alerts; `skipped` are
-    rows whose value is none that the rule takes."""
+    """The counts of a task for a rule. `slots` are commit times, in slots of the rule, for alerts; `skipped` are rows
+    whose value the rule does not accept."""
 
     series: dict[SeriesKey, Amounts] = field(default_factory=dict)
     slots: dict[tuple[Labels, int], Decimal] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Tally:
         return any(key.labels == self.rule.overflow for key in self.series) and bool(self.rule.labels)
 
     def with_parts(self, parts: Iterable[TallyPart]) -> "Tally":
-        """Return the tally with what tasks counted; this one is not changed."""
+        """Return the tally with the counts of tasks; this one is not changed."""
         whole, tally = TallyPart(), self.copy()
         for part in parts:
             whole.merge(part)
@@ -179,7 +179,7 @@ def tally_of(rule: MetricRule, kept: Mapping[str, Any] | None, now_ms: int) -> T
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """Which labels of a rule have a series of their own, and how many more may: what a task folds by."""
+    """The labels of a rule that have their own series, and how many more may; tasks fold others into `_other`."""
 
     labels: frozenset[Labels]
     room: int
@@ -207,7 +207,7 @@ class ShownNumbers:
 
 
 SHOWN: Final[dict[str, ShownNumbers]] = {}
-"""The snapshots of the feeds of this process, by where each feed keeps what is its own."""
+"""The snapshots of the feeds of this process, by the home of each feed."""
 
 
 def values_of(tally: Tally, state: SchemaState) -> dict[Labels, Amounts]:

@@ -183,7 +183,7 @@ PACKET_KEYS: Final = 4096
 
 
 _Fitting: TypeAlias = tuple[CacheTemplate, tuple[tuple[str, ...], ...]]
-"""A template and the columns that each of its names stands for."""
+"""A template and the columns of each of its names."""
 
 
 class Invalidation(RedisMode):

@@ -130,7 +130,7 @@ _NUMBERS: Final = INTEGERS | {T.YEAR, T.BIT}
 
 
 class RawBytes:
-    """Bytes that a script gets beside its entries: its reader of msgpack has no type for them."""
+    """Bytes passed to a script beside its entries: its msgpack reader has no type for them."""
 
     __slots__ = ("value",)
 
@@ -270,7 +270,7 @@ class StoredRow(NamedTuple):
 
 
 def keys_of(servers: RedisServers, table: TableInfo) -> Iterator[list[bytes]]:
-    """Return the keys under the prefix of a table that are no look-ups, some at a time; one may come twice."""
+    """Return the keys under the prefix of a table that are no look-ups, in pages; keys may be repeated."""
     template = parse_template(servers.options.template)
     lookups = template.prefix(table.name) + LOOKUP_PREFIX
     for keys in servers.scan(template.pattern(table.name)):
@@ -343,7 +343,7 @@ def content_of(mode: Mode, key: bytes) -> list[Any]:
 
 
 def lookup_entries(table: TableInfo, typed: Batch, prefix: bytes, mode: Mode) -> Iterator[KeyEntry]:
-    """Return the look-ups that the rows of a batch change. SinkRefused for rows without a column of theirs."""
+    """Return the look-ups that the rows of a batch change. SinkRefused for rows that lack one of their columns."""
     index_of = {lowered(field.name): index for index, field in enumerate(typed.fields)}
     own = key_indexes(table, typed.fields)
     for lookup in lookups_of(table):
@@ -495,7 +495,7 @@ class KeptRows(RedisMode):
 
 
 def write_table(options: RedisOptions, changes: Changes, step: Rows) -> Written:
-    """Write the rows of a step; return when Redis has them. Raises what reading and writing do."""
+    """Write the rows of a step; return when Redis has stored them. Raises errors of reading and writing."""
     table = step.table
 
     def write_batch(batch: Batch) -> tuple[int, int]:

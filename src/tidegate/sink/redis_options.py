@@ -120,7 +120,7 @@ class RedisOptions:
 OWN: Final = b"_tidegate:"
 PROGRESS: Final = OWN + b"progress:"
 LOOKUP_PREFIX: Final = b"by:"
-"""The mark behind a table's prefix in the keys of look-ups, which no row's key has."""
+"""The mark after a table's prefix in the keys of look-ups, which no row's key has."""
 _PATTERN: Final = re.compile(rb"[*?\[\]\\]")
 NAMES: Final = ("schema", "table")
 KEY: Final = "pk"
@@ -149,7 +149,7 @@ def escaped_pattern(text: bytes) -> bytes:
 
 
 def parse_template(text: str) -> KeyTemplate:
-    """Return the template that `text` writes; `{{` is a brace of its own. Raises UriInvalid."""
+    """Return the template written as `text`; `{{` is a literal brace. Raises UriInvalid."""
     where = f"key-template {text!r}"
     befores, names, _ = _parts(text, where)
     if names != [*NAMES, KEY] or befores[-1]:
@@ -212,7 +212,7 @@ def progress_key(feed: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class CacheTemplate:
-    """The texts of a template, and the names that stand behind each of them; the last text has none."""
+    """The texts of a template, and the names after each of them; the last text has none."""
 
     text: str
     rule: str
@@ -279,7 +279,7 @@ class CacheTemplate:
 
 @lru_cache(maxsize=64)
 def parse_cache_keys(text: str) -> tuple[CacheTemplate, ...]:
-    """Return the templates that `text` names, joined by ','. UriInvalid for none, and for what cannot be meant."""
+    """Return the templates that `text` names, joined by ','. UriInvalid for none, and for invalid ones."""
     templates = tuple(map(_template, filter(None, (part.strip() for part in text.split(",")))))
     if not templates:
         raise UriInvalid("mode=invalidate needs invalidate-keys, such as user:{id},shop.orders=orders:of:{customer_id}")

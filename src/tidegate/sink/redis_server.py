@@ -67,7 +67,7 @@ STEPS: Final = 9_000
 
 
 def row_versions(commit_ts: Any, put: Any) -> list[str]:
-    """Return the versions of row changes; `commit_ts` is an Arrow array, `put` tells those that put a row there."""
+    """Return the versions of row changes; `commit_ts` is an Arrow array, `put` marks those that put a row."""
     texts = pc.utf8_lpad(commit_ts.cast(pa.string()), TS_DIGITS, "0")
     versions: list[str] = pc.binary_join_element_wise(
         texts, pc.if_else(put, pa.scalar(f"{1:0{PLACE_DIGITS}d}"), pa.scalar(f"{0:0{PLACE_DIGITS}d}")), "."
@@ -329,7 +329,7 @@ class RedisServers:
         return answers
 
     def scan(self, pattern: bytes) -> Iterator[list[bytes]]:
-        """Return the keys that fit a pattern and are there from begin to end, some at a time; others may come twice."""
+        """Return, in pages, all keys that match a pattern and exist during the whole scan; keys may be repeated."""
         for client in self._servers():
             cursor = 0
             while True:
@@ -447,12 +447,12 @@ class RedisProgress:
         return position
 
     def check(self, servers: RedisServers) -> None:
-        """Raise Fenced where another writer began, SinkRefused where Redis lost what this one had kept."""
+        """Raise Fenced if another writer began, SinkRefused if Redis lost this writer's progress."""
         (answer,) = servers.read([self._key], lambda pipeline, key: pipeline.hmget(key, ("epoch", "revision")))
         self._compare(answer)
 
     def advance(self, servers: RedisServers, position: SinkPosition) -> None:
-        """Make `position` the checkpoint. Raises what `check` does."""
+        """Make `position` the checkpoint. Raises the errors of `check`."""
         state: list[Any] = [encode_state(StateKind.REDIS, position.checkpoint)]
         if position.state is not self._stored_schema:
             state.append(position.state.to_json())

@@ -86,7 +86,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Filling(msgspec.Struct, frozen=True):
-    """A new index and what it is filled with."""
+    """A new index and the source of its documents."""
 
     target: TableIndex
     table: TableInfo
@@ -214,7 +214,7 @@ class IndexWriter(Protocol):
         """Write documents, no two of them under one id; return the bytes sent."""
 
     def finish(self, upto: int) -> None:
-        """Make all durable: the index has what happened up to a ts."""
+        """Make all writes durable: the index has all changes up to a ts."""
 
 
 class SearchStore(Protocol):
@@ -225,7 +225,7 @@ class SearchStore(Protocol):
         """The store's address, for messages."""
 
     def take(self) -> PublishedIndexes:
-        """Become the writer; return what is published, with an epoch of this writer's own."""
+        """Become the writer; return the published progress, with this writer's own epoch."""
 
     def check(self, epoch: int) -> None:
         """Raise Fenced where another writer began."""
@@ -274,7 +274,7 @@ class FillJob:
 
 
 def write_table(store: SearchStore, changes: Changes, epoch: int, step: tuple[Rows, TableIndex]) -> Written:
-    """Write the rows of a step; return when their index has them. Raises what reading and writing do."""
+    """Write the rows of a step; return when the index has stored them. Raises errors of reading and writing."""
     rows, index = step
     done = Written(rows.table.name)
     with closing(store), store.writer(index, epoch) as writer:
@@ -323,7 +323,7 @@ def _newer(documents: Sequence[RowDocument], written: _Newest) -> Iterator[RowDo
 
 
 def fill_index(job: FillJob, share: int) -> Written:
-    """Write a share of what a new index begins with; return when the index has it."""
+    """Write a share of a new index's initial documents; return when the index has stored it."""
     filling = job.filling
     done = Written(filling.table.name)
     with closing(job.store), job.store.writer(filling.target, job.epoch) as writer:

@@ -262,7 +262,7 @@ class _TantivyWriter:
         self._writer = None
 
     def close(self) -> None:
-        """Let go of the index; what is not committed is forgotten."""
+        """Release the index; uncommitted changes are discarded."""
         self._writer = None
 
     def _row_document(self, name: str, source: bytes) -> Any:

@@ -8,10 +8,10 @@
     ddl       one task changes the tables, and moves the position, in one transaction
     advance   writes checkpoint and schema, in one transaction
 
-A position is (ts, number of the DDL at that ts), as in engine/plan.py.  What lies at or below it is done, and is left
-out when it comes again, so a crash at any point needs no repair.  A round ends between two transactions of the
-upstream, so readers never see half of one.  Each run takes the next epoch when it begins; a run that finds a higher
-one in the file is fenced.
+A position is (ts, number of the DDL at that ts), as in engine/plan.py.  Changes at or below it are skipped when they
+are repeated, so a crash at any point needs no repair.  A round ends between two transactions of the upstream, so
+readers never see half of one.  Each run takes the next epoch when it begins; a run that finds a higher one in the file
+is fenced.
 
     column                          SQLite
     integers, YEAR                  INTEGER
@@ -20,8 +20,8 @@ one in the file is fenced.
     BINARY, VARBINARY, BLOB         BLOB
     others                          TEXT, as documents have them (documents.py); DECIMAL is exact
 
-Tables without a key are left out, with one warning.  The file lies on a disk of this machine: tasks of a cluster would
-each write a file of their own.
+Tables without a key are left out, with one warning.  The file is on a local disk: tasks of a cluster would each write
+their own file.
 
 Source: SQLite's documentation, "Transaction", "Datatypes", "UPSERT", "Write-Ahead Logging".
 """
@@ -77,8 +77,8 @@ class SqliteFile(msgspec.Struct, frozen=True):
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Run the block in one transaction, committed at its end.
 
-        Raises Fenced where another run began, SinkRefused for another feed's file or one that is no database, SinkError
-        for what may pass."""
+        Raises Fenced if another run began, SinkRefused for another feed's file or one that is no database, SinkError
+        for transient errors."""
         try:
             with closing(sqlite3.connect(self.path, timeout=LOCK_S, isolation_level=None)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -108,7 +108,7 @@ class SqliteFile(msgspec.Struct, frozen=True):
 
 class TableChanges(msgspec.Struct, frozen=True):
     """The effects of a DDL, its position, the session that ran it, and the zone in which TIMESTAMPs come as texts. It
-    `loads` where it makes a table whose rows are loaded then, over those that it has."""
+    `loads` if it creates a table that is then loaded, over existing rows."""
 
     effects: tuple[effects.Effect, ...]
     position: Position
@@ -171,7 +171,7 @@ class SqliteSink(KeyedSink):
 
 
 def write_segment(file: SqliteFile, changes: Changes, segment: Segment) -> Written:
-    """Write the rows of a segment, and the position behind them."""
+    """Write the rows of a segment, and the position after them."""
     done = Written()
     with file.transaction() as connection:
         position = _position(connection)
@@ -201,7 +201,7 @@ def _write_batch(connection: sqlite3.Connection, table: TableInfo, batch: Batch)
 
 
 def change_tables(file: SqliteFile, planned: TableChanges) -> None:
-    """Do what a DDL does to the tables, and move the position behind it."""
+    """Apply a DDL to the tables, and move the position past it."""
     with file.transaction() as connection:
         if _position(connection) < planned.position:
             for effect in planned.effects:

@@ -88,7 +88,7 @@ from tidegate.sink.storage_task import FilesJob, StoredRows, write_tables
 def ddl_files(
     ddl: Ddl, effects: Sequence[Effect], after: SchemaState, columns: Callable[[TableInfo], tuple[Column, ...]]
 ) -> list[SchemaFile]:
-    """Return the schema files of a DDL with its action; `after` is the schema behind it."""
+    """Return the schema files of a DDL with its action; `after` is the schema after it."""
     version, action = ddl.commit_ts or 0, ddl.type or 0
     if not ddl.table:
         return [SchemaFile(ddl.schema, "", version, None, ddl.query, action)]
@@ -143,7 +143,7 @@ def now_in(zone: str) -> datetime:
 
 
 class StorageSink(SegmentSink[StoredRows], WithUpkeep):
-    """Writes files exactly once; progress lives in the given checkpoints, beside it what recovery publishes again."""
+    """Writes files exactly once; the given checkpoints store progress, and files that recovery publishes again."""
 
     def __init__(
         self, options: StorageOptions, checkpoints: Checkpoints, *, now: Callable[[str], datetime] = now_in
@@ -160,7 +160,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         self._waiting: dict[str, str] = {}
         """Schema files of the round's DDLs by path."""
         self._directories: dict[tuple[str, str], _TableDirectory] = {}
-        """Tables whose directories hold what an index names, and nothing else."""
+        """Tables whose directories hold only files that an index names."""
         self._written: dict[tuple[str, str], _TableDirectory] = {}
         """Tables that the round writes; they return to `_directories` when it is published."""
         self._checkpoint_ts = 0
@@ -194,7 +194,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         self._publish(Saved(position, {}))
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[StoredRows]:
-        """Write the rows of a segment into files; return when all are there.
+        """Write the rows of a segment into files; return when all are written.
 
         Raises SinkError, and what reading and encoding raise in tasks."""
         steps = segment.steps
@@ -214,7 +214,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
 
     def ddl(self, planned: PlannedDdl) -> None:
         """Make the schema files of a DDL; they are written when the round is published. SinkRefused for a DDL that
-        nobody can read, or that does not fit its tables: the columns behind it are not known."""
+        cannot be parsed, or contradicts its tables: the columns after it are not known."""
         if planned.error is not None:
             refused = SinkRefused(
                 f"a schema file cannot represent the DDL {planned.ddl.query[:500]!r}: {planned.error}"

@@ -220,7 +220,7 @@ def expired_directory(path: str, names: FileNames, before: date) -> str | None:
 
 
 def sweep(bucket: Bucket, names: FileNames, before: date) -> Iterator[int]:
-    """Delete what expired; yield behind each page of the list how many files it had."""
+    """Delete expired files; yield the number of listed files after each page."""
     begun: set[str] = set()
     for page in bucket.pages():
         directories = {path: directory for path in page if (directory := expired_directory(path, names, before))}

@@ -101,7 +101,7 @@ class StorageOptions:
 
     @property
     def split(self) -> SplitPolicy:
-        """Which UPDATEs become a DELETE and an INSERT."""
+        """The UPDATEs to split into a DELETE and an INSERT."""
         return SplitPolicy(unique_keys=not self.raw_change_event, dispatch_key=False, newarch=True)
 
     def needs_types(self) -> str:

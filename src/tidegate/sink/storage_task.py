@@ -75,7 +75,7 @@ class CsvLines:
         return self._rows.header(table)
 
     def lines(self, batch: Batch, table: WireTable) -> Any:
-        """Return the line of each row of a batch in a binary array. EncodeError; Mismatch for what goes row by row."""
+        """Return the line of each row of a batch in a binary array. EncodeError; Mismatch for row-by-row writing."""
         if batch.rows < FEW_ROWS:
             rows = rows_of(batch, range(batch.rows), table)
             return pa.array([self._rows.row(row, table) for row in rows], BINARY)

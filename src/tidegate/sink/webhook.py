@@ -147,8 +147,8 @@ def _key(row: RowChange, names: Sequence[str], values: Values | None) -> str:
 
 
 def in_lanes(events: Iterable[CloudEvent], count: int) -> Iterator[list[list[CloudEvent]]]:
-    """Return the events by lane, in stretches of about STRETCH_BYTES that follow each other: an event that moves a row
-    to another key stands alone."""
+    """Return the events by lane, in consecutive ranges of about STRETCH_BYTES: an event that moves a row to another
+    key is alone."""
     queues: list[list[CloudEvent]] = [[] for _ in range(count)]
     size = 0
     for event in events:

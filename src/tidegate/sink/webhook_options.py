@@ -44,7 +44,7 @@ class WebhookOptions:
 
     @property
     def address(self) -> str:
-        """The server that is called, for messages: path and parameters of a webhook may be its secret."""
+        """The server of the webhook, for messages: its path and parameters may be secret."""
         return "/".join(self.url.split("/", 3)[:3])
 
     @property

@@ -1,1 +1,1 @@
-"""Sources of changes: Kafka, storage, change logs."""
+"""Sources of changes: Kafka topics, files in TiCDC's storage layout, change logs of a TiDB."""

@@ -3,8 +3,8 @@
     watermarks()  {topic: {partition: (low, high)}}, low the first offset kept, high the one after the last
 
 Connections are kept for the life of a process, one per configuration.  Offsets end at the last stable offset
-(read_committed), which is where the executors' consumers end too.  Nothing is ever committed to the broker: the
-changelog alone knows the positions.
+(read_committed), as for the executors' consumers.  Offsets are never committed to the broker: positions are stored
+only in the changelog.
 """
 
 import base64
@@ -162,7 +162,7 @@ def _text(failed: BaseException) -> str:
 def share(
     starts: Mapping[tuple[str, int], int], highs: Mapping[tuple[str, int], int], limit: int
 ) -> dict[tuple[str, int], int]:
-    """Return end offsets for at most `limit` messages in all; long partitions use what short ones leave."""
+    """Return end offsets for at most `limit` messages in all; long partitions use the unused share of short ones."""
     ends = dict(starts)
     left = limit
     backlog = sorted(starts, key=lambda partition: highs[partition] - starts[partition])

@@ -133,8 +133,8 @@ def _with_offset(position: EventPosition, offset: int) -> EventPosition:
 
 
 def history_lost(source: KafkaTopics, position: EventPosition) -> SourceError:
-    """Return the error for a position whose message is gone, with the broker's offsets and the ways out. If the broker
-    has the position when asked again, it was only behind: the error is then retryable."""
+    """Return the error for a position whose message is gone, with the broker's offsets and the remedies. If a second
+    query finds the position, the broker only lagged: the error is then retryable."""
     try:
         low = offsets(source, [(position.topic, position.partition)], latest=False)[position.topic, position.partition]
         high = offsets(source, [(position.topic, position.partition)], latest=True)[position.topic, position.partition]
@@ -189,7 +189,7 @@ class Gathered:
                 raise history_lost(source, EventPosition(*partition, offset))
 
     def chunks(self, held_back: Callable[[], Collection[Partition]] = tuple) -> Iterator[list[Took]]:
-        """Yield lists of messages, in order within each partition; empty ones from time to time while no data comes.
+        """Yield lists of messages, in order within each partition; empty ones at intervals while no data comes.
 
         Raises SourceError when a broker does not answer, HistoryLost when messages were removed meanwhile."""
         client = Consumer({**CONSUMER, **dict(self._source.connection)}, logger=LOGGER)

@@ -1,4 +1,4 @@
-"""The topics that a feed reads, as one value: the options of a kafka:// source, and what its clients take of them."""
+"""The topics that a feed reads, as one value: the options of a kafka:// source, and those of its clients."""
 
 from typing import Annotated, Final, Literal
 
@@ -32,12 +32,11 @@ TidbExtension = Annotated[
 
 
 class KafkaTopics(KafkaClient, frozen=True, kw_only=True):
-    """Topics to read, and how their messages are written; a value that travels into tasks.
+    """Topics to read, and the options of their messages; a value that is sent to tasks.
 
-    A batch holds at most `max_messages_per_batch` messages, and no more than go in some seconds; a task writes its rows
-    out whenever it holds `max_bytes_per_flush`.  `decoder` replaces what the address says about messages, for commands
-    that only look.  `made_anew` names topics that are read though another of that name was read before
-    (kafka_land.py)."""
+    A batch holds at most `max_messages_per_batch` messages, limited to what takes a few seconds; a task writes its rows
+    whenever it holds `max_bytes_per_flush`.  `decoder` replaces the address's message options, for read-only commands.
+    `made_anew` names topics that are read although another of that name was read before (kafka_land.py)."""
 
     topics: tuple[str, ...]
     protocol: Protocol

@@ -1,12 +1,12 @@
 """Replay of dead letters.
 
-    the feed stands at it      a resolution is recorded; the next start of the feed lands the message in its place
-    it landed and is refused   decoded now, its rows and DDLs replace those that landed, in one commit
+    the feed halted at it      a resolution is recorded; the next start of the feed lands the message in order
+    it landed and is refused   decoded now, its rows and DDLs replace the landed ones, in one commit
     it was skipped before      decoded now, its rows and DDLs are appended to the changelog in one commit
 
-Appending can only add to the future: an event at or below the feed's checkpoint would never be applied, so it is
-refused, and the error names the ways out. The same holds for events that the frontier has passed; the feed must not run
-during a replay, and the caller checks that the checkpoint has not moved meanwhile.
+Appended events must be in the feed's future: an event at or below the checkpoint would never be applied, so it is
+refused, and the error names the alternatives. The same applies to events that the frontier has passed; the feed must
+not run during a replay, and the caller checks that the checkpoint has not moved meanwhile.
 """
 
 import base64

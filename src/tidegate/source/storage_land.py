@@ -1,19 +1,19 @@
 """Landing of files: the loop of changelog/source.py for a directory in TiCDC's storage layout.
 
-    claim    the positions: of each stream the first file that is not done; the frontier
-    plan     1 `metadata`: a new checkpoint    2 the list of files    3 schema files and indexes that are new     driver
-    read     rows with frontier < commit_ts <= checkpoint of the files that may have some                      executors
-    commit   rows, DDLs, positions; with the last batch of a checkpoint the frontier comes to it
+    claim    positions: per stream the first file that is not done; the frontier
+    plan     1 `metadata`: a new checkpoint    2 the list of files    3 new schema files and indexes              driver
+    read     rows with frontier < commit_ts <= checkpoint from the files that may have some                    executors
+    commit   rows, DDLs, positions; the last batch of a checkpoint advances the frontier to it
 
-Everything up to the frontier has landed, whichever files it stood in; below a position, everything in files at all.
-The checkpoint is read before the list, so what lies at or below it is in the files of that list: all rows up to it, in
-files that are whole, and all DDLs but those of that very moment.  A row above it waits in its file.  What comes later
-and lies at or below the frontier is a repeat, and is left out.  So an index vouches for nothing that the checkpoint
-does not vouch for: files that no index names are read, too, since a classic writer goes on when it could not write one.
-An orphan of a crashed writer has rows that stand in other files as well.
+All changes up to the frontier have landed, from any file; below a position, all changes of the files.  The checkpoint
+is read before the list, so the listed files hold all changes at or below it: all rows, in complete files, and all DDLs
+except those at the checkpoint itself.  A row above it waits in its file.  A later row at or below the frontier is a
+repeat, and is skipped.  So the checkpoint alone decides which rows are valid: files that no index names are read, too,
+since a classic writer continues if it could not write an index.  An orphan of a crashed writer has only rows that other
+files have as well.
 
-Much that waits is read in several batches.  Those before the last take only files that are done, so that a file counts
-once, whenever the landing is killed.  A line that cannot be read halts all: nothing of its batch lands.
+A large backlog is read in several batches.  All but the last take only files that are done, so that a file counts once,
+even if the landing is killed.  An unreadable line halts the landing: nothing of its batch lands.
 """
 
 import logging

@@ -5,22 +5,22 @@
     shop/orders/451/2026-08-20/meta/CDC.index                  ─┘ the highest number that the writer has listed
     shop/orders/meta/schema_451_0004192708.json                  the table of directory shop/orders at version 451
 
-A stream is what is numbered together: the files of one directory, or of one writer in it.  The version in a path is
+A stream is a sequence of numbered files: those of one directory, or of one writer in it.  The version in a path is
 recognized by the directories that have schema files, so names, partitions, dates and table ids need no setting.
 
-A link in a directory is read as the file that it points to, if that lies in the directory, too.  A link out of it could
+A link in a directory is read as the file that it points to, if that is in the directory, too.  A link out of it could
 expose any file of the reader's account, and one to a directory may be a cycle: both are errors that name the link.
 Errors name `shown`, since the opened address may hold keys.
 
 Tables and DDLs come from the schema files.  A schema file has the columns; DDLs supply what it leaves out (virtual
 columns, unique keys, members of ENUM and SET in files of the classic architecture), if their columns agree with the
 file.  Statements that TiCDC splits from one RENAME or CREATE TABLE share a version; a RENAME to a name that another of
-them frees comes after that one.  Of steps that end under one name the last alone is there, since they have one file:
+them frees comes after that one.  Of steps that end under one name only the last has a file:
 
     RENAME TABLE t TO tmp, t2 TO t, tmp TO t2      t/meta/schema_..      RENAME TABLE `t2` TO `t`;
                                                    t2/meta/schema_..     RENAME TABLE `tmp` TO `t2`;
 
-tmp was no table, and t alone, of those that are there with such columns, loses its name: so t became tmp.
+tmp was no table, and of the existing tables with these columns only t loses its name: so t became tmp.
 
     stream   1 done   2 done   3 missing   4 done   5 waits   6 done         position 5, a gap at 3
 
@@ -316,8 +316,8 @@ def _renames(ddl: Ddl) -> tuple[RenamePair, ...]:
 def in_order(ddls: list[Ddl]) -> list[Ddl]:
     """Return DDLs of one commit_ts in an order in which they can be applied.
 
-    A RENAME whose event is called otherwise than it says comes before the next step of its table, any other one after
-    what frees its name."""
+    A RENAME whose event has another name than its statement comes before the next step of its table, any other one
+    after the statement that frees its name."""
     waiting, ordered = [_Step.of(ddl) for ddl in ddls], list[Ddl]()
     while waiting:
         old_names = {step.old for step in waiting}

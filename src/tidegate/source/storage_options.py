@@ -1,4 +1,4 @@
-"""The files that a feed reads, as one value: the options of a file:// source."""
+"""The options of a file:// source as one value: the directory to read, and how."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal

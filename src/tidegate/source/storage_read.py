@@ -73,8 +73,8 @@ class Text(NamedTuple):
 class FileRows:
     """Rows of a text in a range of commit_ts as LANDED_SCHEMA, with invalid lines and counts.
 
-    `waits` is the least commit_ts above the range, None where nothing waits; `undated` are lines that tell no
-    commit_ts, which are put aside when the file is done; `records` counts all."""
+    `waits` is the least commit_ts above the range, None if none waits; `undated` are lines without
+    commit_ts, which are set aside when the file is done; `records` counts all."""
 
     tables: list[pa.Table] = field(default_factory=list)
     letters: list[DeadLetter] = field(default_factory=list)

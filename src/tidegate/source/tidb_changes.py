@@ -7,7 +7,7 @@
 
 One definition of each table is valid for the whole range, so definitions travel with the value.  Commit order is that
 of TiCDC's sorter: transactions by (commit_ts, start_ts), within one deletes first, updates before inserts, then by
-key, across the tables that were asked for.  A row that is repeated directly after itself is returned once.
+key, across the requested tables.  A row that is repeated directly after itself is returned once.
 
     commit order    t45 r1 | t45 r2, t47 r1 | t45 r3        one chunk: numbers 0 .. 3, transactions 0 1 1 2
                                                             t45: 0 1 3      t47: 2
@@ -285,7 +285,7 @@ def spans_of(
 
 @dataclass(frozen=True, slots=True)
 class LogChanges:
-    """The row changes of `versions` with after < commit_ts <= upto; no DDL of theirs lies before `upto`.
+    """The row changes of `versions` with after < commit_ts <= upto; they have no DDL before `upto`.
 
     `columns` allows mounting by columns. It pickles, and reads lazily."""
 

@@ -330,7 +330,7 @@ def session_of(
     come: Sequence[StoredColumn],
     partitions: Sequence[StoredPartitionDef] = (),
 ) -> DdlSession:
-    """Return the known values of a job's session; `come` are the columns that the statement created or changed,
+    """Return the known values of a job's session; `come` are the columns that the statement added or changed,
     `partitions` all partitions of the table, as stored."""
     zone = (
         _zone_of_job(job) or _zone_of_defaults(job, query, schema, come) or _zone_of_bounds(query, schema, partitions)

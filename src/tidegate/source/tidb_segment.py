@@ -4,7 +4,7 @@
     <directory>/<ts>.base                        a segment whose rows are the keys of databases and tables at ts
     <directory>/<ts>.full                        the same for a log that holds every row that existed at ts
     <directory>/feeds/<changefeed>.<sink>.json   {"changefeed": "shop", "checkpoint_ts": 470606747354005504, ...}
-    <directory>/writer                           locked (flock) while its writer lives; free: nothing more comes for now
+    <directory>/writer                           locked (flock) while a writer runs; free: no new rows until one starts
 
     "TGSEG002" | block | block | ... | footer | footer bytes 4 | crc32 of the footer 4 | "TGSEG002"
                Arrow columns of one    msgpack: low, high, and of each block its first and last key,
@@ -245,7 +245,7 @@ class SegmentWriter:
         return path
 
     def close(self) -> None:
-        """Let readers know that nothing more comes."""
+        """Signal the end of the log to readers."""
         if self._lives is not None:
             self._lives()
 

@@ -4,11 +4,10 @@
     tidb://   the same
 
     (nothing)                  TLS, the server's certificate and name checked against the system's authorities or ssl-ca
-    insecure-skip-verify=true  TLS, with whoever answers
-    enable-tls=false           no TLS: rows, and what a password is proved with, are read by whoever listens
+    insecure-skip-verify=true  TLS, with any server
+    enable-tls=false           no TLS: rows and password proofs can be read by anybody on the network path
 
-The port is 4000 unless it is given.  User and password are percent-encoded.  No error shows the address: it names host
-and port at most.
+The default port is 4000.  User and password are percent-encoded.  Errors never show the address, only host and port.
 """
 
 import difflib
@@ -154,8 +153,8 @@ READ_TIMEOUT_S: Final = 900.0
 
 
 class SqlLoadOptions(msgspec.Struct, frozen=True):
-    """A database to load, and how. `rows_per_s` (0: no limit) and `scan_concurrency` are those of one connection,
-    `connections` plan side by side; without `snapshot` rows are those of now, which is for benchmarks alone."""
+    """A database to load, and its options. `rows_per_s` (0: no limit) and `scan_concurrency` are per connection,
+    `connections` plan in parallel; without `snapshot` current rows are read, which is for benchmarks only."""
 
     address: Address
     time_zone: str = "UTC"

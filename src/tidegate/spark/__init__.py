@@ -1,1 +1,1 @@
-"""Spark sessions and tasks, and Java."""
+"""Spark sessions and tasks, and the Java runtime."""

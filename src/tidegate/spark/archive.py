@@ -1,18 +1,18 @@
-"""The archive for executors: Tidegate, the packages that it needs, and a Python on request.
+"""The archive for executors: Tidegate, its dependencies, and optionally a Python.
 
     NAME.tar.gz
       |- bin/python      starts python/, else this machine's Python of the same version; packages/ is on its path
-      |- packages/       the files of installed distributions, as their RECORDs name them
-      '- python/         only if asked for: the interpreter that runs this, and its library
+      |- packages/       the files of installed distributions, as listed in their RECORDs
+      '- python/         only if requested: the current interpreter and its library
 
     spark-submit --archives NAME.tar.gz#tidegate --conf spark.pyspark.python=./tidegate/bin/python ...
 
-Spark carries the file to its executors and unpacks it in their working directories, so nothing is shared.  PySpark is
-left out: the executors have that of their Spark.  Compiled packages run where system and processor are like this one's.
+Spark copies the file to its executors and unpacks it in their working directories, so nothing is shared.  PySpark is
+left out: the executors have that of their Spark.  Compiled packages require executors with this system and processor.
 
-Equal environments give equal bytes: names are sorted, times and owners left out.  The cache keeps an archive under a
-digest of all that goes in: of the RECORDs, which hold digests, and of Tidegate's own files, which may be a source tree.
-It keeps the newest few, and those that a driver still hands to executors.
+Equal environments give equal bytes: names are sorted, times and owners left out.  The cache stores an archive under a
+digest of its contents: of the RECORDs, which hold digests, and of Tidegate's own files, which may be a source tree.
+It keeps the newest few, and those that a driver still distributes to executors.
 
 Source: "Recording installed projects" (PyPA); Spark's "Python Package Management".
 """
@@ -78,7 +78,7 @@ Progress = Callable[[int, int], None]
 
 
 def members(*, python: bool = False, also: Sequence[str] = ()) -> dict[str, Path]:
-    """Return the files by their names in the archive; `also` are distributions beside those that Tidegate needs.
+    """Return the files by their names in the archive; `also` are additional distributions.
 
     Raises ConfigError for one that is not installed.
     """

@@ -2,16 +2,16 @@
 
     TIDEGATE_CACHE, or XDG_CACHE_HOME/tidegate, or ~/.cache/tidegate, or TMPDIR/tidegate-<user id>
       |- jars/<hash of ivy.xml>/<configuration>/*.jar
-      |- ivy/                  what Ivy keeps for itself; may be deleted at any time
+      |- ivy/                  Ivy's own cache; may be deleted at any time
       |- java/<digest>/bin/    launchers, see java.py
-      '- brokers/<digest>.json one note a broker, see broker.py
+      '- brokers/<digest>.json one note per broker, see broker.py
 
-Everything in it can be deleted while nothing runs and comes back by itself.  The first directory that can be written is
-taken, so an empty, missing or read-only HOME is no error; one that the user *named* must work.
+Everything in it can be deleted while nothing runs and is recreated on demand.  The first writable directory is used, so
+an empty, missing or read-only HOME is no error; TIDEGATE_CACHE, which the user *named*, must work.
 
-What lies in it is run, and anyone may make a directory in TMPDIR first.  The one there is used only if it is a
-directory and no link, of this user, and nobody else can write to it; else a fresh one is made for this process.
-Directories are made with mode 0700, files with 0600 (objectstore/local_files.py).
+The cache contains executables, and anyone may create a directory in TMPDIR first.  The one there is used only if it is
+a directory and no link, owned by this user, and not writable by others; else a new one is created for this process.
+Directories are created with mode 0700, files with 0600 (objectstore/local_files.py).
 
 Source: XDG Base Directory Specification, $XDG_CACHE_HOME.
 """

@@ -1,19 +1,19 @@
-"""The process that Spark's Python workers are forked from: PySpark's daemon with less memory.
+"""The daemon that forks Spark's Python workers: PySpark's daemon with less memory per worker.
 
-    java ──► python -m tidegate.spark.daemon pyspark.worker      imports what tasks need, once
+    java ──► python -m tidegate.spark.daemon pyspark.worker      imports the libraries of tasks, once
                  ├─ fork ── worker    task, task, task ...       shares those pages, starts in milliseconds
                  └─ fork ── worker
 
-Five things are changed, nothing of the protocol:
+The protocol is PySpark's; there are five changes:
 
-1. The libraries of our tasks are imported before the fork, so that no worker imports and holds them for itself.
-2. What was imported is taken out of the collector's sight: PySpark runs a full collection after each task, which would
-   walk through all of it, a tenth of a second, and make the shared pages the worker's own.
-3. While a task runs, memory that it frees stays with the process (`keep_freed`): arrays of one chunk lie where those
-   of the chunk before lay, and no page of them is asked of the system again.
-4. After each task free memory goes back to the system: a worker that waits for its next one is small.
-5. The working directory is the last place where modules are looked for, not the first (with PYTHONSAFEPATH): functions
-   of a program are found there, and none of its files is taken for a module of Python.
+1. The libraries of Tidegate's tasks are imported before the fork, so that workers share them.
+2. Imported objects are frozen for the garbage collector: PySpark runs a full collection after each task, which would
+   traverse all of them, a tenth of a second, and make the shared pages private.
+3. While a task runs, freed memory stays with the process (`keep_freed`): arrays of one chunk reuse the memory of the
+   previous chunk, without new pages from the system.
+4. After each task free memory is returned to the system, so that idle workers are small.
+5. The working directory comes last in the module search path, not first (with PYTHONSAFEPATH): functions of a program
+   are found there, and none of its files shadows a module of Python.
 
 Source: pyspark/daemon.py and pyspark/worker_util.py of 4.1.
 """

@@ -93,7 +93,7 @@ class JavaHome:
 
 
 def find_java() -> JavaHome:
-    """Return the Java to use on this machine. Raises EnvironmentFault with every refused candidate and what to do."""
+    """Return the Java to use on this machine. Raises EnvironmentFault with every refused candidate and the remedy."""
     choice = os.environ.get("TIDEGATE_JAVA") or "auto"
     if choice not in CHOICES:
         raise ConfigError(f"TIDEGATE_JAVA={choice!r}: use one of {', '.join(CHOICES)}")
@@ -216,7 +216,7 @@ REASON: Final = re.compile(
 def ensure_jars(conf: Configuration, on_progress: Progress = lambda _line: None) -> Path:
     """Return the directory with the jars of `conf`, fetched on the first call (about a minute).
 
-    Raises EnvironmentFault that names what is missing and how to provide it.
+    Raises EnvironmentFault that names the missing jars and how to provide them.
     """
     target = jars_dir(conf)
     if jars_present(conf):

@@ -31,8 +31,8 @@ A round trip takes some 0.4 s instead of 0.03 s, so rounds are larger and fewer.
     feeds, formats, decode      workers with the driver's Python version and with this release of Tidegate
     lake.table, lake.sql        for tables of many rows: Delta's jar, extension and catalog; dates as they were written
 
-Spark reports a lack in the middle of a job, as text between two stack traces; `lack_of` finds it there and names the
-setting to add.  Every other error of Spark is treated as a failure that may pass.
+Spark reports a missing requirement in the middle of a job, as text between two stack traces; `lack_of` finds it there
+and names the setting to add.  Every other error of Spark is treated as transient.
 
 Source: Spark configuration; Delta's configuration (`DeltaSQLConf`); Spark's PythonUtils.sparkPythonPath; Python's
 zipimport.

@@ -1,7 +1,7 @@
 """Jobs as Spark tasks, one task per job without DataFrames, and the counts of changefeeds in Spark's metrics.
 
-    driver   [job, job, job] ──parallelize──► worker: work(job)      a task each, at the same time
-             [answer, answer, answer]  ◄──────  answer, or the error of ours that it raised
+    driver   [job, job, job] ──parallelize──► worker: work(job)      one task per job, in parallel
+             [answer, answer, answer]  ◄──────  answer, or the Tidegate error that it raised
 
 Only plans and reports travel this way, some kilobytes per job, and no rows.  A Tidegate error is returned as a value,
 since Spark would turn it into text between two stack traces; `run` raises it once every task has ended.
@@ -9,11 +9,11 @@ since Spark would turn it into text between two stack traces; `run` raises it on
     SparkTasks              jobs of the rounds
       └ aside("shop/land")  jobs of a group of their own (a tag over Spark Connect), which `cancel` ends
 
-With a pool, Spark shares its slots between pools and not between jobs in their order (`spark.scheduler.mode` FAIR).  A
-session of Spark Connect has no `parallelize`; its jobs are run by session.py.
+With a pool, Spark schedules its slots fairly between pools instead of jobs in order (`spark.scheduler.mode` FAIR).  A
+session of Spark Connect has no `parallelize`; session.py runs its jobs.
 
 Counts of a changefeed are accumulators of the JVM, registered once per application, which Spark shows in its UI and
-sends to every metrics sink that it has.  Spark Connect has no JVM to register with.
+sends to all of its metrics sinks.  Spark Connect has no JVM to register with.
 
     <application>.driver.AccumulatorSource.tidegate.shop.rows        http://DRIVER:4040/metrics/json, Prometheus, …
 
@@ -83,7 +83,7 @@ class SparkTasks:
     def run(self, work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
         """Return the answers of `work` to `jobs`, in their order.
 
-        Raises the first error of ours; SinkError, aside SourceError, for a task that ended without an answer;
+        Raises the first Tidegate error; SinkError, aside SourceError, for a task that ended without an answer;
         SparkEnded when Spark is gone."""
         if not jobs:
             return []
@@ -163,7 +163,7 @@ def feed_session(conf: Mapping[str, str] | None = None, archive: Path | None = N
 
 
 def run_tasks(spark: "SparkSession", work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
-    """Return the answers of `work` to `jobs`, in their order. Raises the first error of ours, or one of
+    """Return the answers of `work` to `jobs`, in their order. Raises the first Tidegate error, or one of
     SPARK_FAILURES."""
     if not jobs:
         return []

@@ -1,1 +1,1 @@
-"""The test kit that ships with the package."""
+"""The test kit for sinks and sources of users: contract suites, a scripted source, validators."""

@@ -1,4 +1,4 @@
-"""A database in memory that does what a script says, a source that shows it, and a run of that source into a sink.
+"""A scripted database in memory, a source that reads it, and a run of that source into a sink.
 
     story = Script()
     story.ddl("shop.t", "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(9))")
@@ -10,21 +10,21 @@
     story.marks         the resolved timestamps
     story.tables(ts)    the rows of every table as they are at `ts`
 
-Each call takes the next timestamp, a second after the one before; rows that come `along` a DDL have its commit_ts and
-lie before it.  Tables are followed by schema/state.py; a DDL that cannot be followed changes nothing.
+Each call takes the next timestamp, one second after the previous; rows committed `along` a DDL have its commit_ts and
+come before it.  Tables are followed by schema/state.py; a DDL that cannot be followed changes nothing.
 
-ScriptedSource brings one resolved timestamp, and what lies before it, with each `refresh`, and has the troubles that it
-is told to have:
+Each `refresh` of a ScriptedSource makes one resolved timestamp, and the changes before it, available.  It can simulate
+faults:
 
     repeats          every row is there twice, within its transaction
-    back             behind each mark comes the one before it: a source that forgets how far it was
-    late             a DDL comes only when its ts is resolved already
-    outages          {"refresh": 2}: the first two calls raise SourceError, which passes; for `start`, `refresh`,
-                     `ddls`, `changes`, and `failure`, which ends the reading until it is started anew
-    tells_ddls       False: a topic that began behind the DDLs of its tables
+    back             each mark is followed by the previous one: a source that loses its position
+    late             a DDL arrives only after its ts is resolved
+    outages          {"refresh": 2}: the first two calls raise SourceError, which is transient; for `start`, `refresh`,
+                     `ddls`, `changes`, and `failure`, which ends the reading until a restart
+    tells_ddls       False: a topic that began after the DDLs of its tables
 
-    run_here(source, sink)                 until nothing comes any more, in this process, without Spark and pauses
-    run_here(source, sink, until=ts)       until the checkpoint is there
+    run_here(source, sink)                 until the source has no more data, in this process, without Spark and pauses
+    run_here(source, sink, until=ts)       until the checkpoint reaches ts
 """
 
 from collections import Counter
@@ -72,8 +72,8 @@ def commit_time(event: RowChange | Ddl) -> int:
 
 
 class ScriptedWrite(NamedTuple):
-    """What a transaction does to one row of `table`: `values` are those that it gets, or of a removal its key; with
-    `bare` they are all that its DELETE tells. `key` is the key of a row that gets another one."""
+    """A transaction's change of one row of `table`: `values` are its new values, or for a removal its key; with `bare`
+    its DELETE has only these. `key` is the old key of a row that changes it."""
 
     table: str
     values: Row
@@ -206,7 +206,7 @@ class Script:
         return self.ts
 
     def definition(self, name: str) -> TableInfo:
-        """Return the definition of a table as it is now."""
+        """Return the current definition of a table."""
         return self._now.of(name)
 
     def rows(self, upto: int) -> list[RowChange]:
@@ -222,7 +222,7 @@ class Script:
         return self.moments(upto, upto)[-1]
 
     def moments(self, since: int, upto: int) -> list[dict[str, list[Row]]]:
-        """Return the rows of every table at `since`, and behind each transaction and DDL from there to `upto`."""
+        """Return the rows of every table at `since`, and after each transaction and DDL from there to `upto`."""
         tables, moments = ScriptedTables(), [dict[str, list[Row]]()]
         for event, then in zip_longest(self.events, self.events[1:]):
             ts = commit_time(event)
@@ -432,8 +432,8 @@ def landed(name: TableName, rows: Sequence[RowChange]) -> pa.Table:
 
 
 class ScriptedLoad:
-    """A reader of the tables that a script has at `ts`, and the script that whoever begins with that load is told:
-    `told` has their definitions, their rows chunk by chunk, and the events above `ts`.
+    """A reader of a script's tables at `ts`, and `told`, the script that a feed with this load delivers: their
+    definitions, their rows chunk by chunk, and the events above `ts`.
 
     Each table must have the definition of its CREATE TABLE at `ts`."""
 

@@ -1,21 +1,21 @@
-"""What holds of everything that a feed delivered, whatever went wrong on the way: order in a stream, and whole tables.
+"""Validators of delivered changes, for any sequence of faults: order within a stream, and contents of tables.
 
-    in_order        first sendings go up in time; rows of a DDL's ts stand before it
-    promised        behind a resolved ts nothing new comes at or below it
-    around_ddls     every DDL stands behind all rows up to its ts and before all above it
-    chained         the image before a change of a key is the image after the change before it
+    in_order        first deliveries ascend in time; rows of a DDL's ts come before it
+    promised        after a resolved ts, no new event is at or below it
+    around_ddls     every DDL comes after all rows up to its ts and before all above it
+    chained         the old image of a change is the new image of the previous change of its key
 
-    untold          every image that happened arrived                       (no loss)
-    invented        every image that arrived happened                       (true images)
-    repeated        none arrived more often than it happened                (exactly once)
+    untold          every image of the upstream was delivered               (no loss)
+    invented        every delivered image is one of the upstream            (true images)
+    repeated        no image was delivered more often than it occurred      (exactly once)
     unlike          tables hold the same rows, each as often                (fingerprint)
-    merged          first sendings of all streams in commit order
-    rebuilt         the tables that a stream of events makes                (what `unlike` compares)
+    merged          first deliveries of all streams in commit order
+    rebuilt         the tables that result from a stream of events          (input of `unlike`)
 
-A stream is a partition of a topic, the calls of a callback or the lines of a file.  What is sent again after a crash is
-left out of its order: of equal events the first one counts.  A validator yields complaints.  `exact=False` is for
-streams that tell milliseconds alone: a row and a DDL of one time may stand on either side.  An UPDATE is the image that
-leaves and the image that comes, since a sink may send a DELETE and an INSERT for it.
+A stream is a partition of a topic, the calls of a callback or the lines of a file.  Repeats after a crash do not count
+for the order: of equal events the first one counts.  A validator yields complaints.  `exact=False` is for streams with
+times in milliseconds: a row and a DDL of one time may come in either order.  An UPDATE counts as its old image removed
+and its new image added, since a sink may send a DELETE and an INSERT for it.
 """
 
 import json
@@ -67,7 +67,7 @@ _KINDS: Final[Mapping[type, int]] = {Delete: 0, Update: 1, Insert: 2}
 def in_order(
     events: Sequence[Event], time: Time = commit_time, *, exact: bool = True, kinds: bool = False
 ) -> Iterator[str]:
-    """Complain about a first sending that comes after a later one; with `kinds`, also within a transaction, in which
+    """Complain about a first delivery that comes after a later one; with `kinds`, also within a transaction, in which
     DELETEs come first, then UPDATEs, then INSERTs."""
     last, kind = -1, (-1, -1)
     for _, event in first_sendings(events):

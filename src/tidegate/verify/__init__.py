@@ -1,1 +1,1 @@
-"""A replica in a database beside its upstream: two sides read at one moment, and where they differ."""
+"""Verification of replicas: upstream and target read at one timestamp, and their differences."""

@@ -1,11 +1,11 @@
-"""A reader of rows in a Redis (sink/redis), of which each has the version that wrote it.
+"""A reader of rows in a Redis (sink/redis); each row has the version of its last change.
 
     a replica in a database    is read as of one ts, in a snapshot
-    a Redis                    has no snapshot: it is read while its changefeed goes on, and what is newer than the ts,
-                               by its version or by that of its tombstone, is no difference
+    a Redis                    has no snapshot: it is read while its changefeed runs, and a row that is newer than the
+                               ts, by its version or its tombstone's, is no difference
 
-A document tells no JSON `null` from NULL, so that is none, either.  Its tables are those that the changefeed knew at
-its checkpoint, without those that have no key.  Differences of rows and of look-ups name the key that is at fault.
+A document does not distinguish JSON `null` from NULL, so that is none, either.  The tables are those of the changefeed
+at its checkpoint, except tables without a key.  Differences of rows and of look-ups name the affected key.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,7 @@
-"""The comparer: an upstream and a target at one moment, table by table, whatever reads them.
+"""The comparer: an upstream and a target at one timestamp, table by table, with any pair of readers.
 
     upstream ── sums of all chunks ──┐
-                                     ├─ equal: done          most tables, and not one row is sent
+                                     ├─ equal: done          most tables, without reading a row
     target   ── sums of all chunks ──┘
                      │ different chunks
     upstream ── their rows ──┐  chunk by chunk, by meaning
@@ -15,16 +15,16 @@
                                                                                 └ texts and bytes ┘ └ which are NULL
     chunk   rows    sum of the hashes
 
-A reader gives tables with their columns, and counts, sums and rows of them: a lake or a recording (local.py), a server
-of MySQL's protocol (database.py), a Redis (cache.py).  A server computes the sums of all chunks in one statement, at
-the same time as the other side.  Two chunks are equal when rows and sum are.  A server has no hash of a row that is
-longer than its max_allowed_packet: such a row makes the sum UNHASHED larger, which is never taken for equal.  Why not
-the exclusive or of CRC32s: it does not see two rows that exchanged values of one length, nor one row written twice in
-the place of another.  Lakes and recordings both hold TiDB's own texts: such a pair is compared to the letter, without
-sums.  Memory: one chunk of each side, and the rows that differ.
+A reader returns tables with their columns, and their counts, sums and rows: a lake or a recording (local.py), a server
+of MySQL's protocol (database.py), a Redis (cache.py).  A server computes the sums of all chunks in one statement, in
+parallel with the other side.  Two chunks are equal if row counts and sums are.  A server cannot hash a row that is
+longer than its max_allowed_packet: such a row adds UNHASHED to the sum, which never compares equal.  An exclusive or
+of CRC32s would miss two rows that exchanged values of one length, and a row written twice in place of another.  Lakes
+and recordings both hold TiDB's own texts, which are compared exactly, without sums.  Memory: one chunk of each side,
+and the rows that differ.
 
-A key that the two sides write in different forms puts one row into two chunks.  Both chunks differ then, the row is
-left over on both sides, and is found equal at the end.
+If the two sides write a key in different forms, a row is in different chunks on each side.  Both chunks differ, the row
+is left over on both sides, and is found equal at the end.
 
     types                    read from a server                              hashed as        compared as
     integers, BIT, YEAR      c + 0                                           digits           int
@@ -35,8 +35,8 @@ left over on both sides, and is found equal at the end.
     BINARY, BLOB             c                                               length, bytes    bytes
     JSON, VECTOR             CAST(CAST(c AS CHAR) AS BINARY)                 length, UTF-8    the document
 
-Servers print some values in forms of their own (1e15, the order of a document's keys): their hashes differ, so such
-rows are compared by meaning.  Equal hashes always mean equal values.  Names of tables and columns compare without case;
+Servers print some values differently (1e15, the order of a document's keys): their hashes differ, so such rows are
+compared by meaning.  Equal hashes always mean equal values.  Names of tables and columns compare without case;
 VIRTUAL columns are left out.
 
 Source: the columns of MySQL, MariaDB and TiDB as information_schema names their types; sync-diff-inspector compares

@@ -1,13 +1,13 @@
-"""Readers of servers of MySQL's protocol at one moment, while those who write them go on.
+"""Readers of servers of MySQL's protocol at one timestamp, without stopping their writers.
 
     upstream, TiDB          SET tidb_snapshot = T
-    upstream, another       START TRANSACTION WITH CONSISTENT SNAPSHOT      as it is now: such a server has no past
+    upstream, another       START TRANSACTION WITH CONSISTENT SNAPSHOT      current state: the server keeps no history
     replica, TiDB           SET tidb_snapshot = the secondary_ts of the sync point T
-    replica, any            START TRANSACTION WITH CONSISTENT SNAPSHOT      while the feed stands at T: a lease holds it
+    replica, any            START TRANSACTION WITH CONSISTENT SNAPSHOT      while the feed waits at T: a lease holds it
                                                                             there until the snapshot has begun
 
-A feed stands at T when its checkpoint is T, no shard is ahead of it, and no DDL above T has begun.  That is looked up
-within the snapshot, and once more after the names of tables and columns were read, which are in no snapshot of MySQL.
+A feed is at T if its checkpoint is T, no shard is ahead of it, and no DDL above T has begun.  This is checked within
+the snapshot, and again after reading the names of tables and columns, which are not part of a snapshot in MySQL.
 
 Source: TiDB documentation, "Read Historical Data"; MySQL manual, "Consistent Nonlocking Reads".
 """
@@ -135,8 +135,8 @@ class FeedPosition(NamedTuple):
 
 
 def upstream_at(session: TargetSession, ts: int, passes: Passes) -> DatabaseReader:
-    """Return the tables of an upstream: of a TiDB at `ts`, of another server as it is now. Raises ConfigError if a TiDB
-    does not have that moment."""
+    """Return the tables of an upstream: of a TiDB at `ts`, of another server as of now. Raises ConfigError if a TiDB
+    does not have that ts."""
     if probe(session).traits.past:
         _set_snapshot(session, ts)
         return DatabaseReader(session, passes)

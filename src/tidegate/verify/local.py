@@ -1,6 +1,6 @@
-"""Readers of rows that this process has: a lake at one moment, or a moment of a recording.
+"""Readers of local rows: a lake at one timestamp, or a recorded state.
 
-    lake at ts         the snapshot of that very ts, else a live view: what landed up to ts on top of the one before
+    lake at ts         the snapshot of exactly that ts, else a live view: the previous snapshot and changes up to ts
     truth/7.json.gz    every table of the source at one timestamp: key, columns, rows of tagged values
 
     MySQL type                       recording           lake                        compared as
@@ -12,8 +12,8 @@
     TIME, JSON, CHAR, TEXT           {"s"}               string                      text
     BINARY, BLOB                     {"b"}               binary                      bytes
 
-A lake of mode changelog or history is read as its state at the ts: its changes folded, its versions of then.  A zero
-date cannot be a DATE; in a column of type date or timestamp it must be NULL.  Views are in no recording.  Rows of a
+A lake of mode changelog or history is read as its state at the ts: its changes folded, its versions valid then.  A zero
+date cannot be a DATE; in a column of type date or timestamp it must be NULL.  Recordings have no views.  Rows of a
 table are read once; the last table's are kept until the next one is read.
 
 Source: the recordings' README.
@@ -146,7 +146,7 @@ class RecordingReader(RowReader):
 
 
 class LakeReader(RowReader):
-    """Tables read as Arrow, as of `ts`, or for None as they are stored.
+    """Tables read as Arrow, as of `ts`, or for None as stored.
 
     `shape_of` returns the key and types of a table, None if it is not compared; `keeps` tells if a column of a table is
     stored."""
@@ -248,7 +248,7 @@ class Recording(NamedTuple):
     truths: Sequence[Truth]
 
     def named(self, moment: str) -> str:
-        """Return the timestamp, as text, of the moment with this number; other text is returned as it is."""
+        """Return the timestamp, as text, of the moment with this number; other text is returned unchanged."""
         return next((str(truth.ts) for truth in self.truths if str(truth.n) == moment), moment)
 
     def at(self, ts: int, passes: Passes) -> RecordingReader:

@@ -1,1 +1,1 @@
-"""DDL as TiDB does it: a statement to job requests, a request and a step to the next definitions; pure."""
+"""TiDB's DDL: statements to job requests, and each step of a request to the next definitions; pure."""

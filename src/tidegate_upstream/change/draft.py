@@ -380,12 +380,12 @@ def _bit(index: StoredIndex) -> int:
 
 
 def with_index_flags(table: StoredTable, index: StoredIndex) -> StoredTable:
-    """`table` with the bits that `index` gives its columns."""
+    """`table` with the flag bits that `index` sets on its columns."""
     return with_flag(table, _offsets(index), add=_bit(index))
 
 
 def without_index(table: StoredTable, index: StoredIndex) -> StoredTable:
-    """`table` without `index`; its columns keep the bits that other indexes give them."""
+    """`table` without `index`; its columns keep the flag bits of other indexes."""
     rest = [kept for kept in table.index_info or () if kept.id != index.id]
     table = with_flag(msgspec.structs.replace(table, index_info=rest), _offsets(index), remove=_bit(index))
     for other in rest:

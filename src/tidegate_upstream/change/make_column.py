@@ -461,7 +461,7 @@ def covers(table: StoredTable, columns: tuple[str, ...]) -> bool:
 def make_foreign_key(
     schema: str, table: StoredTable, index: IndexDef, number: int
 ) -> tuple[StoredForeignKey, IndexDef]:
-    """Return (the foreign key without id, the index of the same name that comes with it).
+    """Return (the foreign key without id, its index of the same name).
 
     Raises SqlRefused 1072 for an unknown column, 1239 for unequal numbers of columns."""
     references = index.detail.references

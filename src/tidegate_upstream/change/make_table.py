@@ -1,9 +1,9 @@
-"""Tables as TiDB stores them, from CREATE TABLE.
+"""Stored table definitions, built from CREATE TABLE.
 
     columns       ids 1, 2 .. in order; the hidden columns of expression indexes after them
-    indexes       ids 1, 2 .. in order: keys of the table, keys written at columns, those that foreign keys bring along
-    row key       PRIMARY KEY on one integer: the handle itself, no index (pk_is_handle); on anything else an index that
-                  is the row key (is_common_handle); NONCLUSTERED: an index like others
+    indexes       ids 1, 2 .. in order: keys of the table, keys written at columns, keys that foreign keys require
+    row key       PRIMARY KEY on one integer: the handle itself, no index (pk_is_handle); on other columns an index that
+                  is the row key (is_common_handle); NONCLUSTERED: an ordinary index
 
 Source: TiDB pkg/ddl/create_table.go (BuildTableInfo, handleTableOptions).
 """

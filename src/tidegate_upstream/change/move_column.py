@@ -20,7 +20,7 @@ MODIFY, CHANGE and RENAME COLUMN are of three kinds:
     new bytes       _Col$_a_0 and _Idx$_i_0 are filled behind a and i, then the names are swapped:
 
         a  i  |  _Col$_a_0 _Idx$_i_0           delete-only .. write-reorg
-        a  i  |  _Tombstone$_a _Tombstone$_i   the old ones, written until nobody reads them
+        a  i  |  _Tombstone$_a _Tombstone$_i   the old ones, written until no node reads them
         a  i
 
 TiDB stops writing the old column one version earlier; f1.py gives the reason for the difference.
@@ -385,7 +385,7 @@ def _planned(table: StoredTable, arguments: ModifyColumnArgs) -> StoredColumn:
     """Return the column to change; SqlRefused 8200 if earlier jobs changed it to need more than was planned."""
     column = _find(table, arguments.old_column_name)
     if modify_kind(table, column, arguments.column) > arguments.kind:
-        raise SqlRefused(8200, f"Unsupported modify column: '{column.name.original}' has changed meanwhile; ask again")
+        raise SqlRefused(8200, f"Unsupported modify column: '{column.name.original}' has changed meanwhile; retry")
     return column
 
 

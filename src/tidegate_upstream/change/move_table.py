@@ -97,7 +97,7 @@ _AUTO_RANDOM: Final = 40
 
 
 def counter_kind(table: StoredTable) -> str:
-    """Return the counter of AUTO_INCREMENT: one of its own with AUTO_ID_CACHE 1, else that of row ids."""
+    """Return the counter of AUTO_INCREMENT: a separate one with AUTO_ID_CACHE 1, else that of row ids."""
     return "IID" if table.auto_id_cache == 1 else "TID"
 
 
@@ -123,7 +123,7 @@ def _set_default(table: StoredTable, arguments: SetDefaultArgs) -> StoredTable:
         raise SqlRefused(1054, f"Unknown column '{new.name.original}' in '{table.name.original}'", "42S22")
     flag = (new.type.flag & NO_DEFAULT) | (old.type.flag & ~NO_DEFAULT)
     if msgspec.structs.replace(new.type, flag=0) != msgspec.structs.replace(old.type, flag=0):
-        message = f"Unsupported alter column: '{old.name.original}' has another type meanwhile; ask again"
+        message = f"Unsupported alter column: '{old.name.original}' has another type now; repeat the statement"
         raise SqlRefused(8200, message, "HY000")
     column = msgspec.structs.replace(
         old,
@@ -303,7 +303,7 @@ def _truncate(draft: Draft, request: Request, _old: States, _new: States) -> Non
         ids = arguments.new_partition_ids or []
         if len(ids) != len(table.partition.definitions or ()):
             name = table.name.original
-            raise SqlRefused(8200, f"Unsupported truncate table: the partitions of '{name}' have changed; ask again")
+            raise SqlRefused(8200, f"Unsupported truncate table: the partitions of '{name}' have changed; retry")
         definitions: list[StoredPartitionDef] = [
             msgspec.structs.replace(definition, id=new_id)
             for definition, new_id in zip(table.partition.definitions or (), ids, strict=True)

@@ -5,8 +5,8 @@
     v->'$.a'                   json_extract(`v`, _utf8mb4'$.a')
     cast(v as SIGNED)          cast(`v` as signed)
 
-Names stand in backquotes without their table, strings have their charset before them, words of the language are in one
-case, blanks stand around operators and after commas.  Nothing is moved or calculated.
+Names are in backquotes without their table, strings have their charset before them, keywords are in one case, and
+blanks surround operators and follow commas.  Nothing is reordered or evaluated.
 
 Source: TiDB parser/format; pkg/ddl/generated_column.go; recorded definitions.
 """

@@ -9,8 +9,8 @@
             ADD COLUMN that may be NULL or has a default │ ADD INDEX that is not unique │ MODIFY COLUMN of a default or
             a comment alone
 
-A DDL that a replication runs (tidb_cdc_write_source) is never refused.  The conditions are those of the documentation;
-TiDB looks at the words of the statement, and so refuses `INT NULL DEFAULT 1` as well.
+A DDL run by a replication (tidb_cdc_write_source) is never refused.  The conditions are those of the documentation;
+TiDB checks the words of the statement, and so refuses `INT NULL DEFAULT 1` as well.
 
 Source: TiDB documentation, "Bidirectional Replication" and "ADMIN [SET|SHOW|UNSET] BDR ROLE"; error 8263.
 """

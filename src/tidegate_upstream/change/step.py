@@ -156,8 +156,8 @@ def step(request: Request, step_number: int, definitions: Definitions, start_ts:
 def step_back(request: Request, step_number: int, back: int, definitions: Definitions, start_ts: int) -> StepOutcome:
     """Return the writes of step `back` (from 1) of the rollback of a job that was cancelled at step `step_number`.
 
-    After the last one the job is `rollback_done`; a job cancelled at step 0 has none.  SchemaError where the operation
-    can only go on (f1.rollback)."""
+    After the last one the job is `rollback_done`; a job cancelled at step 0 has none.  SchemaError if the operation
+    can only continue (f1.rollback)."""
     operation = operation_of(request)
     steps = rollback(operation, step_number)
     if steps is None or not 0 < back <= len(steps):

@@ -1,9 +1,9 @@
-"""`tidegate broker start|stop|status`: a Kafka of your own, without installing one.
+"""`tidegate broker start|stop|status`: a local Kafka broker, without installing one.
 
-    tidegate broker start --dir ./kafka        a broker that stays, its data in ./kafka
-    tidegate broker start --foreground         a temporary one, gone with Ctrl-C
-    tidegate broker status                     all that run
-    tidegate broker stop                       the only one that runs; --dir or --all when there are several
+    tidegate broker start --dir ./kafka        a permanent broker, its data in ./kafka
+    tidegate broker start --foreground         a temporary one, until Ctrl-C
+    tidegate broker status                     all running brokers
+    tidegate broker stop                       the only running broker; --dir or --all if there are several
 
 With `--json` each command prints one JSON value: an object from `start`, lists from `stop` and `status`.
 """
@@ -35,7 +35,7 @@ def broker() -> None:
 @broker.command()
 @DIR
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on (default: a free one).")
-@click.option("--foreground", is_flag=True, help="Stay until Ctrl-C or SIGTERM, then stop the broker.")
+@click.option("--foreground", is_flag=True, help="Run until Ctrl-C or SIGTERM, then stop the broker.")
 @JSON
 def start(directory: Path | None, port: int, *, foreground: bool, as_json: bool) -> None:
     """Start a broker and print where it listens."""
@@ -60,10 +60,12 @@ def stop(directory: Path | None, *, every: bool, as_json: bool) -> None:
     """Stop a broker and delete its temporary directory."""
     running = status(directory)
     if not running and not every:
-        raise EnvironmentFault(f"no broker runs{f' in {directory}' if directory else ''}; see `tidegate broker status`")
+        raise EnvironmentFault(
+            f"no broker is running{f' in {directory}' if directory else ''}; see `tidegate broker status`"
+        )
     if len(running) > 1 and not every:
         shown = "\n".join(f"  {_stop_words(broker)}" for broker in running)
-        raise EnvironmentFault(f"{len(running)} brokers run; say which, or --all:\n{shown}")
+        raise EnvironmentFault(f"{len(running)} brokers are running; choose one, or --all:\n{shown}")
     for broker in running:
         stop_broker(broker)
         if not as_json:
@@ -85,7 +87,7 @@ def show(directory: Path | None, *, as_json: bool) -> None:
         temporary = "  (temporary)" if broker.temporary else ""
         click.echo(f"{broker.bootstrap}  process {broker.pid}  {broker.dir}{temporary}")
     if not running:
-        click.echo("no broker runs")
+        click.echo("no broker is running")
 
 
 def _tell(started: Broker, *, as_json: bool) -> None:
@@ -108,4 +110,4 @@ def _wait(stop_event: StopEvent, started: Broker) -> None:
     """Wait for a signal. Raises EnvironmentFault if the broker ends first."""
     while not stop_event.wait(1.0):
         if started not in status(started.dir):
-            raise EnvironmentFault(f"the broker of {started.dir} has ended; somebody stopped it, or see its broker.log")
+            raise EnvironmentFault(f"the broker of {started.dir} has ended; if it was not stopped, see its broker.log")

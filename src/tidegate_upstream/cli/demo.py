@@ -1,12 +1,10 @@
-"""`tidegate demo`: the whole chain on one machine, and whether the lake is what the upstream was.
+"""`tidegate demo`: the whole chain on one machine, and a comparison of the lake with the upstream.
 
-demo                    demo/live.py       SQL and online DDL on a TiDB of our own, while the chain runs
-  demo/live.py            what live demos share
-  demo/upstream.py        what is done       demo/upstream.py   by whom, step by step
-  demo/live.py           the reports        demo/live.py     upstream at a ts against lake at that ts
-demo --replica tidb     demo/replica.py    the same into a database, with a reader that adds the bank up
+demo                    demo/live.py       SQL and online DDL on an embedded TiDB, while the chain runs
+                        demo/upstream.py   the workload and the observed DDL steps
+demo --replica tidb     demo/replica.py    the same into a database, with a reader that sums the bank's balances
 demo --recorded         demo/recorded.py   a recorded topic of real TiCDC, replayed
-demo --recording DIR                       one of yours
+demo --recording DIR                       a recording of the user's
 """
 
 from pathlib import Path
@@ -22,27 +20,33 @@ _HOME = Path(".demo")
 
 
 @click.command()
-@click.option("--recorded", is_flag=True, help="Replay the recorded topic of the source tree instead.")
-@click.option("--recording", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Replay that one.")
+@click.option("--recorded", is_flag=True, help="Replay the source tree's recorded topic instead.")
 @click.option(
-    "--protocol", type=click.Choice([*_PROTOCOLS, "both"]), default="both", show_default=True, help="Of the topics."
+    "--recording", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Replay this recording."
 )
-@click.option("--replica", metavar="tidb|mariadb|URI", help="Into this database in place of topics and lakes.")
-@click.option("--seed", default=1, show_default=True, help="The same seed, the same statements.")
+@click.option(
+    "--protocol",
+    type=click.Choice([*_PROTOCOLS, "both"]),
+    default="both",
+    show_default=True,
+    help="Protocol of the topics.",
+)
+@click.option("--replica", metavar="tidb|mariadb|URI", help="Replicate into this database instead of topics and lakes.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the workload's statements.")
 @click.option(
     "--seconds",
     type=click.FloatRange(5, 3600),
     default=40.0,
     show_default=True,
-    help="How long people work on the upstream.",
+    help="Duration of the workload on the upstream.",
 )
 @click.option(
     "--dir",
     "home",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Keep the lakes here, in demo-N (default: .demo; a recording's lakes go away).",
+    help="Keep the lakes here, in demo-N (default: .demo; a recording's lakes are removed).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")
 @click.pass_context
 def demo(
     ctx: click.Context,
@@ -84,5 +88,5 @@ def _play_live(
         click.echo("stopped", err=True)
         return INTERRUPTED
     for hint in run.hints:
-        tell.write(f"look at it: {hint}")
+        tell.write(f"inspect it: {hint}")
     return 0 if verdict.equal else 1

@@ -1,13 +1,13 @@
-"""`tidegate upstream start|sql|status|stop`: a TiDB of your own, without installing one.
+"""`tidegate upstream start|sql|status|stop`: an embedded TiDB, without installing one.
 
     tidegate upstream start --port 4000              one node, in memory; any MySQL client connects to it
-    tidegate upstream start --data ./tidb --nodes 3  three nodes, ports one after the other, rows that stay
-    tidegate upstream start --log ./log              its change log, which `tidegate run` takes to a topic
-    tidegate upstream sql 'SELECT VERSION()'         ask it; --node 2 asks the second node
-    tidegate upstream status                         all that run
-    tidegate upstream stop                           the only one that runs; --data or --all when there are several
+    tidegate upstream start --data ./tidb --nodes 3  three nodes on consecutive ports, durable rows
+    tidegate upstream start --log ./log              its change log, which `tidegate run` replicates to a topic
+    tidegate upstream sql 'SELECT VERSION()'         run a statement; --node 2 runs it on the second node
+    tidegate upstream status                         all running upstreams
+    tidegate upstream stop                           the only running one; --data or --all if there are several
 
-With `--json` each command prints JSON: objects, and for `sql` one list of rows a statement.
+With `--json` each command prints JSON: objects, and for `sql` one list of rows per statement.
 """
 
 import json
@@ -36,12 +36,12 @@ DATA: Final = click.option(
     "--data",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The directory that keeps the rows (default: memory).",
+    help="Directory of the data (default: in memory).",
 )
 TIMES: Final = by_name(
     (
-        Option("log-keep", "how long the change log stays", "duration", high=TIME_MAX_MS, field="log_keep_ms"),
-        Option("gc-ttl", "how long it stays for a resting one", "duration", high=TIME_MAX_MS, field="gc_ttl_ms"),
+        Option("log-keep", "minimal retention of the change log", "duration", high=TIME_MAX_MS, field="log_keep_ms"),
+        Option("gc-ttl", "retention for a stopped changefeed", "duration", high=TIME_MAX_MS, field="gc_ttl_ms"),
     )
 )
 
@@ -53,9 +53,9 @@ def _secret(_context: click.Context, option: click.Parameter, value: str | None)
     return None if value is None else resolve_uri(value, option.opts[0])
 
 
-USER: Final = click.option("--user", default="root", show_default=True, help="The user that has the password.")
+USER: Final = click.option("--user", default="root", show_default=True, help="User of the password.")
 PASSWORD: Final = click.option(
-    "--password", callback=_secret, metavar="@FILE|env:NAME", help="Where its password stands (default: none)."
+    "--password", callback=_secret, metavar="@FILE|env:NAME", help="File or variable with the password (default: none)."
 )
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -68,30 +68,39 @@ def upstream() -> None:
 @upstream.command()
 @DATA
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=4000, show_default=True, help="First port; 0: free ones."
+    "--port", type=click.IntRange(0, 65535), default=4000, show_default=True, help="First port; 0: free ports."
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address; one of the network needs --password.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="Address; one that other machines reach requires --password."
+)
 @USER
 @PASSWORD
-@click.option("--nodes", type=click.IntRange(1, 16), default=1, show_default=True, help="SQL nodes, a port each.")
+@click.option(
+    "--nodes", type=click.IntRange(1, 16), default=1, show_default=True, help="Number of SQL nodes, one port each."
+)
 @click.option(
     "--lease", "lease_s", type=click.FloatRange(min=0.1), default=45.0, show_default=True, help="Lease, in s."
 )
-@click.option("--metadata-lock/--no-metadata-lock", default=True, show_default=True, help="How DDL waits for writers.")
+@click.option(
+    "--metadata-lock/--no-metadata-lock",
+    default=True,
+    show_default=True,
+    help="Whether DDL waits for open transactions.",
+)
 @click.option(
     "--log",
     type=click.Path(file_okay=False, path_type=Path),
     help="Write the change log there, for `tidegate run --source-uri tidb:///DIRECTORY`.",
 )
-@click.option("--log-keep", default="0", metavar="TIME", help="How long the log stays, such as 24h; 0: for ever.")
+@click.option("--log-keep", default="0", metavar="TIME", help="Retention of the log, such as 24h; 0: unlimited.")
 @click.option(
     "--gc-ttl",
     default="24h",
     show_default=True,
     metavar="TIME",
-    help="How long the log stays for a changefeed that stopped.",
+    help="Retention of the log for a stopped changefeed.",
 )
-@click.option("--foreground", is_flag=True, help="Stay until Ctrl-C or SIGTERM, then stop.")
+@click.option("--foreground", is_flag=True, help="Run until Ctrl-C or SIGTERM, then stop.")
 @JSON
 def start(
     directory: Path | None,
@@ -117,7 +126,7 @@ def start(
 
     admitted = account(user, password) if password else None
     if admitted is None and reaches_others(host):
-        raise ConfigError(f"other machines reach {host or 'every address'}: name a --password as @FILE or env:NAME")
+        raise ConfigError(f"other machines reach {host or 'every address'}: set --password to @FILE or env:NAME")
     options = UpstreamOptions(
         host,
         port,
@@ -142,7 +151,7 @@ def start(
 @DATA
 @USER
 @PASSWORD
-@click.option("--node", type=click.IntRange(min=1), default=1, show_default=True, help="Which node to ask.")
+@click.option("--node", type=click.IntRange(min=1), default=1, show_default=True, help="Number of the node.")
 @click.option("--database", "-D", default=None, help="Database to use.")
 @JSON
 def sql(
@@ -186,12 +195,12 @@ def show(directory: Path | None, *, as_json: bool) -> None:
         for line in _log_lines(upstream):
             click.echo(f"  {line}")
     if not running:
-        click.echo("no upstream runs")
+        click.echo("no upstream is running")
 
 
 @upstream.command()
 @DATA
-@click.option("--all", "every", is_flag=True, help="Stop all that Tidegate started.")
+@click.option("--all", "every", is_flag=True, help="Stop all upstreams that Tidegate started.")
 @JSON
 def stop(directory: Path | None, *, every: bool, as_json: bool) -> None:
     """Stop an upstream; data in memory is lost."""
@@ -207,10 +216,10 @@ def stop(directory: Path | None, *, every: bool, as_json: bool) -> None:
 def _only(directory: Path | None) -> UpstreamProcess:
     running = status(directory)
     if not running:
-        raise EnvironmentFault("no upstream runs; start one: tidegate upstream start")
+        raise EnvironmentFault("no upstream is running; start one: tidegate upstream start")
     if len(running) > 1:
         shown = "\n".join(f"  --data {upstream.dir}" for upstream in running)
-        raise EnvironmentFault(f"{len(running)} upstreams run; say which:\n{shown}")
+        raise EnvironmentFault(f"{len(running)} upstreams are running; choose one:\n{shown}")
     return running[0]
 
 
@@ -265,7 +274,7 @@ def _log_lines(upstream: UpstreamProcess) -> Iterator[str]:
     yield f"change log {upstream.log} from {begin} to {end}"
     now_ms = time.time_ns() // 1_000_000
     for safe_point in safe_points(Path(upstream.log)):
-        last_seen = f"heard of {(now_ms - safe_point.time_ms) // 1000} s ago"
+        last_seen = f"last seen {(now_ms - safe_point.time_ms) // 1000} s ago"
         yield f"changefeed {safe_point.changefeed} at {safe_point.checkpoint_ts}, {last_seen}"
 
 

@@ -1,1 +1,1 @@
-"""The demo: a database, a broker and a lake that are filled and compared before one's eyes."""
+"""The demos: a database, a broker and a lake that are filled and compared."""

@@ -330,7 +330,7 @@ class Teller:
         """Report the progress of a replica."""
         line = (
             f"{flow.commits:,} commits > replica {flow.rows:,} rows, {flow.ddls} DDLs, checkpoint "
-            f"{_age(flow.checkpoint_age_ms)}; {flow.totals} total of the bank in {flow.reads:,} looks"
+            f"{_age(flow.checkpoint_age_ms)}; {flow.totals} total of the bank in {flow.reads:,} reads"
         )
         self._flow("replica", flow, line)
 
@@ -375,8 +375,8 @@ STUCK_S: Final = 180.0
 
 
 class Chain:
-    """Changefeeds that run in threads of this process; each has applied everything up to `checkpoint_ts`, and has come
-    so far with its `load`."""
+    """Changefeeds that run in threads of this process; each has applied everything up to `checkpoint_ts`; `load`
+    is the progress of its load."""
 
     checkpoint_ts = 0
     load: LoadProgress | None = None
@@ -452,7 +452,7 @@ class Play(ABC, Generic[C]):
 
     @property
     def load_from(self) -> str:
-        """Where the chains read the rows that they begin with, in chunks small enough to be seen."""
+        """The address of the initial full load, with chunks small enough to show progress."""
         return f"{self.upstream.address}&chunk-rows=150"
 
     @abstractmethod
@@ -495,7 +495,7 @@ class Play(ABC, Generic[C]):
         self.upstream.start()
         self.tell.write(
             f"upstream: nodes {', '.join(self.upstream.nodes)}, seed {self.options.seed}, {self.upstream.address}; its "
-            "log begins behind its first rows"
+            "log begins after its first rows"
         )
         self.begin()
         self.wait_for(lambda: all(chain.load for chain in self.chains))

@@ -1,4 +1,4 @@
-"""`tidegate demo --recorded`: a recorded day of a shop, through a real broker, into a lake, and compared.
+"""`tidegate demo --recorded`: a recorded day of a shop, replayed through a real broker into a lake, and compared.
 
     recording/open/p0.bin.gz p1 p2   --feeder thread-->  topic with as many partitions
                                                              |  changefeed, at the same time
@@ -6,9 +6,9 @@
 
     p*.bin.gz = (4-byte key length, key, 4-byte value length, value)*, big endian, in partition order
 
-The feeder walks all partitions side by side, so that each is as far along as the others.  A tenth of the recording is
-there when the changefeed comes, the rest arrives over some seconds, so that the changefeed meets a growing topic.
-Broker and scratch directory go away at the end, also after Ctrl-C; `--dir` keeps the lakes.
+The feeder fills all partitions at the same rate.  A tenth of the recording is written before the changefeed starts, the
+rest over some seconds, so that the changefeed reads a growing topic.  Broker and scratch directory are removed at the
+end, also after Ctrl-C; `--dir` keeps the lakes.
 """
 
 import gzip
@@ -72,7 +72,7 @@ def find_recording() -> Path:
         if (folder / "truth").is_dir():
             return folder
     raise ConfigError(
-        "no recording here: the demo's data lies in the source tree (tests/data/workload); name another "
+        "no recording found: the demo's data is in the source tree (tests/data/workload); name another "
         "with --recording DIR"
     )
 
@@ -91,7 +91,7 @@ def read_partitions(where: Path) -> list[list[Frame]]:
     """Return the messages of every partition. Raises ConfigError if the directory is not a recorded topic."""
     paths = [where / f"p{number}.bin.gz" for number in range(len(list(where.glob("p*.bin.gz"))))]
     if not paths:
-        raise ConfigError(f"{where} holds no recorded topic (p0.bin.gz, p1.bin.gz, ...)")
+        raise ConfigError(f"{where} contains no recorded topic (p0.bin.gz, p1.bin.gz, ...)")
     try:
         return [list(read_frames(gzip.decompress(path.read_bytes()))) for path in paths]
     except (OSError, EOFError, zlib.error) as error:

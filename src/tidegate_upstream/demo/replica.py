@@ -112,7 +112,7 @@ class MariaDb:
 
 @contextmanager
 def running_mariadb(home: Path, options: Sequence[str] = ()) -> Iterator[int]:
-    """Run a server in a directory and give its port. Raises EnvironmentFault with the end of its log."""
+    """Run a server in a directory and yield its port. Raises EnvironmentFault with the end of its log."""
     server = MariaDb(home, options)
     try:
         server.start()
@@ -128,7 +128,7 @@ _LOOK_S: Final = 0.02
 
 
 class BankReader(threading.Thread):
-    """Sums the balances of all accounts in the replica, in one statement, again and again until `end`."""
+    """Sums the balances of all accounts in the replica, in one statement, repeatedly until `end`."""
 
     def __init__(self, options: SqlOptions) -> None:
         super().__init__(name="demo-reader", daemon=True)
@@ -175,7 +175,7 @@ class ReplicaChain(Chain):
 
 @contextmanager
 def embedded_tidb(_: Path) -> Iterator[str]:
-    """Run an embedded TiDB in memory and give its address."""
+    """Run an embedded TiDB in memory and yield its address."""
     upstream = start_upstream(UpstreamOptions())
     try:
         yield f"tidb://root@127.0.0.1:{upstream.port_of(1)}/"
@@ -185,7 +185,7 @@ def embedded_tidb(_: Path) -> Iterator[str]:
 
 @contextmanager
 def mariadb(home: Path) -> Iterator[str]:
-    """Run a MariaDB and give its address. Raises EnvironmentFault if none is installed."""
+    """Run a MariaDB and yield its address. Raises EnvironmentFault if none is installed."""
     home.mkdir()
     with running_mariadb(home) as port:
         yield f"mysql://root@127.0.0.1:{port}/"
@@ -236,7 +236,9 @@ class ReplicaDemo(Play[ReplicaChain]):
     def judge(self, reports: list[MomentReport]) -> Verdict:
         """Return the result, with the sums of the bank's balances that the reader saw."""
         verdict, seen = super().judge(reports), self.reader.totals
-        self.tell.write(f"a reader added the bank up {self.reader.reads:,} times: {', '.join(map(str, sorted(seen)))}")
+        self.tell.write(
+            f"a reader summed the bank's balances {self.reader.reads:,} times: {', '.join(map(str, sorted(seen)))}"
+        )
         if seen == {TOTAL}:
             return verdict
         return msgspec.structs.replace(verdict, equal=False, wrong=tuple(sorted({*verdict.wrong, "bank.accounts"})))

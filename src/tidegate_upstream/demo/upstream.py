@@ -512,7 +512,7 @@ class DemoUpstream:
 
     @property
     def address(self) -> str:
-        """Where its rows are read over SQL, once it is started."""
+        """The address for reading its rows over SQL, once it is started."""
         return f"mysql://root@{HOST}:{self._ports.ports[NODES[0]]}/?enable-tls=false"
 
     @property
@@ -532,7 +532,7 @@ class DemoUpstream:
         return Session(self.cluster.nodes[NODES[node]])
 
     def start(self) -> None:
-        """Create the tables and their first rows, open the ports, and begin the change log behind these rows."""
+        """Create the tables and their first rows, open the ports, and begin the change log after these rows."""
         self._ports.start()
         session = self.session(0)
         for statement in setup(self.seed):
@@ -570,7 +570,7 @@ class DemoUpstream:
         """Return a one-line summary of the work."""
         retries, refused = (sum(getattr(worker, name) for worker in self.workers) for name in ("retries", "refused"))
         done = (
-            f"{self.commits:,} transactions committed, {retries:,} begun again, {refused:,} refused by the schema then"
+            f"{self.commits:,} transactions committed, {retries:,} retried, {refused:,} refused by the current schema"
         )
         lost = "".join(f"\n  refused: {ddl}" for ddl in self.refused_ddls)
         kinds = {report.kind for report in self.reports}

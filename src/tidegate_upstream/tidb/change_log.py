@@ -12,8 +12,8 @@
 - resolved ts = min(a new timestamp, start_ts of each lock in the span - 1), taken with the store locked.  A transaction
   that is not prewritten by then gets a commit_ts above it.  The resolved ts never decreases within a registration; the
   next registration begins at its own checkpoint_ts and repeats what is above.
-- Not sent: locks and writes of kind LOCK, rollbacks of what was never locked, and the rewrites by which a DDL changes
-  a column's bytes (LOSSY_DDL).
+- Not sent: locks and writes of kind LOCK, rollbacks of keys that were never locked, and the rewrites by which a DDL
+  changes a column's bytes (LOSSY_DDL).
 
 Regions are ranges of the key space, each with an epoch by which a client learns that its view is out of date:
 
@@ -107,7 +107,7 @@ class RegionMap:
 
 
 QUEUE_EVENTS: Final = 1 << 20
-"""Maximal number of live events queued for one reader; beyond it the reader is congested and has to scan again."""
+"""Maximal number of live events queued for one reader; beyond it the reader is congested and must scan again."""
 
 _OPS: Final = {WriteKind.PUT: KvOp.PUT, WriteKind.DELETE: KvOp.DELETE}
 

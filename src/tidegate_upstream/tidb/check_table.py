@@ -1,9 +1,9 @@
 """ADMIN CHECK TABLE: the consistency of a table's rows and index entries. Simulations check it after every step.
 
     index          must hold                                                       in the states
-    complete       every row has its entry, bytes and all                          public
-    no orphans     every entry is the entry of a row                               public, write-reorg; on its way out
-                                                                                   an index may keep what nobody reads
+    complete       every row has its entry, with equal bytes                       public
+    no orphans     every entry is the entry of a row                               public, write-reorg; an index that
+                                                                                   is being dropped may have orphans
     copy of rows   every copied row is a row in use, with the same values          ddl_state 1 .. 4
 
 The rows in use are the truth.  Nothing is changed, and every inconsistency is reported.
@@ -30,7 +30,7 @@ _TRUSTED: Final = frozenset({ElementState.PUBLIC, ElementState.WRITE_REORG})
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An inconsistency: `what` in words, its element, its key."""
+    """An inconsistency: its description, its element, its key."""
 
     what: str
     element: str

@@ -1,13 +1,13 @@
-"""A TiDB in one process: a store, its nodes, their registry, and the owner among them, moved one small step at a time.
+"""A TiDB in one process: a store, its nodes, their registry, and the owner among them, advanced in small steps.
 
-    moves()    node n1 reloads │ node n2 campaigns │ the owner does the next thing for job 304       who may act now
-    tick()     the first of them, or the one that a test chooses                                     one transaction
+    moves()    node n1 reloads │ node n2 campaigns │ the owner advances job 304        the possible next moves
+    tick()     the first of them, or the one that a test chooses                       one transaction
 
     Cluster.open()                      in memory             cluster.ddl_client.run(request)    until the job is over
-    Cluster.open(directory)             SQLite, one process   cluster.start_thread()   somebody ticks all the time
+    Cluster.open(directory)             SQLite, one process   cluster.start_thread()   ticks in the background
 
-Nodes that have not the newest version come first, then the job that has waited longest.  With a clock that only tests
-move, a job that waits for something else than a move makes `ddl_client.run` say for whom.
+Nodes without the newest version come first, then the job that has waited longest.  With a clock that only tests
+advance, `ddl_client.run` raises an error that names what a job waits for if no move can advance it.
 
 Source: TiDB pkg/domain, pkg/owner.
 """

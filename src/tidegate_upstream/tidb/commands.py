@@ -26,7 +26,7 @@ the next one of its shape is parsed; each session has its own StatementShapes.
 `SystemRelations` resolves names to information_schema or to views, by the definitions of the historical ts that the
 session reads at, of its open transaction, or of now.  A view is its SELECT, run in the database it was created in.
 
-`NodeTools` are what all sessions of a node share; named locks are the cluster's, since its nodes share a store.
+`NodeTools` is shared by all sessions of a node; named locks are the cluster's, since its nodes share a store.
 
 Source: MySQL manual, "SQL Statements", "SET Syntax for Variable Assignment", "SET NAMES Statement", "SET TRANSACTION
 Statement"; TiDB documentation, "SQL Statement Overview" and the pages of ADMIN; TiDB pkg/planner (view expansion),

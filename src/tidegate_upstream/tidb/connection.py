@@ -1,4 +1,4 @@
-"""A client's connection: commands of MySQL's protocol, prepared statements, and what their answers hold.
+"""A client's connection: commands of MySQL's protocol, prepared statements, and their answers.
 
     handshake ──► session ──► COM_QUERY, COM_STMT_EXECUTE ──► statements one by one ──► OK, rows or an error each
                                                               in the thread of this client
@@ -66,7 +66,7 @@ from tidegate_upstream.tidb.wire import (
 )
 
 Bound: TypeAlias = int | float | str | bytes | None
-"""A parameter; `bytes` stand for text, as the client encoded it."""
+"""A parameter; `bytes` are text in the client's encoding."""
 _WRONG_ARGUMENTS: Final = 1210
 
 
@@ -127,7 +127,7 @@ class ClientStatement:
 
 
 def read_parameters(statement: ClientStatement, data: bytes) -> list[Bound]:
-    """Return the parameters of an execution, the part of its packet behind the iteration count. Raises DecodeError."""
+    """Return the parameters of an execution, the part of its packet after the iteration count. Raises DecodeError."""
     count = len(statement.prepared.markers)
     if not count:
         return []
@@ -149,7 +149,7 @@ def read_parameters(statement: ClientStatement, data: bytes) -> list[Bound]:
 def _type(raw: bytes) -> tuple[T, bool]:
     code = _CODES.get(raw[0])
     if code is None:
-        raise DecodeError(f"type {raw[0]} is none of MySQL", CODEC, 0)
+        raise DecodeError(f"type {raw[0]} is not a MySQL type", CODEC, 0)
     return code, bool(raw[1] & _UNSIGNED)
 
 
@@ -233,7 +233,7 @@ _SQLSTATES: Final = {
 }
 """SQLSTATE of errors that carry none."""
 UTF8: Final = frozenset({"utf8mb4", "utf8", "binary", ""})
-"""Character sets whose texts go over the wire as they are."""
+"""Character sets whose texts are sent unchanged."""
 _Result = TypeVar("_Result")
 _Answer = ResultSet | Outcome | TidegateError
 

@@ -4,11 +4,11 @@
     each step  tidb_ddl_job row, DDLProgress, tidb_mdl_info row, definitions, Diff              change/step.py
     the end    no row, tidb_ddl_history row, DDLJobHistory, gc_delete_range rows                one transaction
 
-The row is what TiDB writes.  `JobProgress` holds what its `schema_state` does not tell (the current step of its
-operation, and the work left there), so that any node can go on.
+The row is what TiDB writes.  `JobProgress` holds what `schema_state` lacks (the current step of the operation, and the
+work left there), so that any node can continue.
 
     session    node -> until when it counts as alive         renewed by each reload; that of a dead node expires
-    owner      node                                          as long as its session lives; then anybody may campaign
+    owner      node                                          as long as its session lives; then any node may campaign
     versions   node -> its newest loaded version             without metadata locks: what the owner waits for
     locks      job -> node -> version                        with them: reported once no open transaction is older
 

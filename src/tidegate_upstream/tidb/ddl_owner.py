@@ -3,13 +3,13 @@
     wait for nodes ─► batch of work ─► next step ─► wait for nodes ─► .. ─► history
                          refused ─► turn back ─► steps back ─► history
 
-A job waits until every living node has loaded the version of its last step, whoever made that step: a new owner begins
+A job waits until every living node has loaded the version of its last step, whichever owner made it: a new owner begins
 with this wait.  Jobs on the same table or database run in the order of their ids, whether they name it by name or by id
 (after a RENAME only the id is the same); a paused job keeps its position.  `Owner` keeps nothing in memory between two
 calls, so any node may act next.
 
-`DdlClient` submits a job, waits for it to reach the history, and serves ADMIN SHOW and CANCEL DDL JOBS.  Somebody else
-ticks the cluster meanwhile, or `wait` does so itself.  RECOVER TABLE takes the newest job that removed the table.
+`DdlClient` submits a job, waits for it to reach the history, and serves ADMIN SHOW and CANCEL DDL JOBS.  Another
+thread ticks the cluster meanwhile, or `wait` does so itself.  RECOVER TABLE uses the newest job that removed the table.
 
 Source: TiDB pkg/ddl (executor.go: DoDDLJob, job_scheduler.go, job_worker.go, sync of schema versions), pkg/executor;
 errors 8214, 8224 to 8226.
@@ -83,7 +83,7 @@ class JobError(msgspec.Struct, frozen=True):
     """`Job.err`."""
 
     code: int = _UNKNOWN
-    message: str = "the job was taken back"
+    message: str = "the job was rolled back"
     sqlstate: str = "HY000"
 
 
@@ -150,11 +150,11 @@ class DdlClient:
     def _stuck(self, job_id: int) -> UpstreamError:
         entry = read_entry(self._storage.snapshot(), job_id)
         if entry is None:
-            return UpstreamError(f"DDL job {job_id} is not in the queue and not in the history; ask for its id again")
+            return UpstreamError(f"DDL job {job_id} is neither in the queue nor in the history")
         waiting = ", ".join(self._ticker.waits_for(entry)) or "other jobs, or an owner"
         return UpstreamError(
             f"DDL job {job_id} ({entry.job.query!a:.100}) is at version {entry.progress.version} and waits for: "
-            f"{waiting}; end the open transactions there, or wait until the session of a dead node runs out"
+            f"{waiting}; end the open transactions there, or wait until the session of a dead node expires"
         )
 
     def cancel(self, job_id: int) -> None:
@@ -180,7 +180,7 @@ class DdlClient:
         return Meta(self._storage.snapshot()).history()[::-1]
 
     def dropped(self, schema: str, table: str) -> TableVersion | None:
-        """Return the newest table of that name that a DROP or TRUNCATE removed, as it was before; `version` is the
+        """Return the newest table of that name that a DROP or TRUNCATE removed, as before; `version` is the
         end.
 
         Its counters are those at the end: nodes one version behind took numbers while the table was being dropped.

@@ -20,8 +20,8 @@ once.  A batch is a range of rows of one phase and one physical id, in one trans
 
 A batch reads at its own start and locks the rows that it used: a concurrent write of one of them makes it fail and
 start again; a row written later is written by nodes that know the element already.  Rewrites of a changed column carry
-a source by which change capture leaves them out.  What is there already is kept: an entry with the same handle, a row
-with the new value, a copy made by a double write.
+a source by which change capture leaves them out.  Existing results are kept: an entry with the same handle, a row with
+the new value, a copy made by a double write.
 
 Validation checks stored rows, while nodes enforce the same rule for new ones:
 
@@ -507,7 +507,7 @@ class Steps:
         )
 
     def turn(self, entry: JobEntry, refused: SqlRefused) -> bool:
-        """Begin the rollback, or end a job that has not changed the schema yet; False if it can only go on."""
+        """Begin the rollback, or end a job that has not changed the schema yet; False if it can only continue."""
         step_number = entry.progress.step
         way = rollback(operation_of(entry.request), step_number)
         if entry.progress.version and not way:

@@ -3,8 +3,8 @@
     UPDATE t SET .. WHERE id IN (1, 2) AND v > 3 ORDER BY v LIMIT 1
                           └─ equal: {"id": (1, 2)} ─► TableReader.find ─► WHERE again ─► sorted ─► cut
 
-All rows are found before the first one is changed, so that a statement never sees its own changes.  A row that stays as
-it is is not written, and ON UPDATE CURRENT_TIMESTAMP leaves it alone.
+All rows are found before the first one is changed, so that a statement never sees its own changes.  An unchanged row is
+not written, and ON UPDATE CURRENT_TIMESTAMP does not apply to it.
 
     VALUES (..), (..)   SET a = 1   SELECT ..        later values of a row may refer to its earlier ones
     SET a = a + 1, b = a                             left to right: b gets the new a, as column a converted it

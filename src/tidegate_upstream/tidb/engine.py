@@ -1,16 +1,16 @@
 """The storage engine below the MVCC store: four ordered maps of bytes with atomic batches, in memory or in SQLite.
 
     LOCK     memcomparable(key)                    the lock of the transaction that is writing the key
-    WRITE    memcomparable(key) ~commit_ts         what was committed when, newest first
+    WRITE    memcomparable(key) ~commit_ts         committed versions, newest first
     DATA     memcomparable(key) ~start_ts          values too long for the other two
     META     name                                  the oracle's bound, the GC safe point
 
 `write` is atomic, and durable before it returns if the engine is durable at all.  Each call is thread-safe: the oracle
 saves its bound while others use the store.  A scan survives writes made while it is iterated: it continues after the
-last key that it returned, in the state of that moment.
+last key that it returned, in the then current state.
 
     <directory>/store.db        CREATE TABLE lock (k BLOB PRIMARY KEY, v BLOB) WITHOUT ROWID, ... write, data, meta
-    <directory>/store.db-wal    what was committed since the last checkpoint
+    <directory>/store.db-wal    commits since the last checkpoint
 
 In SQLite a batch is one transaction in WAL mode with synchronous=FULL, so after a crash of the process or the machine
 all of it is there or none.  `locking_mode=EXCLUSIVE` keeps a second process out: two oracles over one store would
@@ -150,7 +150,7 @@ class SqliteEngine:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path.touch(mode=0o600)
         except OSError as error:
-            raise StoreUnavailable(f"the store {directory} cannot be made: {error}") from error
+            raise StoreUnavailable(f"cannot create the store {directory}: {error}") from error
         with self._wrapped():
             self._sql = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=0)
             self._check()
@@ -221,7 +221,7 @@ class SqliteEngine:
                 yield
         except sqlite3.Error as error:
             raise StoreUnavailable(
-                f"the store {self._path} cannot be used: {error}; look for another process that has it, or at the disk"
+                f"the store {self._path} cannot be used: {error}; check whether another process uses it, and the disk"
             ) from error
 
 

@@ -6,11 +6,11 @@
     DDL_JOBS  PROCESSLIST                                       from the session that asks
     FILES  PARTITIONS  TRIGGERS ..                              empty
 
-Sizes and row counts are 0, as there are no statistics.  A primary key that is the handle is in no list of indexes; it
-is put before the others here.  Texts compare without case.
+Sizes and row counts are 0, as there are no statistics.  A primary key that is the handle is not among the stored
+indexes; it is listed first here.  Texts compare without case.
 
-The columns of a relation are declared in one text: `NAME` is a text column, `NAME#` a number, `NAME@` a time; `~`
-stands for a blank.
+The columns of a relation are declared in one text: `NAME` is a text column, `NAME#` a number, `NAME@` a time; `~` is a
+blank.
 
     JOB_ID DB_NAME TABLE_NAME JOB_TYPE    SCHEMA_STATE  SCHEMA_ID TABLE_ID ROW_COUNT CREATE_TIME .. STATE
     118    d       t          add index   public        112       115      2         2024-01-31 ..  synced

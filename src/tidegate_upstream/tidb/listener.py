@@ -4,12 +4,12 @@
     port 4001 ── n2 ─┼── one cluster       the background thread is the owner of DDL jobs
     port 4002 ── n3 ─┘                     SHOW PROCESSLIST and KILL know the clients of all ports
 
-    start()    a thread with an event loop, listening on 127.0.0.1       EnvironmentFault when the port cannot be had
+    start()    a thread with an event loop, listening on 127.0.0.1       EnvironmentFault if the port is not available
     client     ──► sessions(peers) ──► Client
-    stop()     no new clients, a cancel to those that are there, the loop and its thread end
+    stop()     no new clients, the connected ones are cancelled, the loop and its thread end
 
-Port 0 takes free ports.  Without an account nothing asks for a password: whoever reaches the port is root.  So an
-address that other machines reach is not listened on without one.  What a client may cost: wire.py.
+Port 0 takes free ports.  Without an account there is no password: anybody who reaches the port is root.  So an address
+that other machines can reach requires one.  wire.py limits the resources of a client.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ class Listener:
         listen: Listen = create_server,
     ) -> None:
         if account is None and reaches_others(host):
-            raise ConfigError(f"other machines reach {host or 'every address'}: name a user and a password")
+            raise ConfigError(f"other machines reach {host or 'every address'}: set a user and a password")
         self._account, self._limits, self._listen = account, limits, listen
         self.host, self.port = host, port
         self._make = sessions
@@ -105,7 +105,7 @@ class Listener:
         if self._fault is not None:
             self._thread.join(_STOP_TIMEOUT_S)
             raise EnvironmentFault(
-                f"port {self.port} of {self.host} cannot be had ({self._fault}); name another"
+                f"port {self.port} of {self.host} cannot be bound ({self._fault}); use another"
             ) from self._fault
         return self
 

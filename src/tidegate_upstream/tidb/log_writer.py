@@ -137,19 +137,19 @@ class LogWriter:
         return self.segments.write(rows, high)
 
     def close(self) -> None:
-        """Stop listening; readers learn that nothing more comes."""
+        """Stop listening, and signal the end of the log to readers."""
         self._feed.close()
         self.segments.close()
 
 
 def begin_log(storage: Storage, directory: Path) -> int:
-    """Begin a change log with the current definitions and rows of a store; return the ts from which a writer goes on.
+    """Begin a change log with the current definitions and rows of a store; return the ts from which a writer continues.
 
     Raises KeyLocked while a transaction commits, EnvironmentFault while a DDL job runs."""
     ts = storage.oracle.next()
     snapshot = storage.snapshot(ts)
     if next(snapshot.scan(*_JOBS), None) is not None:
-        raise EnvironmentFault("a log cannot begin while a DDL job runs; start again when it is over")
+        raise EnvironmentFault("a change log cannot begin while a DDL job runs; retry when it has ended")
     schema = [_row(key, value, ts, 1) for key, value in snapshot.scan(*SCHEMA) if defines(key)]
     records = ((key, value) for key, value in snapshot.scan(*ROWS) if key[_RECORD] == b"_r")
     source = storage.store.source

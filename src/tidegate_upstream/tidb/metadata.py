@@ -4,9 +4,9 @@ A step of a DDL job and the definitions that it changed are written in one trans
 of version 1, as TiDB's internal sessions write them; tables without a primary key have hidden row ids, and a unique
 index beside them.
 
-    tidb_ddl_job       jobs that are not over                     what a changefeed watches
-    tidb_ddl_history   jobs that are over                         tidb_mdl_info      job, version: which nodes to ask
-    tidb_ddl_reorg     progress of a backfill                     gc_delete_range    what the next GC removes
+    tidb_ddl_job       unfinished jobs                            watched by changefeeds
+    tidb_ddl_history   finished jobs                              tidb_mdl_info      job, version: which nodes to ask
+    tidb_ddl_reorg     progress of a backfill                     gc_delete_range    ranges that the next GC removes
     tidb               variables of the cluster; written, but not read here
 
 A new store has the databases mysql, sys and test, and the tables of the DDL jobs.  Its ids and schema version begin

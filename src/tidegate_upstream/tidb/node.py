@@ -1,8 +1,8 @@
-"""A node: a schema version of its own, a lease on it, and the transactions that run under it.
+"""A node: its schema version, a lease on it, and the transactions that run under it.
 
-    reload at 1000     version 181, valid until 46000        the session lives until 61000: nobody counts on it after
-    reload at 3000     version 182 by Diff:182               transactions open since before keep 181
-    no reload          at 46001 nothing commits (8027)       at 61001 the owner waits for this node no more
+    reload at 1000     version 181, valid until 46000        the session expires at 61000
+    reload at 3000     version 182 by Diff:182               transactions that were open before keep 181
+    no reload          at 46001 nothing commits (8027)       at 61001 the owner no longer waits for this node
 
 A node reports a version without metadata locks as soon as it has it, since its older transactions cannot commit into a
 changed table; with them, once no open transaction uses the job's tables under an older one.
@@ -155,7 +155,7 @@ class GuardedTransaction(Transaction):
             if self.doomed or physical_ms(commit_ts) > self.node.valid_until_ms:
                 raise SchemaOutdated(
                     f"Information schema is out of date: node {self.node.name} has version {self.schema_version} and "
-                    f"no lease at commit_ts {commit_ts} of start_ts {start_ts}; begin anew"
+                    f"no lease at commit_ts {commit_ts} of start_ts {start_ts}; retry it"
                 )
             if self.node.options.metadata_lock:
                 return
@@ -166,7 +166,7 @@ class GuardedTransaction(Transaction):
         version = self.node.loaded.version
         return SchemaChanged(
             f"Information schema is changed in the transaction of start_ts {self.start_ts}: tables {changed} are of "
-            f"version {version}, it began under {self.schema_version}; begin anew"
+            f"version {version}, it began under {self.schema_version}; retry it"
         )
 
 

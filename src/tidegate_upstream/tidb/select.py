@@ -392,7 +392,7 @@ def _type_of(call: _Aggregate) -> tuple[ColumnType, str]:
 
 @dataclass
 class Collector:
-    """Assigns each aggregate call its slot behind the columns of `scope`."""
+    """Assigns each aggregate call its slot after the columns of `scope`."""
 
     scope: Scope
     calls: list[_Aggregate] = field(default_factory=list)

@@ -7,7 +7,7 @@
                       ├► DdlText   jobs, waited for       after an implicit commit             `run_ddl`
                       └► Command   found by its first word: SET, SHOW, BEGIN ..                commands.py
 
-A statement sees one moment, one schema and one context; warnings and counts that it leaves are the session's.  A
+A statement sees one timestamp, one schema and one context; its warnings and counts become the session's.  A
 session belongs to one thread at a time; only `interrupt` is called from others.
 
     DDL text ──schema/parse──► Statement ──plan──► requests ──submit──► jobs, one after the other ──► done, or an error
@@ -69,8 +69,8 @@ from tidegate_upstream.tidb.variables import (
 _SLICE_MS: Final = 200
 """Interval at which a waiting session checks for an interrupt."""
 _PATIENCE_MS: Final = 600_000
-"""Maximal wait of ten minutes, so that a session that waits for another one of its own thread does end. The job
-goes on."""
+"""Maximal wait of ten minutes, so that a session that waits for another one of its own thread ends. The job
+continues."""
 _NEW_COUNTERS: Final = frozenset({13, 25, 35, 40, 42})
 """Actions that set counters of existing tables: rebases, RECOVER, ALTER SEQUENCE, EXCHANGE PARTITION."""
 _LEVELS: Final = {"Note": "Note", "Warning": "Warning"}
@@ -357,7 +357,7 @@ class Session:
     # --- looking around ---
 
     def view(self, context: Context | None = None) -> View:
-        """Return the data of SHOW: the definitions of now, of the open transaction, or of the past that the session
+        """Return the data of SHOW: the definitions as of now, of the open transaction, or of the past that the session
         reads."""
         return view_of(self, context or self.state.context())
 

@@ -1,4 +1,4 @@
-"""SHOW and DESC: one rule a form, selected by its words, gives a relation; LIKE and WHERE filter its rows.
+"""SHOW and DESC: one rule per form, selected by its words, returns a relation; LIKE and WHERE filter its rows.
 
     SHOW FULL COLUMNS FROM t IN d LIKE 'a%'
          └──words──┘ └──table───┘ └ rest: WHERE `Field` LIKE 'a%', by the rules of SELECT
@@ -90,7 +90,7 @@ _EMPTY: Final = {
 
 
 def show(cursor: Cursor, view: View) -> ResultSet:
-    """Return the answer to SHOW; the cursor is behind that word. Raises SqlError, SqlRefused."""
+    """Return the answer to SHOW; the cursor is after that word. Raises SqlError, SqlRefused."""
     adjectives = set[str]()
     while word := cursor.accept(*_ADJECTIVES):
         adjectives.add(word)

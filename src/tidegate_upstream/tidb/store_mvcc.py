@@ -1,11 +1,11 @@
 """The MVCC store: Percolator's two-phase commit over an engine, reads at a timestamp, and garbage collection.
 
-    prewrite(k, start_ts)    LOCK[k] = P primary start_ts ttl            the value is stored, nobody sees it
+    prewrite(k, start_ts)    LOCK[k] = P primary start_ts ttl            the value is stored, not visible
     commit(k, commit_ts)     LOCK[k] removed, WRITE[k ~commit_ts] = P    visible to reads from commit_ts on
     rollback(k, start_ts)    LOCK[k] removed, WRITE[k ~start_ts]  = R    never visible
 
-A transaction is decided by the write of its primary key: committed there, committed everywhere.  Whoever finds a lock
-asks for the state of its primary (`check_status`) and finishes the lock accordingly.
+A transaction is decided by the write of its primary key: committed there, committed everywhere.  A reader that finds a
+lock checks the state of its primary (`check_status`) and resolves the lock accordingly.
 
     lock of the primary, within its ttl   Alive         wait
     lock of the primary, ttl expired      rolled back now
@@ -333,8 +333,8 @@ class Store:
     ) -> int:
         """Commit all keys at once, or none, at the timestamp that `take_commit_ts` returns. Its errors propagate.
 
-        It is called once nothing can go wrong any more but itself and the engine, with the store locked: no reader
-        gets a timestamp at or above it before the keys are there. Raises what `prewrite` raises.
+        `take_commit_ts` is called after all checks, with the store locked: no reader gets a timestamp at or above it
+        before the keys are written. Raises the errors of `prewrite`.
         """
         with self.guard:
             prepared = self._prepare(mutations, start_ts)

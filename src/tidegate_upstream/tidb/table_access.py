@@ -334,7 +334,7 @@ class TableReader:
         return self.shape.relation_columns
 
     def rows(self, equal: Equal, _context: Context) -> Iterator[tuple[SqlValue, ...]]:
-        """Return the rows, at least those that fit `equal`."""
+        """Return the rows, at least those that match `equal`."""
         only = self._physical_ids
         return (self.shown(image) for image in self.find(equal) if only is None or image.physical_id in only)
 
@@ -463,7 +463,7 @@ def _keys(values: list[list[KvValue]]) -> list[tuple[KvValue, ...]]:
 
 
 def key_after(prefix: bytes) -> bytes:
-    """Return the first key behind all keys with `prefix`, which is not all 0xff."""
+    """Return the first key after all keys with `prefix`, which is not all 0xff."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1])
 

@@ -33,8 +33,8 @@ PARTITION BY and REMOVE PARTITIONING keep a second set of partitions while they 
     5           new           dropping            are deleted, not written
 
 Partitions that DROP or TRUNCATE PARTITION is removing are in no set: nothing is read or written there.  `row_mutations`
-compares old and new index entries and writes only differences; `distinct` marks keys that must be unique: whoever
-applies the mutations checks them first, and raises 1062.
+compares old and new index entries and writes only differences; `distinct` marks keys that must be unique: the caller
+checks them before it applies the mutations, and raises 1062.
 
 Source: TiDB pkg/table/column.go (GetColDefaultValue, GetColOriginDefaultValue, GetZeroValue), pkg/table/tables
 (tables.go, index.go, partition.go); recorded definitions; f1.py for the schema states.
@@ -216,7 +216,7 @@ def _locator(
     )
     info = table_info(parted, "", 0)
     if info.partition is None:
-        raise UnsupportedError(f"table {table.name.original}: partitions of type {way.type} are not known")
+        raise UnsupportedError(f"table {table.name.original}: partitions of type {way.type} are not supported")
     locate = partition_of(info.partition, info.columns, primary_key=_primary(info.indexes))
     return _by_id(table, locate, {definition.name.original: definition.id for definition in definitions})
 

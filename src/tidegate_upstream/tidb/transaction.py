@@ -9,8 +9,8 @@
 - Reads see start_ts; of two overlapping transactions that write one key, one fails (9007).  Two that read what the
   other writes may both commit (write skew), as in TiDB.
 - The check (schema versions, lease) comes after commit_ts is known, since that decides which schema must hold.
-- An error before DECIDED rolls back what was prewritten, then goes to the caller.  After DECIDED nothing fails: keys
-  that could not be committed are finished by whoever meets their locks.
+- An error before DECIDED rolls back the prewritten keys, then goes to the caller.  After DECIDED nothing fails: readers
+  that meet locks of uncommitted keys finish them.
 - A commit has one phase if that is allowed and everything fits one batch: no lock is ever visible.
 - `steps` yields the stages one by one, so that a test can abandon a transaction at any of them.
 
@@ -24,8 +24,8 @@ The oracle's timestamps increase strictly, across restarts and clocks that go ba
 Before it returns a physical part above the bound, a bound WINDOW_MS ahead becomes durable.  After a restart it begins
 one millisecond above the bound.
 
-A snapshot that meets a lock cannot tell what it would read until the lock's transaction is decided, so it asks for the
-state of the primary:
+A snapshot that meets a lock cannot read the key until the lock's transaction is decided, so it checks the state of the
+primary:
 
     get / scan ── KeyLocked? ── state of the primary ──┬─ committed, rolled back: finish the key, read again
                                                        └─ alive: KeyLocked goes to the caller, who may retry
@@ -188,9 +188,7 @@ class Storage:
         """Return the store at `ts`, by default now. Raises SnapshotTooOld, UnsupportedError for a future ts."""
         ts = self.oracle.next() if ts is None else ts
         if ts > self.oracle.newest:
-            raise UnsupportedError(
-                f"cannot read at the future ts {ts}, the newest is {self.oracle.newest}; wait for it"
-            )
+            raise UnsupportedError(f"cannot read at the future ts {ts}, the newest is {self.oracle.newest}")
         if ts < self.store.safe_point:
             raise SnapshotTooOld(ts, self.store.safe_point)
         return StoreSnapshot(self.store, self.oracle, ts)
@@ -278,8 +276,8 @@ class Transaction:
     def commit(self) -> int | None:
         """Make the writes visible; return the commit_ts, None if nothing was written.
 
-        Raises WriteConflict, KeyLocked, TransactionGone (begin anew), HistoryCollected, what the check
-        raises, StoreUnavailable.
+        Raises WriteConflict, KeyLocked, TransactionGone (retry), HistoryCollected, errors of the check,
+        StoreUnavailable.
         """
         for _ in self.steps():
             pass
@@ -362,11 +360,11 @@ class Transaction:
         total = self._bytes + size - (_size(key, was) if was else 0)
         options = self._options
         if size > options.entry_bytes_max:
-            raise EntryTooLarge(f"key {key.hex()}: {size} bytes, and {options.entry_bytes_max} are allowed; split it")
+            raise EntryTooLarge(f"key {key.hex()}: {size} bytes, but only {options.entry_bytes_max} are allowed")
         if total > options.total_bytes_max:
             raise TransactionTooLarge(
-                f"the transaction of start_ts {self.start_ts}: {total} bytes, and {options.total_bytes_max} are "
-                "allowed; commit more often"
+                f"the transaction of start_ts {self.start_ts}: {total} bytes, but only {options.total_bytes_max} are "
+                "allowed; use smaller transactions"
             )
         if was is None:
             self._sorted = None

@@ -239,14 +239,14 @@ class PacketReader:
         return first if wide is None else int.from_bytes(self.take(wide), "little")
 
     def sized(self) -> bytes:
-        """Return bytes behind their length."""
+        """Return bytes preceded by their length."""
         return self.take(self.number())
 
     def ended(self) -> bytes:
         """Return the bytes up to the next zero. Raises DecodeError where there is none."""
         end = self.data.find(0, self.offset)
         if end < 0:
-            raise DecodeError("a text without its end", CODEC, self.offset)
+            raise DecodeError("a text without its terminating 00", CODEC, self.offset)
         return self.take(end + 1 - self.offset)[:-1]
 
 

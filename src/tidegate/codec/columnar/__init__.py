@@ -7,21 +7,21 @@ in the chunk.  Encoding takes batches and gives messages.
 
 Decoding has two decode paths, tried in this order.  A message takes one of them, with all of its rows.
 
-    template   compiled loops compare a row with the literal text of its table, and note where values stand (sweep.py)
+    template   compiled loops compare a row with the literal text of its table and record its values' offsets (sweep.py)
     plain      codec/canal.py and codec/open.py: chunks of few rows, DDLs, watermarks, damage, partial rows, other texts
 
-What is kept are templates, in memory of bounded size, for the chunks that follow.  A row that no known template reads
-is decoded by the plain decoder, whose event has the layout of the row, and serves as the sample of a template; two rows
-of a table are enough.  What is kept is never trusted: a template proves every byte around the values, so a row after a
-DDL does not fit and is the next sample.  Losing what was kept changes the speed alone.
+The only state is a cache of templates of bounded size, for later chunks.  A row that no known template matches is
+decoded by the plain decoder, whose event has the row's layout, and serves as the sample of a template; two rows of a
+table are enough.  Cached templates are never trusted: a template verifies every byte around the values, so a row after
+a DDL does not match and is the next sample.  Losing the cache affects only speed.
 
-The events are those of the plain decoder because a template may refuse more than it does, but never less.  Values are
-converted a column at a time, under the same rules; messages with a value that does not convert are decoded again by
-the plain decoder.  It alone raises errors, so an error has the same text whichever path was tried.
+The events equal those of the plain decoder because a template may reject more than it does, but never less.  Values
+are converted a column at a time, under the same rules; messages with a value that does not convert are decoded again
+by the plain decoder.  Only it raises errors, so an error has the same text whichever path was tried.
 
-Encoding (encode/encoder.py) writes what is equal in all rows of a table once, and lets a compiled loop put the
-values in between.  What columns cannot express, rows above max-message-bytes and batches of few rows go through the
-plain encoder, row by row.  The bytes and the limits of messages are those of codec/batch.py in every case.
+Encoding (encode/encoder.py) prepares the text shared by all rows of a table once, and a compiled loop inserts the
+values.  Values that columns cannot hold, rows above max-message-bytes and batches of few rows go through the plain
+encoder, row by row.  Bytes and message limits are those of codec/batch.py in every case.
 """
 
 from tidegate.codec.columnar.chunk import MessageChunk, Pairs, PlainMessage, decode_chunk

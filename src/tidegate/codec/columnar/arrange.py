@@ -1,13 +1,13 @@
-"""Cells of many tables to columns: values of one form become one array, of which each column is a slice.
+"""Cells of many tables to columns: values of one form are converted as one array and sliced per column.
 
     cells     by table, column and row        start and end in the text            (scan.py)
-    offsets   by form, table, image, column   where each stretch begins
-    arrays    one a form                      converted at once                    (convert.py)
-    Batch     slices of them                  or, where texts are wanted, rows of texts
+    offsets   by form, table, image, column   where each range begins
+    arrays    one per form                    converted at once                    (convert.py)
+    Batch     slices of them                  or, if texts are requested, rows of texts
 
-Calls of Arrow cost as much as a hundred small values, so a chunk of three hundred tables is converted in as many calls
-as a chunk of one.  `before` has the new image of a DELETE and the old one of an UPDATE, whose absent columns are those
-of its new image.
+An Arrow call costs as much as a hundred small values, so a chunk of three hundred tables is converted in as many calls
+as a chunk of one.  `before` has the only image of a DELETE and the old image of an UPDATE; columns absent from an old
+image are filled from the new one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -73,9 +73,9 @@ class ImageCounts(NamedTuple):
 def batches_from(
     parts_read: Sequence[ReadRows], selected: Any, chunk: ChunkRows, quotes: int, *, as_texts: bool
 ) -> tuple[list[Batch], Any]:
-    """Return the wanted rows as batches, and the rows of which a value does not convert: then there are no batches.
+    """Return the selected rows as batches, or no batches and the rows with values that do not convert.
 
-    `quotes` stand at either end of a number."""
+    `quotes` surround numbers."""
     parts = [part._replace(rows=part.rows[selected[part.rows]]) for part in parts_read]
     parts = [part for part in parts if len(part.rows)]
     if not parts:

@@ -3,7 +3,7 @@
     {"id":0,"database":…,"type":"word","es":digits,"ts":digits,"sql":"","sqlType":codes,"mysqlType":types,
      "old":null or [IMAGE],"data":[IMAGE],"_tidb":{"commitTs":digits}}
 
-Around what is named here the text is the same for all rows of a table.  Members of `mysqlType` come in random order,
+The text around these parts is the same for all rows of a table.  Members of `mysqlType` come in random order,
 those of `sqlType` follow the values, and an old image may lack columns.
 """
 

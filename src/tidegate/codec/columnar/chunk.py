@@ -3,11 +3,11 @@
     messages ─┬─ rows of a text that a template reads ─→ offsets of values ──→ columns ─→ Batch …    sweep.py
               └─ anything else ─────────────────────────→ plain decoder ────→ events ──→ PlainMessage …
 
-A message takes one decode path, with all of its rows.  What goes to the plain decoder: DDLs, watermarks and damaged
-messages; rows with their handle key alone; chunks of few rows; values that the type of their column cannot hold;
+A message takes one decode path, with all of its rows.  The plain decoder handles DDLs, watermarks and damaged
+messages; rows with only their handle key; chunks of few rows; values that the type of their column cannot hold;
 compressed values.  The events are the same on both paths (see the package's docstring).
 
-Calls cost little from about 1,000 messages a chunk.
+Call overhead is negligible from about 1,000 messages per chunk.
 """
 
 import gc

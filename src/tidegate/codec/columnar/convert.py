@@ -1,18 +1,18 @@
 r"""Values in a text to typed Arrow arrays, by compiled loops that read each byte once.
 
     cells    7, "a\n", null, ..      start and end in the text, marks: null, an escape in it, bytes beyond ASCII
-    fill     7 ; a\n ; null          row by row, as the text lies: numbers, and bytes one behind the other
-    gather   7   a\n   null          column by column: what Arrow has
+    fill     7 ; a\n ; null          row by row, in text order: numbers, and bytes back to back
+    gather   7   a\n   null          column by column: Arrow's buffers
 
-    Form          what is done
+    Form          conversion
     INTEGER       digits and a sign to a number within the column's bounds
     FLOAT, DOUBLE the grammar of numbers is checked, Arrow makes them numbers
     TEXT          escapes are undone, UTF-8 is checked
-    others        what is written within strings is undone, too (escapes.py)
+    others        encodings within strings are undone, too (escapes.py)
 
-A loop may be stricter than the plain decoder, which then says what a bad value is; it is never laxer.
+A loop may be stricter than the plain decoder, which then reports the invalid value; it is never laxer.
 
-Source: `codec/canal.py` and `codec/open.py`, whose rules these are.
+Source: the rules of `codec/canal.py` and `codec/open.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,7 +54,7 @@ _FLOAT32_MAX: Final = float(np.finfo(np.float32).max)
 
 
 class Values(NamedTuple):
-    """Values as `fill` leaves them: numbers, or where bytes stand in `data`, of which so many are used, and marks."""
+    """Values as `fill` writes them: numbers, or offsets of bytes in `data`, the used size of `data`, and marks."""
 
     numbers: Any
     start: Any
@@ -167,10 +167,10 @@ def fill(
     """Take the values of some rows to the slots of their columns; where the next byte goes in `data`.
 
     text, words, rows .. marks   as `scan.scan` has left them
-    columns, first, done         of each program its columns, its first stretch, how many images of both kinds there are
-    at, ways                     of each stretch where it begins, and (way, lowest, highest)
-    steps                        of each program what is between two slots of a column
-    numbers .. row_of            of each slot what it holds, filled in here: a number of integers, bytes of the others
+    columns, first, done         per program its columns, its first range, and the numbers of old and new images
+    at, ways                     per range where it begins, and (way, lowest, highest)
+    steps                        per program the distance between two slots of a column
+    numbers .. row_of            per slot its value, an output: a number for integers, bytes for the others
     written                      integers become bytes instead"""
     to = begun
     for index in range(len(rows)):

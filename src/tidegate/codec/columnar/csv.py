@@ -1,7 +1,7 @@
-r"""Csv files to Arrow columns: all lines of a file by one call for each column.
+r"""Csv files to Arrow columns: all lines of a file in one call per column.
 
-    lines          pyarrow's reader, all fields as bytes, NULL told from a quoted text
-    their moments  only rows with after < commit_ts <= upto are read further
+    lines          pyarrow's reader, all fields as bytes, NULL distinct from a quoted text
+    commit_ts      only rows with after < commit_ts <= upto are read further
     two lines      D and I, both with is-update true, of one commit_ts: one U
 
                 line  op  is-update         row  op   before   after
@@ -10,8 +10,8 @@ r"""Csv files to Arrow columns: all lines of a file by one call for each column.
                 2     I   true              3    I             line 3      U without old values comes as an INSERT does
                 3     U   false
 
-What this does not read raises `Mismatch`: dialects of several characters or none, and anything that is wrong; the plain
-reader (codec/csv.py) goes over the file then.
+Dialects with delimiters of several characters or without quotes, and any invalid input, raise `Mismatch`; the plain
+reader (codec/csv.py) then reads the file.
 """
 
 from typing import Any, Final, NamedTuple

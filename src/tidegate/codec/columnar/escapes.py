@@ -1,15 +1,15 @@
-r"""The values of strings and numbers in JSON texts, and the encodings within strings, in compiled loops.
+r"""Compiled loops that decode strings and numbers of JSON texts, and the encodings within strings.
 
     JSON      \" \\ \/ \b \f \n \r \t \u0041 \ud83d\ude80     escapes; UTF-8 is checked
     Go        \a \b \f \n \r \t \v \" \\ \x41 \u0041 \U0001f680    QUOTED: the bytes of a BINARY in Open Protocol
     LATIN1    code points U+0000 to U+00FF                   the same in canal-json
     base64    with its padding                               texts and blobs in Open Protocol
 
-A function writes from an offset on and returns where the next byte goes, or -1 for what nobody writes so.  What is
-written within a string is undone in its place, since it is never longer undone.  `data_words` are the eight bytes from
-each offset of `data` on, `words` those of `text`; both have eight bytes to spare.
+A function writes from an offset and returns the offset of the next byte, or -1 for invalid input.  Encodings within a
+string are decoded in place, since the result is never longer.  `data_words` are the eight bytes at each offset of
+`data`, `words` those of `text`; both have eight bytes to spare.
 
-Source: RFC 8259, RFC 4648; `codec/go.py` and `codec/canal.py`, whose rules these are.
+Source: RFC 8259, RFC 4648; the rules of `codec/go.py` and `codec/canal.py`.
 """
 
 from typing import Any, Final

@@ -1,11 +1,11 @@
-"""Open Protocol by template: all events of a chunk cut from their messages at once, all tables to columns.
+"""Open Protocol by template: all events of a chunk are cut from their messages at once, all tables to columns.
 
     key     | 1 (8) | n (8) | head | n (8) | head …        heads    {"ts":digits,"scm":…,"tbl":…,"rid":digits,"t":1}
     value           | n (8) | body | n (8) | body …        bodies   {"u":IMAGE}  {"u":IMAGE,"p":IMAGE}  {"d":IMAGE}
 
-Lengths are found without following them: a length begins with zeros, JSON has none and ends in a brace, so a length
-stands where a message begins and where zeros follow a brace.  Then all of them are checked, each
-against the offset of the next, which proves them; a message with one that fails goes another way.
+Lengths are found without following them: a length begins with zeros, JSON has none and ends in a brace, so a length is
+at the beginning of a message and wherever zeros follow a brace.  Then each is verified against the offset of the
+next; a message with one that fails takes the plain path.
 """
 
 from collections.abc import Sequence

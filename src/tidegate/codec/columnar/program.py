@@ -1,13 +1,13 @@
-r"""Templates as programs: the form of a table's row texts, learned from one row.
+r"""Templates as programs: the fixed text of a table's rows, learned from one row.
 
     row       {"u":{"id":{"t":8,"v":7},"c":{"t":254,"v":"x"}}}
-    Template  the steps of its text (`scan.py`), its literals, the layout that its values are of
-    Programs  the templates of a chunk side by side, as arrays
+    Template  the steps of its text (`scan.py`), its literals, the layout of its values
+    Programs  the templates of a chunk as arrays
 
-A row that the plain decoder accepts is a sample: its event has the layout, and what stands around its values names the
-columns, their types and flags.  Any other row with the very same text around its values is of the same layout, so only
-its values are looked at.  A row whose text differs, be it by a space, goes another way; nothing is guessed.  What may
-differ from row to row besides values is said by the protocol's own steps, and old images may lack columns.
+A row that the plain decoder accepts is a sample: its event has the layout, and the text around its values names the
+columns, their types and flags.  Any other row with exactly the same text around its values has the same layout, so only
+its values are read.  A row whose text differs, even by a space, takes another path; nothing is guessed.  The protocol's
+own steps cover what may differ between rows besides values; old images may lack columns.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -140,7 +140,7 @@ def digits(text: str, member: JsonMember, slot: int) -> ScanStep:
     Raises
     ------
     ValueError
-        No integer stands there.
+        There is no integer at the slot.
     """
     value = text[member.start : member.end]
     if not all_digits(value.removeprefix("-") if slot == scan.SIGNED else value):

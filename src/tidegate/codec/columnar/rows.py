@@ -42,11 +42,11 @@ class RowTexts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Row changes of one table in one layout; see the module's drawing. The waist of the hourglass: engine/change.py.
+    """Row changes of one table in one layout; see the module's drawing and engine/change.py.
 
-    `before` and `after` are record batches with a column for each of `fields`, typed by what the wire carries; or
+    `before` and `after` are record batches with a column for each of `fields`, typed as in messages; or
     RowTexts.  `commit_ts`, `partition_id`, `start_ts` and `row_ids` are int64 arrays, one value a row, `op` holds I, U
-    or D.  `start_ts` is None where the source does not tell it, `row_ids` (handles that are numbers) where there are
+    or D.  `start_ts` is None if the source has none, `row_ids` (handles that are numbers) where there are
     none, `definition` (of the table at commit_ts - 1) where only `fields` are known, `positions` (an Arrow table:
     topic, partition and offset of each row's message) where rows are of no message or their positions are unknown."""
 

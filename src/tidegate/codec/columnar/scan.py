@@ -1,13 +1,12 @@
-r"""Rows of a known form, read from left to right by compiled loops: the positions of values, and the operation of each
-row.
+r"""Compiled loops that match rows with their templates: the positions of values, and the operation of each row.
 
     text      {"u":{"id":{"t":8,"v":7},"c":{"t":254,"v":"x"}},"p":{"c":{"t":254,"v":"w"}}}
     program   {" KIND ":{ "id":{"t":8,"v": NUMBER },"c":{"t":254,"v": STRING }} ALONE ,"p":{ … }}
     cells     7   "x"   absent   "w"                start, end and marks of each value
 
-A program is what a template compiles to (`program.py`).  Each row runs the program of its table. A row whose text
-differs from the program stops at that step, which is returned, and none of its values counts. A row that reaches END
-has the template's text, with values in between:
+A template is compiled to a program (`program.py`).  Each row runs the program of its table. A row whose text differs
+stops at that step, which is returned, and its values are ignored. A row that reaches END has the template's text, with
+values in between:
 
     LITERAL   equal bytes
     STRING    a JSON string without control characters, or null; escapes and UTF-8 are checked when it is converted
@@ -17,11 +16,11 @@ has the template's text, with values in between:
     KIND      u or d
     TYPES     the object `mysqlType`: the members of the template in any order, each once
     CODES     an object of integers, or the one of the template
-    OLD       null, which leads behind the old image, or its beginning
-    ALONE     the end, which leads behind the old image, or `,"p":` of an UPDATE
+    OLD       null, which skips the old image, or its beginning
+    ALONE     the end, which skips the old image, or `,"p":` of an UPDATE
     OPEN      the brace of an image
-    PIECE     a column's name and all that stands before its value; an image that may be in part lacks the column where
-              other text stands, and goes on behind it
+    PIECE     a column's name and the text before its value; in an image that may be partial, other text means that the
+              column is absent, and the program continues after it
 """
 
 from typing import Any, Final
@@ -349,18 +348,18 @@ def scan(
 ) -> None:  # fmt: skip
     """Run the program of each of `rows` on its text.
 
-    text, starts, ends      all texts, and where each row's is
+    text, starts, ends      all texts, and the bounds of each row's
     words                   the eight bytes from each offset of the text on
     programs, first_steps   the program of each row, and the first step of each program
-    steps                   (n, 5): step, offset and size of its literal, its cell or number, where to go on
+    steps                   (n, 5): step, offset and size of its literal, its cell or number, next step
     pool                    the literals, as eight bytes from each offset on; the words of WORD are the first
     members, table          of TYPES: (n, 3) offset and size of a member, and how many there are; and numbers of members
                             by hash, -1 where none is
-    seen                    of each member the row that had it last
-    cells                   of each row its first cell; the others of both images lie behind it
-    at_cell, at_end, marks  of each cell, filled in here, as are
-    ops, numbers            of each row which change it makes, and its DIGITS
-    stopped                 of each row the step that it is not like, or READ"""
+    seen                    per member the last row that had it
+    cells                   per row its first cell, followed by the others of both images
+    at_cell, at_end, marks  per cell, an output, as are
+    ops, numbers            per row its operation, and its DIGITS
+    stopped                 per row the step at which it differs, or READ"""
     for row in rows:
         program = programs[row]
         stopped[row] = _row(

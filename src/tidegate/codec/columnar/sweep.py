@@ -1,15 +1,15 @@
-"""The rows of a chunk to columns, all tables at once, as far as templates fit.
+"""Decode the rows of a chunk to columns by template, all tables at once.
 
     rows ──→ groups of one key ──→ known template of each, or one learned from a row ──→ scan ──→ read: cells
                   ▲                                                                       │
-                  └────────────────── those that are not like it, with another one ◄──────┘
+                  └────────────────── rows that do not match, with another template ◄─────┘
 
-    messages of which every row was read ──→ cells by form, whatever table they are of ──→ arrays ──→ Batch …
+    messages whose rows were all read ─────→ cells by form, across tables ───────────────→ arrays ──→ Batch …
                   ▲                                                                          │
                   └────────────── without the messages of values that do not convert ◄───────┘
 
-A message goes one way, whole: rows of a message that a template did not read to the end are left to others.  A key is
-a hash, which only says what to try: the template then proves the text.
+A message takes one path as a whole: if a template did not match one of its rows, the plain decoder reads them all.  A
+key is a hash that only selects the templates to try; the template then verifies the text.
 """
 
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ class TextRun:
 
 
 class RowsText(NamedTuple):
-    """A text of each row."""
+    """One text per row."""
 
     array: Any
     starts: Any
@@ -82,7 +82,7 @@ class MessageShape(Protocol):
 
     @property
     def texts(self) -> tuple[RowsText, ...]:
-        """The texts of rows; values stand in the last one."""
+        """The texts of rows; values are in the last one."""
 
     @property
     def keys(self) -> Any:
@@ -94,7 +94,7 @@ class MessageShape(Protocol):
 
     @property
     def templates(self) -> LayoutMemory[int, tuple[Template, ...]]:
-        """Templates by key, the one that read most rows of the last chunk first."""
+        """Templates by key, ordered by the rows that they matched in the last chunk."""
 
     def learn(self, row: int, /) -> Template | None:
         """Return a template of a row's text, whose layout is that of its event; None for an incomplete row. Raises

@@ -1,4 +1,4 @@
-"""The result of decoding a chunk by template, and the limits from which templates pay off (sweep.py)."""
+"""The result of decoding a chunk by template, and the row counts from which templates are faster (sweep.py)."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple

@@ -1,8 +1,8 @@
 """Columns of numbers from texts and back, and the error for values that columns cannot hold.
 
-`from_texts` works on a whole column, never on one value in Python, and is as strict as the plain reader of the same
-type: what that refuses, or Arrow cannot hold, raises `Mismatch`, and the rows are read again one by one.  Being
-stricter is allowed, being laxer is not.
+`from_texts` converts a whole column without Python calls per value and is at least as strict as the plain reader of
+the same type: a value that the reader refuses, or Arrow cannot hold, raises `Mismatch`, and the rows are read again one
+by one.
 """
 
 from typing import Any, Final

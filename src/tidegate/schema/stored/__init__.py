@@ -1,1 +1,1 @@
-"""Definitions as TiDB stores them."""
+"""Databases, tables and DDL jobs in the form in which TiDB stores them."""

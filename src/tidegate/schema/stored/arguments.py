@@ -1,9 +1,9 @@
-"""The arguments of DDL jobs, by action: what a job must know that its table does not say.
+"""The arguments of DDL jobs, by action: parameters that are not part of the table's definition.
 
     {"column_info":{..},"position":{..}}    raw_args of ADD COLUMN, in job_meta         <->  AddColumnArgs
     {"index_name":{..},"if_exists":false}   raw_args of DROP INDEX                      <->  DropIndexArgs
 
-A job lives in a row of mysql.tidb_ddl_job and may change owners between two steps, so all that steps need stands here.
+A job is a row of mysql.tidb_ddl_job and may change owners between two steps, so the arguments hold all that steps need.
 Elements are named, not numbered: they get their ids at the job's first step, from the definition as it stands then.
 Members have TiDB's names; members that no step here reads are left out, and an index is complete.
 
@@ -83,7 +83,7 @@ class RenameTablesArgs(msgspec.Struct, frozen=True):
 
 
 class RecoverArgs(msgspec.Struct, frozen=True):
-    """RECOVER TABLE and FLASHBACK TABLE .. TO: the definition as it was before the drop, under its new name."""
+    """RECOVER TABLE and FLASHBACK TABLE .. TO: the definition before the drop, under its new name."""
 
     table_info: StoredTable
     snapshot_ts: int = 0
@@ -124,7 +124,7 @@ class TtlArgs(msgspec.Struct, frozen=True):
 
 
 class AlterSequenceArgs(msgspec.Struct, frozen=True):
-    """ALTER SEQUENCE: the new definition; RESTART gives the next value."""
+    """ALTER SEQUENCE: the new definition; RESTART sets the next value."""
 
     sequence: StoredSequence
     restart: int | None = None

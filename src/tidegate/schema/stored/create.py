@@ -1,4 +1,4 @@
-"""Stored definitions as the SQL that makes them: SHOW CREATE TABLE, VIEW, SEQUENCE, DATABASE.
+"""Stored definitions as SQL: SHOW CREATE TABLE, VIEW, SEQUENCE, DATABASE.
 
     CREATE TABLE `t` (
       `id` bigint(20) NOT NULL /*T![auto_rand] AUTO_RANDOM(5) */,        columns that are public and not hidden
@@ -9,8 +9,8 @@
     PARTITION BY RANGE (`id`)                                            HASH (`id`) PARTITIONS 4 of p0 to p3
     (PARTITION `p0` VALUES LESS THAN (10))
 
-What is printed reads back as the same definition.  One thing differs from TiDB for that: backslashes in comments and
-defaults are doubled.  A default of binary bytes that are no UTF-8 is lost in TiDB's own JSON already.
+The printed SQL parses to the same definition.  To ensure this, backslashes in comments and defaults are doubled, unlike
+in TiDB.  A binary default that is not UTF-8 is already lost in TiDB's own JSON.
 
 Source: TiDB pkg/executor/show.go (ConstructResultOfShowCreateTable), pkg/ddl (AppendPartitionInfo); documentation,
 "SHOW CREATE TABLE", "Comment Syntax".

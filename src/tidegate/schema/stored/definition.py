@@ -8,7 +8,7 @@
     ElementState      the state of a column, index or other element while a DDL job changes it
     render_stored     the JSON again, byte for byte: members in TiDB's order, < > & escaped as Go does
 
-Members that nobody here has a use for (placement, statistics) are kept unparsed.  Members that TiDB leaves out when
+Members that Tidegate does not use (placement, statistics) are kept unparsed.  Members that TiDB leaves out when
 empty are UNSET when absent; members that this version of the format does not have are lost.
 
     key                            flag bit of column types

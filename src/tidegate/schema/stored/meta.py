@@ -1,6 +1,6 @@
 """Schema metadata in TiKV: ids, versions, definitions, differences and finished jobs, under TiDB's own keys.
 
-    NextGlobalID        274        the largest id that anything has: databases, tables, partitions, jobs share it
+    NextGlobalID        274        the largest id in use; databases, tables, partitions and jobs share the counter
     SchemaVersionKey    178        the newest version
     Diff:178            the changes from 177; missing if the owner died between allocating the number and its commit
     DBs / DB:275        a database          DB:275 / Table:280    a table          DB:275 / TID:280    its next row id

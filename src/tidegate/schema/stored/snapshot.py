@@ -77,7 +77,7 @@ _MOMENTS: Final = frozenset({MysqlType.TIMESTAMP, MysqlType.DATETIME, MysqlType.
 
 
 def table_info(table: StoredTable, schema: str, version: int, *, every_state: bool = False) -> TableInfo:
-    """Return the definition of a table of database `schema` as it stands from `version` on."""
+    """Return the definition of a table of database `schema`, valid from `version` on."""
     columns = table.cols or []
     shown = [column for column in columns if not column.hidden and (every_state or column.state == ElementState.PUBLIC)]
     indexes = [
@@ -236,7 +236,7 @@ class _Draft:
 
     @property
     def definition(self) -> StoredTable:
-        """The definition that the job leaves behind."""
+        """The definition after the job."""
         table = self.job.binlog and self.job.binlog.table
         if not table:
             raise self.error("the job has no table definition")

@@ -315,7 +315,7 @@ def trim(step: Trim, snapshot: TableSnapshot, options: DeltaOptions) -> list[Act
 
 
 def exchange(step: Exchange, table: TableInfo, snapshot: TableSnapshot, options: DeltaOptions) -> list[Action]:
-    """Return the rows of `table` after EXCHANGE PARTITION; the partner is read as it was just before its own half of
+    """Return the rows of `table` after EXCHANGE PARTITION; the partner is read as of just before its own half of
     the exchange."""
     own_columns = stored_columns(snapshot)
     gains_all = table.incarnation == step.partitioned.incarnation
@@ -455,7 +455,7 @@ def dates_as_text(snapshot: TableSnapshot, table: TableInfo, options: DeltaOptio
 
 
 def seen_since(snapshot: TableSnapshot, table: TableInfo, options: DeltaOptions) -> list[Action]:
-    """Return the actions that add what `table`, which messages made, lacks; none where it lacks nothing.
+    """Return the actions that add columns missing from `table`, which was inferred from messages; none if it has all.
 
     A round that a crash cut off may be planned anew with a later end: its Create is done, with fewer columns."""
     if not table.inferred or options.schema_change == "ignore":
@@ -813,7 +813,7 @@ def _rows(
 
 @dataclass(frozen=True, slots=True)
 class WrittenPart:
-    """Files with rows of a load that no commit names yet, of a table that stood at `position` and had those columns."""
+    """Files with rows of a load that no commit names yet, of a table that was at `position` and had those columns."""
 
     table: TableInfo
     after: int
@@ -825,7 +825,7 @@ class WrittenPart:
 
 @dataclass(frozen=True, slots=True)
 class WrittenLoad(LoadChanges):
-    """A load whose rows are written: by incarnation, in order, the files of each table, or what stopped them."""
+    """A load whose rows are written: by incarnation, in order, the files of each table, or the error."""
 
     written: Mapping[str, Sequence[WrittenPart | TidegateError]] = field(default_factory=dict)
 

@@ -492,7 +492,7 @@ def evolve(
 ) -> Evolution:
     """Return the columns that `new` requires, given the stored ones; `session` is the time zone of the DDL's session.
 
-    Raises SinkRefused under schema-change=exception, ColumnSelectorFailed for a choice that cannot be followed.
+    Raises SinkRefused under schema-change=exception, ColumnSelectorFailed for an impossible choice.
     """
     before = stored_schema(snapshot)
     current = {column.upstream_id: column for column in before.columns}

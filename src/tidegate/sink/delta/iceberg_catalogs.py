@@ -190,7 +190,7 @@ NOTHING: Final[Metadata] = {
 MAIN: Final = "main"
 TAG: Final = re.compile(r"tidegate-\d+")
 OWN: Final = re.compile(r"comment$|tidegate\.")
-"""Properties that nobody else sets; those of others stay."""
+"""Properties that only Tidegate sets; others stay."""
 UNPARTITIONED: Final = {"spec-id": 0, "fields": []}
 LATEST: Final = -1
 """The schema, order or spec that this very request adds."""
@@ -473,7 +473,7 @@ class RestCatalog:
         self._pause_s, self._again_s = 0.0, 0.0
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Bring the catalog to a published snapshot. Raises SinkError for what is to be retried; for a while after
+        """Bring the catalog to a published snapshot. Raises SinkError for errors to retry; for a while after
         one it does nothing."""
         if snapshot is self._shown or time.monotonic() < self._again_s:
             return

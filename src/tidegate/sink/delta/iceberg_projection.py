@@ -474,7 +474,7 @@ Runner = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 
 
 class TableProjection(msgspec.Struct, frozen=True):
-    """A table's definition and the versions that readers may ask for."""
+    """A table's definition and the versions that readers may request."""
 
     table: TableInfo
     versions: tuple[int, ...]

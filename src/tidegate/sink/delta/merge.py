@@ -74,7 +74,7 @@ def numbered(log: pa.Table, image: Sequence[str], comes: Any, order: Sequence[st
 
 
 def starts(rows: pa.Table) -> Any:
-    """For each of ordered rows, whether it differs from the one before it; NULL equals NULL."""
+    """Return for each of ordered rows whether it differs from the previous one; NULL equals NULL."""
     first = np.zeros(rows.num_rows, bool)
     first[:1] = True
     for column in rows.columns:

@@ -153,12 +153,12 @@ EMBEDDED: Final = "embedded"
 
 
 class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A lake and how it is written. `root` is its directory or object store URL, `feed` the changefeed's id.
+    """A lake and its write options. `root` is its directory or object store URL, `feed` the changefeed's id.
 
     `schema_change` speaks Flink CDC's words: exception stops at a DDL that changes columns; evolve follows; try_evolve
-    follows where it can and goes on where it can't; lenient only adds (drops, truncates and removed columns are not
-    followed); ignore leaves tables as they were created. `mode` is what the tables hold. `column_mapping`
-    says when names of columns may differ from those in files: columns.py.
+    follows if possible and continues otherwise; lenient only adds (drops, truncates and removed columns are not
+    followed); ignore leaves tables as they were created. `mode` is the contents of the tables. `column_mapping`
+    determines when column names may differ from those in files: columns.py.
     """
 
     root: str
@@ -281,7 +281,7 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
         return ()
 
     def table_uri(self, incarnation: str) -> str:
-        """Return the address of an incarnation's rows; ids are ours, names from the wire are never paths."""
+        """Return the address of an incarnation's rows; ids are Tidegate's own, names from messages are never paths."""
         return f"{self.root.rstrip('/')}/tables/{incarnation}"
 
     @property

@@ -408,7 +408,7 @@ def moved_rows(rows: pa.Table, kind: str, position: Position) -> pa.Table:
 
 
 def stamped(rows: pa.Table, kind: str, commit_ts: Any, seq: int = 0) -> pa.Table:
-    """Return rows as images of a log, with the additional columns behind them."""
+    """Return rows as images of a log, followed by the additional columns."""
     ms = pc.shift_right(commit_ts, LOGICAL_BITS)
     values = {
         CHANGE_TYPE: pa.repeat(kind, rows.num_rows),

@@ -124,9 +124,9 @@ def bins(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[Un
 
 
 class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, WithUpkeep):
-    """A lake. Without `upkeep` it keeps all, whatever `options` say.
+    """A lake. Without `upkeep` nothing is ever deleted, whatever the `options`.
 
-    Nothing holds off a second run: the one whose source has the higher epoch goes on (snapshots.py)."""
+    A second run is not locked out: the one whose source has the higher epoch continues (snapshots.py)."""
 
     fences = False
 
@@ -152,7 +152,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
         self._requests = Requests(options)
 
     def recover(self) -> SinkPosition:
-        """Return the lake's state as it was last published.
+        """Return the last published state of the lake.
 
         Raises SinkRefused if that was in another mode, ColumnSelectorFailed if it was with other columns."""
         self.snapshot, self._refused = latest(self.options), []

@@ -142,7 +142,7 @@ class Snapshot:
     """Options of the feed that published it; None for a new lake and before publishing."""
     published_ms: int = 0
     parked: tuple[Parked, ...] = ()
-    """Tables that stand still: their versions here are of an earlier ts."""
+    """Parked tables: their versions here are of an earlier ts."""
     digest: str = ""
     """Of `state`, if it is kept already."""
     epoch: int = 0

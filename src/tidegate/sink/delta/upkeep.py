@@ -151,7 +151,7 @@ TABLES: Final = "tables/"
 
 @dataclass(slots=True)
 class Kept:
-    """The result of a pass (with dry_run: what it would be)."""
+    """The result of a pass, or with dry_run of a simulated one."""
 
     snapshots: list[int] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)
@@ -395,7 +395,7 @@ class Shelf:
         return self._newest
 
     def refresh(self) -> None:
-        """Read what was published since, and drop what was deleted."""
+        """Read newly published snapshots, and drop deleted ones."""
         paths = sorted(file.path for prefix in (PUBLISHED, FORGOTTEN) for file in self._listed(prefix))
         self._kept_files = {path: kept for path in paths if (kept := self._kept(path)) is not None}
         self._names = {kept.names: kept.names for kept in self._kept_files.values()}
@@ -450,7 +450,7 @@ class Shelf:
             delete(self._uri, unused)
 
     def retired_since_ms(self, retired: AbstractSet[str]) -> dict[str, int]:
-        """Since when each of `retired` is known to be so; those that have come back are struck off."""
+        """Return since when each of `retired` has been retired; recovered ones are removed from the record."""
         since_ms = {file.path.removeprefix(RETIRED): file.written_ms for file in self._listed(RETIRED)}
         if self._dry_run:
             return since_ms
@@ -483,7 +483,7 @@ class Shelf:
 FAILURES: Final = (TidegateError, *STORE_ERRORS, DeltaError)
 """Errors that end a pass and not the feed: the next pass begins where this one stopped."""
 AGAIN_S: Final = 5.0
-"""Time to the next pass when this one left work behind."""
+"""Time to the next pass if this one did not finish."""
 LIMITS: Final = "limits.json"
 
 

@@ -1,1 +1,1 @@
-"""Databases as sinks: MySQL, MariaDB and TiDB."""
+"""The sink of databases: MySQL, MariaDB and TiDB."""

@@ -1,14 +1,14 @@
-"""The server of a database sink: how it is reached, what it is, and the sessions with it.
+"""The server of a database sink: connection options, detection of its kind, and sessions.
 
-    SqlOptions       the parameters of the address; travel to tasks
-    TargetServer     kind, version and variables: KINDS says, a row a kind, what sessions set there
+    SqlOptions       the parameters of the address; sent to tasks
+    TargetServer     kind, version and variables; KINDS has the session settings of each kind
     TargetSession    a session that writes rows: strict, UTC, READ COMMITTED, no foreign key checks
     DdlConnection    a session that runs DDLs: not strict, no read timeout; StatementFailed with the server's number
 
     SELECT VERSION()    5.7.25-TiDB-v8.5.1                  TIDB     (8, 5, 1)
                         11.8.3-MariaDB-0+deb13u1            MARIADB  (11, 8, 3)
                         8.0.36, 8.0.36-28 (forks)           MYSQL    (8, 0, 36)
-                        5.5.5-10.3.2-MariaDB                MARIADB  (10, 3, 2)    what old clients get
+                        5.5.5-10.3.2-MariaDB                MARIADB  (10, 3, 2)    sent to old clients
 
     error of the server or the driver                       raised as      retry
     1045, 1044, 1142, 1227, ..        account, privileges   AccountRefused later: a GRANT may arrive
@@ -165,7 +165,7 @@ class Setting(NamedTuple):
 
 
 ROW_MODES: Final = "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES"
-"""Strict, so that nothing is cut off; what the upstream holds, such as a day 0, is taken."""
+"""Strict, so that nothing is truncated; the upstream's values, such as a day 0, are accepted."""
 DDL_MODES: Final = "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION"
 """Not strict: a change of type that the upstream has made is made here too."""
 OWN_ZONE: Final = "+00:00"
@@ -196,11 +196,11 @@ class KindTraits:
     ddls: tuple[Setting, ...]
     optional: tuple[str, ...]
     duplicates: bool = True
-    """INSERT .. ON DUPLICATE KEY UPDATE tells how many rows were there."""
+    """INSERT .. ON DUPLICATE KEY UPDATE reports the number of existing rows."""
     documents: bool = True
     """JSON is compared as documents, not as text."""
     grants: bool = True
-    """SHOW GRANTS tells all rights, roles left out."""
+    """SHOW GRANTS lists all rights, except those of roles."""
     numbers: str = ""
     """The relation of information_schema with the numbers of tables; "" for none."""
     jobs: bool = False
@@ -350,7 +350,7 @@ class RowCounts(NamedTuple):
 
 
 def advice(code: int) -> str:
-    """Return a hint for an error of a server, behind a semicolon; "" if none is known."""
+    """Return a hint for an error of a server, after a semicolon; "" if none is known."""
     return f"; {_ADVICE[code]}" if code in _ADVICE else ""
 
 
@@ -372,7 +372,7 @@ def sink_error(error: Exception, options: SqlOptions) -> SinkError:
 
 
 def number_of(error: SinkError) -> int:
-    """Return the number of the server's error behind a sink's error; 0 for none."""
+    """Return the number of the server's error that caused a sink's error; 0 for none."""
     cause = error.__cause__
     return cause.args[0] if cause is not None and cause.args and isinstance(cause.args[0], int) else 0
 
@@ -412,8 +412,8 @@ class TargetSession:
         return rows
 
     def stream(self, question: str) -> Iterator[Sequence[Any]]:
-        """Send a statement; return its rows as they come. The session is taken until the last one, or an end of the
-        iterator, which reads the others away."""
+        """Send a statement; yield its rows as they arrive. The session is in use until the last one, or until the
+        iterator is closed, which discards the others."""
         with self._errors(), self.connection.cursor(driver().cursors.SSCursor) as cursor:
             cursor.execute(question)
             yield from cursor
@@ -433,7 +433,7 @@ class TargetSession:
                 yield self._answer()
 
     def close(self) -> None:
-        """End the session, what it has not committed with it."""
+        """End the session; uncommitted changes are rolled back."""
         if self.connection.open:
             try:
                 self.connection.close()
@@ -466,7 +466,7 @@ def probe(session: TargetSession) -> TargetServer:
 
 
 LOST: Final = frozenset({0, 1053, 1077, 1079, 1152, 1153, 1158, 1159, 1160, 1161, 1927, 2006, 2013, 2014, 2055})
-"""The server went away, was shut down or ended the connection: what it did last is not known."""
+"""The server went away, was shut down or ended the connection: the outcome of the last statement is unknown."""
 _OPTIONAL: Final = frozenset({1193, 1227, 1231, 1238})
 """A variable that this server does not have, or that this account may not set."""
 
@@ -520,7 +520,7 @@ class DdlConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what the block does, or undo it where it raises."""
+        """Commit the block's changes, or roll them back if it raises."""
         self.ask(sent.BEGIN)
         try:
             yield

@@ -1,14 +1,14 @@
-"""The ledger of DDLs: one row for each DDL of a feed, kept, in the target itself.
+"""The ledger of DDLs: a permanent row per DDL of a feed, in the target itself.
 
-    planned ──► running ──► done          skipped: nothing was to run        refused: the target cannot, see `note`
-       └ what the tables looked like   └ by which connection
+    planned ──► running ──► done          skipped: nothing to run     refused: not possible in the target, see `note`
+       └ shape of the tables           └ connection id
 
-    refused ──┬── the user does it manually ──► done       the changefeed goes on behind it
+    refused ──┬── the user does it manually ──► done       the changefeed continues after it
     planned ──┤
     running ──┴── again                     ──► no row     the changefeed runs it as if for the first time
 
-Every write is a transaction that ends with the writer's fence: one whose epoch is over commits nothing.  A refused DDL
-that did nothing is planned anew by the next run, from what the tables look like then.
+Every write is a transaction that ends with the writer's fence: a writer with an outdated epoch commits nothing.  A
+refused DDL that changed nothing is planned anew by the next run, from the current shape of the tables.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ transaction ends."""
 
 @dataclass(frozen=True, slots=True)
 class DdlWriter:
-    """Who runs DDLs: a feed, under an epoch, which `fence` checks inside each transaction of the ledger."""
+    """The writer of a ledger: a feed and its epoch, which `fence` checks inside each transaction of the ledger."""
 
     feed: str
     epoch: int
@@ -80,7 +80,7 @@ class DdlLedger:
         return bool(session.ask(sent.MADE_DATABASE, (self.writer.feed, lowered(schema))))
 
     def write(self, session: DdlConnection, ddl: Ddl, record: DdlRecord) -> None:
-        """Put a row in place of the one of a DDL, under the fence. Raises what the fence raises."""
+        """Replace the row of a DDL, under the fence. Raises the fence's errors."""
         facts = record.facts | record.was
         kept = msgspec.json.encode(sorted(facts)).decode() if facts else ""
         columns = (ddl.schema, ddl.table, ddl.query, record.executed, record.connection_id, kept, record.note[:16_000])
@@ -91,7 +91,7 @@ class DdlLedger:
 
 
 def fence_by_progress(feed: str, epoch: int) -> "Fence":
-    """Return the fence of a writer whose epoch stands in the row of its checkpoint, shard -1 of `tidegate.progress`."""
+    """Return the fence of a writer whose epoch is in the row of its checkpoint, shard -1 of `tidegate.progress`."""
 
     def fence(session: DdlConnection) -> None:
         rows = session.ask(sent.EPOCH, (feed.encode(),))

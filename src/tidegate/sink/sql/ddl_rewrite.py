@@ -1,29 +1,29 @@
-"""The text of a DDL for a target: passes, rewritten, skipped, refused or forbidden. Pure.
+"""The text of a DDL for a target: passed on, rewritten, skipped, refused or forbidden. Pure.
 
     query ── schema/restore_ddl ──► TiDB's form ── comments off ── TEXT ── parts ── charsets ──► the target's text
 
     CREATE TABLE `t` (`a` INT /*T![..] .. */) STATS_TOPN = 3    CREATE TABLE `t` (`a` INT) DEFAULT CHARACTER SET ..
 
-A TiDB gets its own form, with features in comments; placement is left out and TTL is off in it.  MySQL and MariaDB get
-a text without what they do not know (ddl_rules.py), and with TiDB's default collations written out: `utf8mb4` alone
-means utf8mb4_bin in TiDB, and a collation without case in MySQL, under which two rows of the upstream would be one key.
-DROP says IF EXISTS, so that a statement whose first run stopped half way can run again.
+A TiDB gets its own form, with features in comments, without placement and with TTL off.  MySQL and MariaDB get a text
+without the syntax that they lack (ddl_rules.py), and with TiDB's default collations written out: `utf8mb4` alone
+means utf8mb4_bin in TiDB, but a case-insensitive collation in MySQL, under which two upstream rows could be one key.
+DROP gets IF EXISTS, so that a statement whose first run stopped half way can run again.
 
-Names of tables, databases and exchanged partitions are spelled as the replica has them.  A TiDB takes names in any
-case; MySQL and MariaDB on Linux (`lower_case_table_names=0`) know a table by one spelling, and EXCHANGE finds the file
-of a partition by its own name.
+Names of tables, databases and exchanged partitions are spelled as in the replica.  A TiDB accepts names in any case;
+MySQL and MariaDB on Linux (`lower_case_table_names=0`) are case-sensitive, and EXCHANGE finds the file of a partition
+by its exact name.
 
-Nothing goes out but what was parsed and printed again.  A text that cannot be parsed is forbidden, and so is one that
-names what the feed does not take, whatever table its event is labelled with: whoever may write to a topic writes both.
+Only text that was parsed and printed again is sent.  A text that cannot be parsed is forbidden, and so is one that
+names objects outside the feed, whatever table its event is labelled with: writers of a topic control both.
 
-    text as it goes out ──► names ── table      the filter takes it            shop.orders
-                                 ├── beside     the filter takes its database  the new name of a RENAME, a parent table
-                                 ├── database   the same, and the event is of a database
-                                 ├── none       never: it would be about all that the server has
-                                 └── function   one of TiDB's that only computes
+    text to send ──► names ── table      the filter accepts it             shop.orders
+                          ├── beside     the filter accepts its database   the new name of a RENAME, a parent table
+                          ├── database   the same, and the event is of a database
+                          ├── none       never: it would affect the whole server
+                          └── function   a TiDB function that only computes
 
-System databases are never taken (engine/filter.py).  Functions that wait, lock, read files or are user-defined are no
-functions of TiDB's that compute, and no definition takes variables.
+System databases are never accepted (engine/filter.py).  Functions that wait, lock, read files or are user-defined are
+not among the functions that only compute, and no definition may use variables.
 
 Source: TiCDC's MySQL sink (which statements it leaves out); docs/formats/ddl-targets.md.
 """
@@ -74,7 +74,7 @@ class DdlVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TargetDdl:
-    """A statement for a target; `text` is "" where nothing is to run, `why` says what was left out or is refused."""
+    """A statement for a target; `text` is "" if there is nothing to run, `why` names what was omitted or is refused."""
 
     verdict: DdlVerdict
     text: str = ""
@@ -82,7 +82,7 @@ class TargetDdl:
 
 
 TAKES_ALL: Final = TableFilter.parse()
-"""All but what is the servers' own, and ours."""
+"""All except the servers' own databases and Tidegate's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +258,7 @@ class _Writing:
     table: TableName = _NO_TABLE
 
     def note(self, rule: DdlRule) -> None:
-        """Take down that a rule was met."""
+        """Record that a rule matched."""
         (self.refusals if rule.becomes is None else self.left_out).append(rule.why)
 
     def worded(self, text: str, table: Sequence[DdlRule] = TEXT) -> str:

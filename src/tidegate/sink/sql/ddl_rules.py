@@ -11,9 +11,9 @@
     [ .. ]        optional                                        group  (..) with its ends   value   a group or a token
     = and other signs stand for themselves; = is optional
 
-The texts are those of schema/restore_ddl: names are quoted there, so a bare word is never a name.  `becomes` is what
-replaces the words: "" nothing, None an error, `KEEP` the words as they are.  A row holds for the targets that `on`
-says.  What a rule leaves out costs the replica no row: the upstream has checked its rows, and every value is sent.
+The rules apply to texts of schema/restore_ddl: names are quoted there, so a bare word is never a name.  `becomes`
+replaces the words: "" removes them, None is an error, `KEEP` leaves them.  A rule applies to the targets in `on`.
+Removed clauses do not affect rows: the upstream has checked its rows, and every value is sent.
 
 Source: MySQL 8.0 Reference Manual, "SQL Statements"; MariaDB Knowledge Base, "Data Definition"; TiDB documentation,
 "MySQL Compatibility", pkg/ddl (generateOriginDefaultValue); tried on MariaDB.
@@ -119,7 +119,7 @@ def split(text: str) -> list[str]:
 
 
 KEEP: Final = "\0"
-"""Words that stay as they are: no later rule looks at them."""
+"""Words that stay unchanged: no later rule applies to them."""
 
 
 def _any(_: TargetServer) -> bool:
@@ -152,7 +152,7 @@ def _no_ignored_keys(target: TargetServer) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DdlRule:
-    """One row: the words that it is about, what becomes of them, for whom, and why (a phrase for users)."""
+    """One row: a token pattern, its replacement, the targets, and the reason (a phrase for users)."""
 
     words: TokenPattern
     becomes: str | None

@@ -1,6 +1,6 @@
-"""Runs DDLs at a database, each once, whoever dies.
+"""Runs each DDL exactly once in a database, despite crashes.
 
-    1  the lock of the feed: no other session runs a statement of it       one that does is waited for
+    1  the lock of the feed: no other session runs a statement of it       wait for one that does
     2  the ledger: done before?                                            done ──► nothing
     3  statement_for the target                                 skipped, refused, forbidden ──► ledger, warning, error
     4  ledger `planned`, with what the tables look like now
@@ -8,16 +8,16 @@
     6  ledger `running`, then the statement, with a mark
     7  ledger `done`, once the tables look as schema/ says and those values are written
 
-A DDL is no transaction: whoever finds `planned` or `running` looks.  A server that still runs the statement is waited
-for, however long; a TiDB tells by its job whether it was done; else the shape of the tables tells (ddl_shape.py).  What
-was not done is done, by a text that is made anew: the one in the ledger may be of a release that was wrong about it.
-Where nobody can tell, the feed ends with an error that shows what stands there.  So no read timeout, no lost answer and
-no KILL makes a DDL happen twice, and none is reported done before it is.
+A DDL is not a transaction, so a run that finds `planned` or `running` determines the outcome.  It waits, without
+limit, while the server still runs the statement; a TiDB's job shows whether it was done; else the shape of the tables
+does (ddl_shape.py).  A DDL that was not done is run, with a newly generated text: the text in the ledger may be from a
+release with a bug.  If the outcome is unclear, the feed ends with an error that shows the tables.  So no read timeout,
+no lost answer and no KILL makes a DDL happen twice, and none is reported done before it is.
 
-A zombie, a writer whose epoch is over, cannot write the ledger.  Its session is ended by the next writer, which wants
-the lock, unless it runs a statement; that is waited for, and found done.
+A zombie, a writer with an outdated epoch, cannot write the ledger.  The next writer needs the lock and ends the
+zombie's session, unless that runs a statement; it then waits for it, and finds it done.
 
-An error of an object that is there, or gone, already is passed over only where the tables look as after the DDL.
+An error about an object that already exists, or is already gone, is ignored only if the tables look as after the DDL.
 Source: TiCDC's MySQL sink, by what it lacks: its ledger keeps one row a table, and a timeout counts as a failure.
 """
 
@@ -72,8 +72,8 @@ Warn = Callable[[str], None]
 
 
 class DdlRunner:
-    """Runs the DDLs of one writer at one server; `connect` opens a connection without read timeout, `warned` is what
-    users were told before, `rules` are those of the feed. DDLs up to `whole_from` are of a load."""
+    """Runs the DDLs of one writer at one server; `connect` opens a connection without read timeout, `warned` has
+    earlier warnings, `rules` are those of the feed. DDLs up to `whole_from` are of a load."""
 
     def __init__(
         self,
@@ -94,10 +94,10 @@ class DdlRunner:
         self._warned = set() if warned is None else warned
 
     def run(self, planned: PlannedDdl) -> None:
-        """Do a DDL once. When this returns the DDL is done and known to be.
+        """Run a DDL exactly once. On return the DDL is done and recorded as done.
 
-        DdlForbidden for a text that is not this feed's to run, SinkRefused for what the target cannot do or does not
-        say, Fenced, SinkError where trying again may help."""
+        Raises DdlForbidden for a text outside the feed's filter, SinkRefused if the target cannot run it or the
+        outcome is unclear, Fenced, SinkError if a retry may help."""
         ddl, task = planned.ddl, task_of(planned)
         if warning := zone_warning(ddl, task.effects):
             self._warn_once(warning)

@@ -1,4 +1,4 @@
-"""The shape of tables as facts that can be compared: as schema/ knows it, and as a server reports it.
+"""The shape of tables as comparable facts: derived from schema/, and reported by a server.
 
     TableInfo          ─┐               ("table", "d.t")    ("named", "d.t", "a")
                         ├──► facts      ("column", "d.t", "a", "int unsigned", "YES")
@@ -6,16 +6,16 @@
                                         ("partitions", "d.t", "p0,p1")
                                         ("id", "d.t", "p0", "1047")       the server's own number
 
-A DDL takes some facts away (`gone`) and brings others (`come`).  Was it done?  `now` is what the server says,
-`before` what it said when the DDL was planned:
+A DDL removes some facts (`gone`) and adds others (`come`).  Whether it was done follows from `now`, the server's
+facts, and `before`, those when the DDL was planned:
 
     now == before                          no
     come in now, nothing of gone in it     yes
     else                                   unclear: someone else altered the table
 
-EXCHANGE PARTITION and RENAME in a circle leave tables that look as before.  Their facts are the numbers under which the
-server keeps rows, which move with the rows.  A TiDB has neither partitions nor numbers here: its jobs tell what was
-done.
+EXCHANGE PARTITION and a circular RENAME leave tables that look as before.  Their facts are the numbers under which the
+server stores rows, which move with the rows.  A TiDB has neither partitions nor numbers here: its jobs show the
+outcome.
 
 A statement carries a mark in a comment, `ALTER /* tidegate:FEED:TS:ID:NONCE */ TABLE ..`, by which PROCESSLIST and a
 TiDB's DDL_JOBS find it; each of several statements of one text has its number, `NONCE.0;`.
@@ -43,7 +43,7 @@ from tidegate.sink.sql.connection import DdlConnection, ServerKind, StatementFai
 Fact: TypeAlias = tuple[str, ...]
 Facts: TypeAlias = frozenset[Fact]
 WAS: Final = "was"
-"""The first word of what is no fact of now: a column as it was before a DDL."""
+"""The first word of facts that are not current: a column before a DDL."""
 
 
 class Executed(Enum):
@@ -72,7 +72,7 @@ class ShapeChange:
         return self.come <= now and not self.gone & now
 
     def remainder(self, now: Facts) -> str:
-        """Describe what `now` lacks of the tables after the DDL, and what is left of those before it."""
+        """Describe which facts after the DDL are missing in `now`, and which of those before it are left."""
         missing, left = _summary(self.come - now), _summary(self.gone & now)
         return f"Missing: {missing or 'nothing'}; not removed: {left or 'nothing'}"
 

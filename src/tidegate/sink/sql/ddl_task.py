@@ -1,8 +1,8 @@
-"""A DDL as schema/ sees it: the tables before and after it, and what its text leaves open. Pure.
+"""A DDL to run in a target: the tables before and after it, and defaults that its text leaves open. Pure.
 
-The statement that goes out names what the upstream changed (schema/ddl_tables.py): renames in full, an altered table by
-its current name.
-A DDL that cannot be followed leaves the tables as they are.
+The statement names the objects that the upstream changed (schema/ddl_tables.py): both names of renames, an altered
+table by its current name.
+A DDL that cannot be followed leaves the tables unchanged.
 """
 
 import re
@@ -47,7 +47,7 @@ known."""
 
 @dataclass(frozen=True, slots=True)
 class DdlTask:
-    """One DDL, the schema before and after it, its effects; `is_followed` unless schema/ cannot tell them.
+    """One DDL, the schema before and after it, its effects; `is_followed` unless schema/ cannot derive them.
 
     `written` are the statements with the names of the text, `statements` with the tables that are meant."""
 
@@ -61,7 +61,7 @@ class DdlTask:
 
     @property
     def clock_s(self) -> float:
-        """CURRENT_TIMESTAMP in seconds since 1970: what the source tells, else the time of the DDL's ts."""
+        """CURRENT_TIMESTAMP in seconds since 1970: from the source if it has it, else the time of the DDL's ts."""
         moment = self.ddl.known_session.moment
         if not moment:
             return physical_ms(Tso(self.ddl.commit_ts or 0)) / 1000
@@ -69,7 +69,7 @@ class DdlTask:
 
     @property
     def schema(self) -> str:
-        """The database in which the text's names without one are meant."""
+        """The database of unqualified names in the text."""
         for statement in self.statements:
             match statement:
                 case CreateTableLike(_, source, doubtful) if doubtful:
@@ -114,7 +114,7 @@ class DdlTask:
 
     @property
     def has_job_each(self) -> bool:
-        """True if a TiDB makes a job for each object of one statement, so that its newest job does not stand for
+        """True if a TiDB makes a job for each object of one statement, so that its newest job does not represent
         all."""
         match self.statements:
             case [DropTables(names) | DropViews(names)]:

@@ -1,31 +1,31 @@
-"""Values that a DDL changes, where the target would compute others than TiDB.
+"""Conversion of stored values by a DDL, where the target's result would differ from TiDB's.
 
     MODIFY, CHANGE    old type, new type ──► the target     its result is TiDB's (SAME)
                                          ──► here           by TiDB's rules (expr/change.py)
-    ADD COLUMN        a default that the target would compute, or has another of: here (schema/literal.py)
+    ADD COLUMN        a default that the target would compute, or compute differently: here (schema/literal.py)
 
-A TiDB computes what the upstream computed, but for TIME, which it puts on the day when it runs the statement.  MySQL
-and MariaDB differ in small things: '12.5' is 12 as an INT where TiDB has 13, 1e15 is '1e15' as a text.  So SAME names
-the changes in which they are known to be equal; all others are computed here.  A charset that lacks characters takes
-'?' for them, where TiDB keeps them: such values are written here, and the target refuses them by name.
+A TiDB computes the upstream's values, except that TIME depends on the day on which it runs the statement.  MySQL and
+MariaDB differ in details: '12.5' is 12 as an INT where TiDB has 13, 1e15 is '1e15' as a text.  So SAME lists the
+changes in which they are known to be equal; all others are computed here.  A charset without some characters replaces
+them by '?', where TiDB keeps them: such values are written here, and the target refuses them by name.
 
     keep    tidegate.ddl_values_ID  n, k0 .. the key, o0 .. the old values, v0 ..   by one INSERT .. SELECT
-            the statement, in which the target makes what it makes of them
-    write   n .. n + 1000: o ─► rule ─► v ─► table JOIN values BY key, then they go here     a transaction each
+            the statement, in which the target converts the values its own way
+    write   n .. n + 1000: o ─► rule ─► v ─► table JOIN values BY key, then delete them      a transaction each
             the table of values is dropped
 
-What is left in the table of values is what is left to do, so a run that dies is continued by the next.  Before the
-statement was done the values are kept anew; behind it no table of values means that all are written.  No value and no
-key passes through a text on its way in; what is computed is stored as the widest type of its kind, and in strict mode,
-so that nothing is cut without an error.  A table without a key is changed by the target alone where that makes the
-same of each of its values, which is tried on the copy, and refused else.
+The table of values holds the remaining work, so the next run continues after a crash.  Until the statement is done the
+values are saved anew; after it, a missing table of values means that all are written.  Old values and keys are copied
+without conversion to text; computed values are stored as the widest type of their kind, in strict mode, so that
+nothing is truncated without an error.  A table without a key is left to the target if its result is the same for each
+value, which is tried on the copy; otherwise the DDL is refused.
 
-A topic that is read from its middle tells an ALTER TABLE without the CREATE TABLE before it.  The types of such a table
-are read from the target before the DDL, and the ledger keeps them with its plan:
+A topic that is read from its middle has an ALTER TABLE without the CREATE TABLE before it.  The types of such a table
+are read from the target before the DDL, and the ledger stores them with its plan:
 
     ("was", "d.t", "0003", "v", "varchar(20)", "utf8mb4")        the fourth column of d.t
 
-`docs/databases.md` shows the table.  Source: tests against a MariaDB, and recordings of a TiDB (tests/data/tidb_sql).
+`docs/databases.md` lists the changes.  Source: tests against a MariaDB, and recordings of a TiDB (tests/data/tidb_sql).
 """
 
 import re
@@ -84,7 +84,7 @@ SAME: Final[Mapping[Family, frozenset[Family]]] = {
 
 
 def computes(old: ColumnType, new: ColumnType, target: TargetServer) -> Computes:
-    """Return who computes the values when a column of a target changes from one type to another."""
+    """Return which side computes the values when a column of a target changes its type."""
     families = family_of(old), family_of(new)
     if target.kind is ServerKind.TIDB:
         return Computes.TIDEGATE if families == (Family.SPAN, Family.MOMENT) else Computes.TARGET
@@ -94,7 +94,7 @@ def computes(old: ColumnType, new: ColumnType, target: TargetServer) -> Computes
 
 
 _NO_LITERAL: Final = re.compile("float|double|bit|enum|set|json|vector")
-"""Types whose values are not equal to what a client reads of them."""
+"""Types whose values are not equal to their texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,8 @@ class ComputedColumn:
 
 @dataclass(frozen=True, slots=True)
 class ComputedValues:
-    """The values of one table, called `old` before the DDL and `new` after it, that are computed here: columns that
-    change, and the values of columns that come. `staying` are the columns whose values stay, old names (folded) to new
+    """The values of one table, called `old` before the DDL and `new` after it, that are computed here: changed
+    columns, and values of added columns. `staying` are the columns whose values stay, old names (folded) to new
     ones."""
 
     old: TableName
@@ -119,7 +119,7 @@ class ComputedValues:
     staying: Mapping[str, str]
 
     def key(self, facts: Facts, target: TargetServer) -> tuple[str, ...]:
-        """Return the columns (folded) of a unique key of the target's table that stays as it is; () if it has none. In
+        """Return the columns (folded) of a unique key of the target's table that does not change; () if it has none. In
         a TiDB, where rows are found by literals, only of values that equal theirs."""
         table, changed = fact_name(self.old), {lowered(column.old.name) for column in self.columns}
         own = [fact for fact in facts if fact[1] == table]
@@ -203,7 +203,7 @@ def _columns(session: DdlConnection, name: TableName) -> Iterator[Fact]:
 
 
 def with_target_columns(task: DdlTask, columns: Facts) -> DdlTask:
-    """Return the task with what the target had of its tables."""
+    """Return the task with the target's tables before the DDL."""
     if not columns:
         return task
     by_table = defaultdict[str, list[Fact]](list)
@@ -250,7 +250,7 @@ _READ: Final = {
     Family.FLOAT: "{} + 0e0",
     **dict.fromkeys((Family.DECIMAL, Family.MOMENT, Family.SPAN), "CONCAT({})"),
 }
-"""The expression that reads a value in the form of events; other types are read as they are."""
+"""The expression that reads a value in the form of events; other types are read directly."""
 _WIDEST: Final = {
     **dict.fromkeys((Family.INT, Family.YEAR), "BIGINT"),
     **dict.fromkeys((Family.BIT, Family.ENUM, Family.SET), "BIGINT UNSIGNED"),
@@ -271,8 +271,8 @@ class ValueTable:
         self._table = quote_path(computed.new)
 
     def keep(self, facts: Facts) -> str:
-        """Keep the key and the old values of all rows that have some; return why the DDL is refused, else "". `facts`
-        are what the tables looked like before the DDL."""
+        """Save the key and the old values of all rows that have some; return why the DDL is refused, else "". `facts`
+        is the shape of the tables before the DDL."""
         key = self._computed.key(facts, self._target)
         self._check(on=False)
         if not self._computed.columns:

@@ -9,20 +9,20 @@
                                shop   5f1c..   T            1      .. + 30 s     the feed waits at T until it is gone
 
 **Progress.** A data transaction begins with UPDATE .. SET position = P WHERE shard = 0 AND epoch = 7 AND position = O,
-which must find one row.  A writer that begins raises the epoch of all rows, and waits for transactions that hold one
-of them: what an older writer still sends finds no row and changes nothing.  Within one writer the position does the
-same for an earlier try, and no transaction can be skipped.  The epoch is (7 << 32) + 12 for the seventh writer in its
-twelfth round, so a writer whose COMMIT got no answer recognises its own epochs.  The checkpoint is moved from where
-this run brought it: a database restored from a backup is not moved over what it lacks.  The layout that numbers shards
-stays while one of them is ahead of the checkpoint.
+which must match one row.  A new writer raises the epoch of all rows, and waits for transactions that lock one of them:
+late statements of an older writer match no row and change nothing.  Within one writer the position fences earlier
+attempts in the same way, and no transaction can be skipped.  The epoch is (7 << 32) + 12 for the seventh writer in its
+twelfth round, so a writer whose COMMIT got no answer recognises its own epochs.  The checkpoint advances only from the
+value that this run wrote: a database restored from a backup is not advanced past changes that it lacks.  The layout
+that numbers shards stays while one of them is ahead of the checkpoint.
 
 **Sync points** are multiples of an interval since 1970 at which a round ends.  The pair is written in the transaction
 that moves the checkpoint to it, so a writer that lost its epoch writes none.  Databases without a readable past have
 secondary_ts 0.
 
 **Leases** let readers stop a feed at a ts.  The feed reads them between rounds, ends a round at the lowest and sets
-`seen` once it is there; position NULL is wherever it stops next.  It passes a ts that a shard or a DDL is beyond, as
-after a crash amid a round.  A holder that dies stops renewing, and the feed goes on.
+`seen` once it is there; position NULL means the next stop.  It passes a ts that a shard or a DDL has already passed,
+for example after a crash within a round.  A holder that dies stops renewing, and the feed continues.
 
 Source: TiCDC documentation, "Upstream and Downstream Clusters Data Validation and Snapshot Read"; the table of sync
 points and its columns are TiCDC's.
@@ -111,8 +111,8 @@ class TargetProgress:
         self._state = msgspec.structs.replace(self._state, checkpoint=position.checkpoint)
 
     def lay_out(self, session: TargetSession, requested: ShardLayout) -> None:
-        """Raise the epoch of all rows, once those who write them have ended or are refused; take `requested` as layout
-        if no shard is ahead of the checkpoint. Fenced where another writer began."""
+        """Raise the epoch of all rows, once their writers have ended or are fenced; use `requested` as layout if no
+        shard is ahead of the checkpoint. Fenced if another writer began."""
         self.epoch += 1  # first: a try whose COMMIT got no answer may have come through
         session.ask(sent.BEGIN)
         self._move(session, sent.MOVE_EPOCH, self.epoch)
@@ -136,7 +136,7 @@ class TargetProgress:
         self._state = state
 
     def advance(self, session: TargetSession, position: SinkPosition, also: Callable[[], None] | None = None) -> None:
-        """Make `position` the checkpoint, with what `also` writes. Fenced where another writer began."""
+        """Make `position` the checkpoint, with the writes of `also`. Raises Fenced if another writer began."""
         state = msgspec.structs.replace(self._state, checkpoint=position.checkpoint)
         values = [position.checkpoint.ts, encode_state(StateKind.DATABASE, state)]
         move = sent.MOVE
@@ -188,14 +188,14 @@ def _decoded(session: TargetSession, feed: bytes, state: bytes) -> _State:
 
 
 def forget(session: TargetSession, feed: str) -> None:
-    """Remove what a server stores for a feed; a new one of that name begins anew."""
+    """Remove a feed's state from a server; a new feed of that name begins anew."""
     for (table,) in session.ask(sent.OWN_TABLES, values=(sent.DATABASE,)):
         own = quote_names(sent.DATABASE, table)
         session.changed(sent.FORGET.format(table=own), feed.encode())
 
 
 def fence(feed: str, shard: int, epoch: int, before: int, position: int) -> bytes:
-    """Return the statement that moves a shard in a data transaction; it has to find one row."""
+    """Return the statement that moves a shard in a data transaction; it must match one row."""
     name = feed.encode().hex()
     return sent.MOVE_SHARD.format(feed=name, shard=shard, epoch=epoch, before=before, position=position).encode()
 
@@ -266,7 +266,7 @@ LEASE_S: Final = 30
 
 def leased_ts(session: TargetSession, feed: str, ts: int) -> int | None:
     """Return the lowest leased ts that rounds of a feed at `ts` must not pass, and mark leases of `ts` as seen; None:
-    go on."""
+    no limit."""
     name = feed.encode()
     rows = session.ask(sent.HOLDS_OF, values=(name,))
     leases = [(holder, ts if position is None else int(position), seen) for holder, position, seen in rows]
@@ -280,7 +280,7 @@ def leased_ts(session: TargetSession, feed: str, ts: int) -> int | None:
 
 @dataclass(slots=True)
 class Lease:
-    """A lease of one holder: `ts` is where the feed stands, once it does."""
+    """A lease of one holder: `ts` is the feed's position, once it waits there."""
 
     session: TargetSession
     feed: str
@@ -316,7 +316,7 @@ class Lease:
 
 @contextmanager
 def lease_at(session: TargetSession, feed: str, ts: int | None) -> Iterator[Lease]:
-    """Hold a lease at `ts`, or where the feed stands next, until the block ends."""
+    """Hold a lease at `ts`, or at the feed's next stop, until the block ends."""
     lease = Lease(session, feed, ts)
     lease.request()
     try:

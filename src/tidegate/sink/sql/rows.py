@@ -1,4 +1,4 @@
-"""Row changes of a chunk as SQL statements: the net change of each row, and few statements of many rows.
+"""Row changes of a chunk as SQL statements: the net change of each row, in few statements of many rows.
 
     chunk ─► entries, table by table ─► net change of each row, by group of transactions ─► statements of many rows
 
@@ -17,10 +17,10 @@ source that numbers rows has none.
     INSERT 3    3     yes  no    ─┐
     DELETE 3    3     no   yes   ─┴─► nothing
 
-The first entry says whether the row existed before the group, the last one whether it exists afterwards.  Both are
-states of the upstream, in which every unique key held.  So once all rows are deleted that are removed, or that change
-and share another unique key, the rest can be inserted in any order, whatever collation, prefix or padding considers
-equal.  Keys are compared by their bytes.  Rows of a table without a key are counted: so many more or fewer of each.
+The first entry shows whether the row existed before the group, the last one whether it exists afterwards.  Both are
+states of the upstream, in which all unique keys were satisfied.  So after deleting the removed rows, and changed rows
+that share another unique key, the rest can be inserted in any order, whatever collation, prefix or padding considers
+equal.  Keys are compared by their bytes.  Rows of a table without a key are counted: n more or n fewer of each.
 
     DELETE FROM t WHERE id IN (1,2)                        removed rows, and rows that share another unique key
     INSERT INTO t (id,n) VALUES (3,'a'),(4,'b')
@@ -86,7 +86,7 @@ def numerals(column: Any) -> Any:
 
 
 def quoted(texts: Any) -> Any:
-    """Return texts between quotes, with what has to be escaped escaped."""
+    """Return texts as quoted and escaped SQL literals."""
     escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), "'", "\\'")
     return around(b"'", escaped, b"'")
 
@@ -141,7 +141,7 @@ def _moved(text: str | None, zone: ZoneInfo) -> str | None:
 class WrittenTable:
     """A table as its rows are written: the indexes of the written columns among `fields`, those of its key among them.
 
-    `meets`: rows may meet in a unique key other than `key`."""
+    `meets`: rows may share a unique key other than `key`."""
 
     schema: str
     table: str
@@ -202,7 +202,7 @@ INSERT: Final = 2
 
 
 class Net(NamedTuple):
-    """One net change a row: what it is, the group that it belongs to, and the entry that tells its values."""
+    """One net change per row: its kind, its group, and the entry with its values."""
 
     group: Any
     op: Any
@@ -260,7 +260,7 @@ ROOM_BYTES: Final = 1024
 
 
 class Counted(Enum):
-    """Which number of a statement's answer has to be that of its rows."""
+    """The number of a statement's answer that must equal the number of its rows."""
 
     AFFECTED = "affected rows"
     DUPLICATES = "duplicates"
@@ -269,7 +269,7 @@ class Counted(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement; `rows` is what `counted` has to be."""
+    """A statement; `rows` is the expected value of `counted`."""
 
     text: bytes
     rows: int
@@ -291,7 +291,7 @@ class StatementLimits:
 class Texts:
     """The entries of a table's rows as SQL: rows of VALUES, and keys, or conditions that find a row without a key.
 
-    `columns` are the literals of rows that come, by the index of their field; `at` is the index of each entry there."""
+    `columns` are the literals of put rows, by the index of their field; `at` is the index of each entry there."""
 
     rows: Any
     keys: Any
@@ -305,7 +305,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class RowCheck:
-    """A row that is put: `question` asks the server, for each of `columns`, whether it holds what was sent."""
+    """A check of a put row: `question` queries, for each of `columns`, whether the server stores the sent value."""
 
     question: bytes
     columns: Sequence[str]
@@ -313,7 +313,7 @@ class RowCheck:
 
 
 def row_checks(table: WrittenTable, net: Net, texts: Texts, *, documents: bool) -> Iterator[RowCheck]:
-    """Return the checks of the rows that are there after one group's net changes."""
+    """Return the checks of the rows that exist after one group's net changes."""
     found_by = f"{table.key_columns[0]}=".encode() if len(table.key) == 1 else b""
     select, where, _ = sent.STORED.format(same="\0", table=table.sql, key="\0").encode().split(b"\0")
     for entry in net.entry[net.op != DELETE].tolist():
@@ -429,9 +429,9 @@ def key_texts(table: WrittenTable, columns: Sequence[Any]) -> Any:
 
 
 def condition_texts(table: WrittenTable, columns: Sequence[Any], *, documents: bool) -> Any:
-    """Return the conditions that a row of a table without a key, and its twins alone, meets.
+    """Return the conditions that match only a row of a table without a key, and rows equal to it.
 
-    A text is compared by its collation, which an index may serve, and by its bytes. `documents` says that the server
+    A text is compared by its collation, which an index may serve, and by its bytes. With `documents` the server
     compares JSON as documents, not as text."""
     terms: list[Any] = []
     for name, index in zip(table.columns, table.indexes, strict=True):

@@ -7,24 +7,24 @@
     advance   the checkpoint; where it is a sync point, with the pair
     gate      rounds end at sync points, and where a reader has a lease
 
-Guarantee: exactly once, tables without a key included; of equal rows that one transaction brings to such a table a
-topic tells one (rows.py).  Progress lives in the target, in the transactions of the data.  A DDL cuts all tables
+Guarantee: exactly once, including tables without a key; of equal rows that one transaction inserts into such a table, a
+topic carries one (rows.py).  Progress is stored in the target, in the transactions of the data.  A DDL cuts all tables
 (barrier ALL).
 
-    transaction-atomicity     a reader of the target sees                          side by side
+    transaction-atomicity     a reader of the target sees                          written in parallel
     global                    whole transactions of the upstream                   nothing: one shard
-    table                     whole transactions of each table                     tables, families of them
+    table                     whole transactions of each table                     tables, or families of them
     none                      rows                                                 the same, and rows by their key
 
-`global` is the default: most of the time of a shard is the server's, and one shard has transactions of many rows.
+`global` is the default: a shard spends most of its time in the server, and one shard has transactions of many rows.
 
-A family is the tables that foreign keys tie together.  One shard writes it in commit order, so that no reader sees a
-row before the one that it points to.  The keys are read from the target, where they stand after each DDL.
+A family is a set of tables connected by foreign keys.  One shard writes it in commit order, so that no reader sees a
+row before the row that it references.  The foreign keys are read from the target after each DDL.
 
 The preflight of a new feed refuses a target without the upstream's tables and columns; other types, NULL and primary
 keys are a warning.  Without SELECT, INSERT, UPDATE and DELETE the feed ends with the GRANT to run; rights that only
-DDLs need are a warning.  Where the ledger has a DDL above the checkpoint, or one that waits for somebody, the tables
-may be ahead and are not compared.  Grants by roles, and those of a TiDB, are not read.
+DDLs need are a warning.  If the ledger has a DDL above the checkpoint, or one that waits for the user, the tables may
+be ahead and are not compared.  Grants by roles, and those of a TiDB, are not read.
 """
 
 import logging
@@ -304,7 +304,7 @@ ABSENT: Final = frozenset({1049, 1146})
 
 
 def has_rows(session: TargetSession, name: TableName) -> bool:
-    """Return True for a table that is there and not empty."""
+    """Return True for a table that exists and is not empty."""
     try:
         return bool(session.ask(sent.ANY_ROW.format(table=quote_names(*name))))
     except SinkError as error:

@@ -1,13 +1,13 @@
-"""A task of a round: reads changes, folds them, and writes those of its shard, transaction by transaction.
+"""The task of a round: reads changes, folds them, and writes those of its shard, transaction by transaction.
 
     changes ─► chunk ─► entries of the shard ─► groups of whole transactions ─► BEGIN; fence; statements ─► COMMIT
                one thread reads, folds and renders the next chunk                while another one writes this one
 
-A group is written once.  Its transaction moves the shard's position from that of the group before it, and finds one
-row; so after any error, an answer to COMMIT that never came among them, a look at the position tells whether to write
-the group again.  A task begins where its shard is by then, which a try before it may have moved.
+A group is written once.  Its transaction moves the shard's position from that of the previous group, and must match one
+row; so after any error, even a COMMIT without an answer, the position shows whether to write the group again.  A task
+begins at the current position of its shard, which an earlier attempt may have moved.
 
-A statement that changes another number of rows than it has is an error: a row that is not there, or one that is.
+A statement that changes more or fewer rows than it has is an error: a row is missing, or exists already.
 """
 
 from collections import deque
@@ -86,7 +86,7 @@ class Group(NamedTuple):
 
 
 def write_shard(job: ShardJob) -> Written:
-    """Write the job's rows; return when they are committed. Raises what reading and writing do."""
+    """Write the job's rows; return when they are committed. Raises errors of reading and writing."""
     done = Written()
     waiting: deque[Future[None]] = deque()
     writer = _Writer(job, done)
@@ -175,7 +175,7 @@ class _Writer:
         return self._position
 
     def write(self, groups: list[Group]) -> None:
-        """Write each group once, in order; after an error none of those behind it."""
+        """Write each group once, in order; after an error none of the following ones."""
         for group in groups:
             if self._failed:
                 return

@@ -1,4 +1,4 @@
-"""The contract suites: what every sink and every source has to hold, run by pytest against any of them."""
+"""The contract suites: the guarantees of every sink and every source, as pytest cases to run against any of them."""
 
 import pytest
 

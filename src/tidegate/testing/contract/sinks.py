@@ -1,15 +1,15 @@
-"""One suite over all sinks: what the engine and its users rely on, whatever the target is.
+"""The contract suite of sinks: the guarantees that the engine and users of a target rely on.
 
     class TestMySink(SinkContract):
         run = staticmethod(run_here)                   the engine: tidegate.testing.script
 
         def sink(self, home):  return MySink(...)      a new object on the state in `home`, as after a restart
-        def read(self, home):  return ReadBack(...)    what the target holds now
+        def read(self, home):  return ReadBack(...)    the current contents of the target
 
 pytest then runs every case.  `home` is an empty directory at the start of a case; two sinks of one home are one feed.
 
-TappedSink and TappedTasks call a function at each moment at which a feed may die or its target be away (STEPS); one
-that raises Died ends the run as SIGKILL would, one that raises SinkError is an outage.
+TappedSink and TappedTasks call a function at each point at which a feed may crash or its target be unavailable (STEPS);
+a function that raises Died ends the run as SIGKILL would, one that raises SinkError is an outage.
 """
 
 from collections import Counter
@@ -90,8 +90,8 @@ class TappedTasks(LocalTasks):
 
 
 class TappedSink:
-    """The given sink, with a tap around the calls that change something; it is given what `cut` and `cut_ddl` return
-    of changes and DDLs."""
+    """The given sink, with a tap around the calls that change something; `cut` and `cut_ddl` replace its changes and
+    DDLs."""
 
     def __init__(
         self,
@@ -144,8 +144,8 @@ class TappedSink:
 
 @dataclass(frozen=True)
 class CutChanges:
-    """The given changes; whoever reads rows of them gets some chunks, and then an error that ends the feed; of `table`
-    alone, if it is given and tables are read one by one."""
+    """The given changes; reading rows gives some chunks, and then an error that ends the feed; only for `table` if it
+    is given and tables are read one by one."""
 
     changes: Changes
     chunks: int
@@ -183,7 +183,7 @@ class CutChanges:
 
 
 class CutEffects(tuple[Effect, ...]):  # noqa: SLOT001  it is pickled with its attribute
-    """The given effects; whoever goes through them gets the first `told`, and then an error that may pass."""
+    """The given effects; iterating them gives the first `told`, and then a transient error."""
 
     visible: int
 
@@ -193,7 +193,7 @@ class CutEffects(tuple[Effect, ...]):  # noqa: SLOT001  it is pickled with its a
 
 
 class CutDdls:
-    """Cuts each DDL once behind each of its effects."""
+    """Cuts each DDL once after each of its effects."""
 
     def __init__(self) -> None:
         self._done: set[tuple[int, int, int]] = set()
@@ -237,7 +237,7 @@ class RunReport(Protocol):
 
 
 class Run(Protocol):
-    """Runs a source into a sink until the checkpoint is at `until`, or until nothing comes (tidegate.testing)."""
+    """Runs a source into a sink until the checkpoint is at `until`, or until no data comes (tidegate.testing)."""
 
     def __call__(
         self,
@@ -274,7 +274,7 @@ class SinkContract:
         raise NotImplementedError
 
     def fill(self, home: Path, story: Script) -> bool:  # noqa: ARG002
-        """Put what another changefeed writes of a script into the target; return False where each has its own."""
+        """Write a script's rows into the target as another changefeed; return False if each feed has its own target."""
         return False
 
     def read(self, home: Path) -> ReadBack:
@@ -327,7 +327,7 @@ class SinkContract:
 
     @pytest.mark.parametrize("ordered", [True, False])
     def test_begins_with_a_load(self, tmp_path: Path, ordered: bool) -> None:  # noqa: FBT001
-        """A feed begins with every row as of one TSO and goes on behind it; nothing from before comes twice."""
+        """A feed begins with every row as of one TSO and continues after it; no earlier change is repeated."""
         story = stories.shop()
         load = ScriptedLoad(story, story.marks[1])
         source = self.loading(tmp_path, load, story, ordered=ordered)
@@ -338,7 +338,7 @@ class SinkContract:
 
     @pytest.mark.parametrize("failpoint_name", ["in a task", "before advance"])
     def test_a_crash_in_a_load(self, tmp_path: Path, failpoint_name: str) -> None:
-        """A feed that dies in its load, each time one chunk further, goes on where it stood."""
+        """A feed that crashes during its load, each time one chunk further, continues at that chunk."""
         story = stories.shop()
         load = ScriptedLoad(story, story.marks[1])
         for nth in range(1, LIVES_MAX):
@@ -354,8 +354,8 @@ class SinkContract:
 
     @pytest.mark.parametrize("target", ["refuse", "truncate", "keep"])
     def test_a_load_into_a_filled_target(self, tmp_path: Path, target: str) -> None:
-        """Rows of somebody else are refused by name, emptied or loaded over, as the load says.  It is decided once: a
-        feed that dies amid its load takes its own rows for nobody else's."""
+        """Existing rows are refused by table, deleted or loaded over, as configured.  This is decided once: a feed
+        that crashes during its load does not mistake its own rows for existing ones."""
         others, story = stories.accounts(), stories.shop()
         if not self.fill(tmp_path, others):
             pytest.skip("each changefeed has tables of its own in this target")
@@ -417,8 +417,8 @@ class SinkContract:
 
     @pytest.mark.parametrize(("chunks", "table"), [(1, None), (0, "shop.u")])
     def test_an_error_inside_a_task(self, tmp_path: Path, chunks: int, table: str | None) -> None:
-        """A task that ends amid its rows, or between two tables of a transaction, leaves nothing behind that the next
-        run does not mend; of a sink with whole transactions, nothing that a reader sees."""
+        """A task that fails within its rows, or between two tables of a transaction, leaves nothing that the next
+        run does not repair; for a sink with whole transactions, nothing that a reader sees."""
         story = stories.large()
         cut = partial(CutChanges, chunks=chunks, table=table)
         with pytest.raises(EnvironmentFault):
@@ -431,8 +431,8 @@ class SinkContract:
 
     @pytest.mark.parametrize("kind", ["swap names", "exchange partition"])
     def test_an_error_inside_a_ddl(self, tmp_path: Path, kind: str) -> None:
-        """A DDL that fails amid its effects, or behind them, is done once in the end; of a sink with whole transactions
-        a reader sees no part of it."""
+        """A DDL that fails within its effects, or after them, is done exactly once in the end; for a sink with whole
+        transactions a reader sees no part of it."""
         story, cuts = stories.around_ddl(kind), CutDdls()
         if kind in self.refuses or self.sink(tmp_path).barrier is not Barrier.ALL:
             pytest.skip("this sink does not do it")
@@ -447,7 +447,7 @@ class SinkContract:
         self.holds(tmp_path, story, story.ts)
 
     def test_a_round_that_ends_earlier(self, tmp_path: Path) -> None:
-        """A round that was cut off before its end was published, and is planned shorter when it comes again, loses
+        """A round that was interrupted before its end was published, and is then planned shorter, loses
         nothing; with whole transactions a checkpoint is published only where the target is the state at it."""
         story, short, long = stories.large(), stories.large(), stories.large()
         del short.marks[1:], long.marks[0]
@@ -465,7 +465,7 @@ class SinkContract:
 
     @pytest.mark.parametrize("trouble", ["repeats", "back", "late"])
     def test_troubles_of_a_source(self, tmp_path: Path, trouble: str) -> None:
-        """Repeated rows, a resolved ts that goes back, and DDLs that come when their timestamp is already resolved
+        """Repeated rows, a resolved ts that goes back, and DDLs that arrive after their timestamp is resolved
         change nothing."""
         story = stories.shop()
         troubles = {name: name == trouble for name in ("repeats", "back", "late")}
@@ -483,8 +483,8 @@ class SinkContract:
         self.holds(tmp_path, story, story.ts, once=True)
 
     def test_tables_that_no_ddl_has_brought(self, tmp_path: Path) -> None:
-        """The rows of a topic that began in the middle make their tables, and columns that a round lacked which was cut
-        off and is planned longer when it comes again."""
+        """The rows of a topic that began in the middle create their tables, and columns that an interrupted round
+        lacked when it is planned longer later."""
         story = stories.middle()
         if self.makes_tables:
             with pytest.raises(Died):
@@ -542,7 +542,7 @@ class SinkContract:
     @pytest.mark.parametrize("moment", ["after run", "before advance"])
     def test_a_second_writer(self, tmp_path: Path, moment: str) -> None:
         """While a run is in the middle of a round, a second one of the same feed is refused; or it continues, and the
-        first one notices and stops before it does harm: what the second one has published stays."""
+        first one notices and stops before it does harm: the second one's published state stays."""
         story = stories.shop()
         others: list[object] = []
 
@@ -566,7 +566,7 @@ class SinkContract:
 
     def test_a_row_that_cannot_be_taken(self, tmp_path: Path) -> None:
         """It ends the feed with an error that names its table and commit_ts, or the first commit_ts of the rows written
-        with it. What the checkpoint covers is there, and once it is mended everything arrives."""
+        with it. What the checkpoint covers is there, and once it is fixed everything arrives."""
         if self.poison is None:
             pytest.skip("this sink takes every row")
         (bad, ts), (good, _) = stories.notes(*self.poison), stories.notes("note", "mended")

@@ -1,10 +1,10 @@
-"""One suite over all sources: what the engine relies on, wherever changes come from.
+"""The contract suite of sources: the guarantees that the engine relies on.
 
     class TestMySource(SourceContract):
-        def source(self, home):  return MySource(...)      a new object on the same material each time
-        def more(self, source):  ...                       let more of it come; False when all is there
+        def source(self, home):  return MySource(...)      a new object on the same data each time
+        def more(self, source):  ...                       make more data available; False if there is none
 
-pytest then runs every case.  Sources of one home read the same; `more` is for material that comes in by steps.
+pytest then runs every case.  Sources of one home read the same data; `more` is for data that arrives in steps.
 """
 
 import pickle
@@ -66,7 +66,7 @@ class _Walk:
 
 
 class SourceContract:
-    """The test cases; override `source`, and what else differs."""
+    """The test cases; override `source`, and other methods as needed."""
 
     across_ddls: ClassVar[bool] = True
     """True if a range of changes may have DDLs inside."""
@@ -107,7 +107,7 @@ class SourceContract:
         assert walk.ddls()
 
     def test_a_lower_resolved_ts_is_ignored(self, tmp_path: Path) -> None:
-        """A resolved ts that is repeated or comes too late moves nothing."""
+        """A repeated or late resolved ts moves nothing."""
         source = self.going_back(tmp_path)
         if source is None:
             pytest.skip("this source is told no resolved ts")
@@ -214,7 +214,7 @@ class SourceContract:
     # --- starting again ---
 
     def test_going_on_from_a_checkpoint(self, tmp_path: Path) -> None:
-        """A source started at a checkpoint returns what follows it, whatever was released and stopped before."""
+        """A source started at a checkpoint returns the changes after it, whatever was released and stopped before."""
         source = self.source(tmp_path)
         walk = self.walk(source)
         source.stop()
@@ -265,9 +265,9 @@ class SourceContract:
         return source
 
     def walk(self, source: Source, checkpoint: Checkpoint | None = None, *, upto: int | None = None) -> _Walk:
-        """Read as an engine does that stops at every DDL; raise the failure that ends the reading.
+        """Read like an engine that stops at every DDL; raise the failure that ends the reading.
 
-        With `upto`, all material comes and `more` is not called."""
+        With `upto`, all data is available and `more` is not called."""
         start_ts = source.start(LocalTasks(), None if checkpoint is None else checkpoint.ts)
         walk, checkpoint_now = _Walk(start_ts), checkpoint or Checkpoint(start_ts)
         for _ in range(STEPS_MAX):
@@ -342,7 +342,7 @@ def key_of(row: RowChange) -> tuple[str, str]:
 
 
 def check_order(chunks: Sequence[Chunk], after: int, upto: int) -> None:
-    """Assert what engine/change.py guarantees about chunks."""
+    """Assert the guarantees of engine/change.py about chunks."""
     last = (after, -1)
     for chunk in chunks:
         assert len(chunk) > 0

@@ -1,6 +1,6 @@
-"""The scripts that every sink has to carry: a small shop, one DDL of each kind, and a row that cannot be taken.
+"""The scripts of the sink contract: a small shop, one DDL of each kind, and a row that must be refused.
 
-`shop.accounts` has a key and no DDL, `shop.visits` has no key, `shop.orders` meets DDLs while rows come.
+`shop.accounts` has a key and no DDL, `shop.visits` has no key, `shop.orders` has DDLs between its rows.
 """
 
 from collections.abc import Callable, Mapping
@@ -97,7 +97,7 @@ def bare_deletes() -> Script:
 
 
 def middle() -> Script:
-    """Return a script of rows of two layouts, for whoever does not hear of its DDLs; two marks."""
+    """Return a script of rows of two layouts, for sources without its DDLs; two marks."""
     story = Script()
     story.ddl("shop", "CREATE DATABASE shop")
     story.ddl("shop.t", "CREATE TABLE shop.t (id INT PRIMARY KEY, v VARCHAR(20))")
@@ -110,8 +110,8 @@ def middle() -> Script:
 
 
 def keys() -> Script:
-    """Return a script of compound keys: rows that get another key, keys that are free and taken again, in transactions
-    of their own and in common ones; two marks."""
+    """Return a script of compound keys: rows that change their key, keys that are freed and reused, in separate
+    transactions and in common ones; two marks."""
     story = Script()
     story.ddl("shop", "CREATE DATABASE shop")
     story.ddl("shop.t", "CREATE TABLE shop.t (v INT, a BIGINT, b VARCHAR(9), PRIMARY KEY (b, a))")
@@ -126,8 +126,8 @@ def keys() -> Script:
 
 
 def large() -> Script:
-    """Return a script whose transactions are longer than what is read at a time: over two tables, with changes of rows
-    that they brought themselves; two marks."""
+    """Return a script whose transactions are longer than one read: over two tables, with changes of their own new rows;
+    two marks."""
     story = Script()
     story.ddl("shop", "CREATE DATABASE shop")
     for table in ("shop.t", "shop.u"):
@@ -149,7 +149,7 @@ ODD_NAMES: Final = ("a.b", "Käse {1}", 'a"b', "it's; --", "per%cent", "select")
 
 
 def odd_names() -> Script:
-    """Return a script of tables and columns with names that have to be quoted; two marks."""
+    """Return a script of tables and columns with names that require quoting; two marks."""
     story = Script()
     story.ddl("shop", "CREATE DATABASE shop")
     columns = ", ".join(f"`{name}` VARCHAR(20)" for name in ODD_NAMES)

@@ -1,1 +1,1 @@
-"""Columns of row changes to the messages of both protocols."""
+"""Encoding of row changes as columns to messages of both protocols."""

@@ -1,4 +1,4 @@
-r"""Arrow arrays of bytes, joined and split without a Python call for a value.
+r"""Arrow arrays of bytes, joined and split without a Python call per value.
 
 joined([b'{"id":', ids, b',"n":', names, b"}"], 2)     {"id":1,"n":"x"}   {"id":2,"n":null}
 

@@ -7,12 +7,12 @@
              ,"ts":…,"sql":"","sqlType":{…},"mysqlType":{…},"old":null,"data":[{     I D
     MIDDLE   }],"data":[{                                                            U
 
-The deleted row stands in `data`, where BEFORE is directly before it, so it needs no place of its own.  A batch has as
-many different TYPES as combinations of promoted unsigned columns (codec/canal_encode.py): nearly always one.
+A deleted row goes to `data`, directly after BEFORE, so it needs no slot of its own.  A batch has as many different
+TYPES as combinations of promoted unsigned columns (codec/canal_encode.py): nearly always one.
 
-The clock is read once a batch.
+The clock is read once per batch.
 
-Source: `codec/canal_encode.py`, whose bytes these are.
+Source: the format of `codec/canal_encode.py`.
 """
 
 from typing import Any, Final
@@ -63,7 +63,7 @@ class CanalColumns:
         self._columns = row.all, row.all, row.handles if only_handles else row.all
 
     def texts(self, batch: Batch, row_keys: Any, now_ms: int) -> Any:
-        """Return the values of all rows, uncompressed; Mismatch for what the plain encoder has to write."""
+        """Return the values of all rows, uncompressed; Mismatch for values that only the plain encoder writes."""
         ops = RowOps.of(batch)
         codes = ops.codes
         es_ms = pa.array(batch.commit_ts.to_numpy() >> _TSO_LOGICAL_BITS)

@@ -1,4 +1,4 @@
-"""Rows as a changelog holds them, lists of texts, to batches of texts or of the typed columns that the encoder takes.
+"""Changelog rows, which are lists of texts, to batches of texts or of typed columns for the encoder.
 
     commit_ts  op  partition_id  before        after              before.id  before.n     after.id  after.n
     5          I                               ["1", "a"]                                 1         a
@@ -7,11 +7,10 @@
 
     int      decimal digits          FLOAT, DOUBLE   shortest digits          texts   UTF-8         bytes   themselves
 
-Texts lie in the lists already; a typed column is one `take` and one cast.  The rows are of one table and one
-layout, in the order in which they are to be sent; a text column that holds a byte which is no UTF-8 stays one
-of bytes, which the encoder knows.
+Texts are slices of the lists; a typed column is one `take` and one cast.  The rows are of one table and one layout, in
+send order.  A text column with a value that is not UTF-8 stays a column of bytes, which the encoder accepts.
 
-Source: `engine/change.py`, whose ROWS_SCHEMA this is.
+Source: ROWS_SCHEMA of `engine/change.py`.
 """
 
 from dataclasses import replace
@@ -56,7 +55,7 @@ def text_batch(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, ...] |
 
 
 def typed_batch(batch: Batch) -> Batch:
-    """Return `batch` with typed columns instead of RowTexts. EncodeError for a text that is no value of its
+    """Return `batch` with typed columns instead of RowTexts. EncodeError for a text that is not a value of its
     column."""
     try:
         before, after = (

@@ -1,16 +1,16 @@
-r"""Characters of a whole column replaced: texts as JSON has them, bytes as Go quotes them or as code points.
+r"""Character replacement in a whole column: JSON escapes of texts, bytes as Go quotes them or as code points.
 
-    a<b "c"            a\u003cb \"c\"     JSON's escapes: what stays and what is put in, one behind the other
+    a<b "c"            a\u003cb \"c\"     JSON's escapes: unchanged ranges and replacements, alternating
     61 00 C3 A9 FF     a\\x00é\\xff       Go's quoted string, then JSON's: each backslash twice
                        a\u0000Ã©ÿ         Latin-1: each byte the code point of its number
 
 The plain writer supplies the replacement of each character or byte once; the loop of write.py inserts it, except for
 Go's quotes, which are one `take` of the replacements.
 
-Go keeps printable characters and escapes others as a whole, so the loop searches the byte sequences of single
-characters. Texts have no quotes: the caller adds them, since they may be equal in all rows.
+Go keeps printable characters and escapes others as a whole, so the loop finds the byte sequence of each character.
+Texts have no quotes: the caller adds them, since they may be equal in all rows.
 
-Source: codec/go.py, whose texts these are; Unicode 15, table 3-7 (well-formed byte sequences).
+Source: the formats of codec/go.py; Unicode 15, table 3-7 (well-formed byte sequences).
 """
 
 from functools import cache, lru_cache

@@ -1,9 +1,8 @@
-"""Texts of rows from columns: the steps of a row, in the form of the compiled loop (write.py).
+"""Row texts from columns: the steps of a row, prepared for the compiled loop (write.py).
 
     Composer(…).texts([b'{"u":{', ImageStep(NEW), Chosen([b"}", b'},"p":{'], codes), ImageStep(OLD), b"}}"], 3, images)
 
-A table's members are made ready once; a batch brings its buffers, which are joined with them, so that the loop finds
-all in one run of bytes.
+A table's members are prepared once; a batch's buffers are appended to them, so that the loop reads one run of bytes.
 """
 
 from collections.abc import Sequence
@@ -92,7 +91,7 @@ class Composer:
         self._row_limit = self._likely + SPARE * len(members)
 
     def texts(self, steps: Sequence[Step], rows: int, images: BatchImages | None = None) -> Any:
-        """Return the text of each row. Mismatch for values that the plain encoder has to write."""
+        """Return the text of each row. Mismatch for values that only the plain encoder writes."""
         if not rows:
             return NO_ROWS
         pool = _Pool(self._blob)

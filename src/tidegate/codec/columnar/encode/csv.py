@@ -5,9 +5,9 @@ r"""Csv lines from columns: the lines of a batch.
 
 Each row has one line, an UPDATE with old values two: its old image as D, its new one as I. The quotes in texts are
 doubled by one call per column; the plain writer returns the names of ENUM and SET, once per distinct value.  Without a
-quote character texts are escaped, and rows go one by one.
+quote character texts are escaped, and rows are written one by one.
 
-Source: codec/csv.py, whose lines these are.
+Source: the format of codec/csv.py.
 """
 
 from binascii import hexlify

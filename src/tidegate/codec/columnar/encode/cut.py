@@ -1,17 +1,17 @@
-"""Texts of rows to messages: Open Protocol's frames and batches by sums over lengths, canal-json's one by one.
+"""Row texts to messages: Open Protocol frames and batches by sums over lengths, canal-json one row per message.
 
     row            0     1     2     3     4     5
     grown         90    95    40    90    60    60        len(key JSON) + len(value) + 16
     sums           0    90   185   225   315   375  435
-    next           2     3     3     5     6     6        from here on: the first row that a message cannot take
+    next           2     3     3     5     6     6        first row that a message starting here cannot hold
     cuts           0 ─────────→ 2 ──→ 3 ─────────→ 5      followed from row to row
 
-A frame is `length (8) | text`; frames lie one behind the other in one array, the version (8) before the first key of a
-message.  So a message is a stretch of it, and cutting messages copies nothing.
+A frame is `length (8) | text`; frames are back to back in one array, the version (8) before the first key of a
+message.  So a message is a slice of the array, and cutting messages copies nothing.
 
-The last message of a stretch stays open: its rows wait for those that come.
+The last message stays open for the rows of the next call.
 
-Source: codec/batch.py, whose sizes and cuts these are.
+Source: the sizes and cuts of codec/batch.py.
 """
 
 from collections.abc import Iterator

@@ -9,14 +9,14 @@
         for key, value in encoder.append(batch).pairs(): …
     encoder.flush()
 
-The input is the `Batch` that `decode_chunk` gives: one table, one layout, a typed column for each field (decision
-8); `text_batch` makes one of rows of a changelog.  The bytes are those of BatchEncoder, message by message,
-whichever path a row takes.  A Mismatch is what columns cannot hold: values that are not of their column's type, flags
-that depend on earlier rows, an error that the plain encoder words better.  A batch of few rows is quicker one by one,
-and so is any batch where there is no numba to compile the loops that write rows (write.py).
+The input is the `Batch` that `decode_chunk` returns: one table, one layout, a typed column per field (decision
+8); `text_batch` makes one from rows of a changelog.  The bytes are those of BatchEncoder, message by message,
+whichever path a row takes.  A Mismatch reports what columns cannot hold: values that are not of their column's type,
+flags that depend on earlier rows, an error that the plain encoder reports better.  A batch of few rows is faster row
+by row, and so is any batch without numba, which compiles the loops that write rows (write.py).
 
-The path through columns makes no Python call for a row or a value, save for floats that Go lays out in its own way and
-values that are compressed.
+The columnar path makes no Python call per row or value, except for floats that Go formats in its own way and
+compressed values.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -78,7 +78,7 @@ class ColumnarEncoder:
 
         `table` describes the columns; without it, the batch's own fields do.  `row_ids` (int64, null where there is
         none) are the handles that Open Protocol's keys may have, `row_keys` (binary) those of output-row-key.  A batch
-        with a row that is refused (EncodeError) leaves the encoder as it was, but for files of claim checks."""
+        with a row that is refused (EncodeError) leaves the encoder unchanged, except for files of claim checks."""
         return self._cutter.append(self.texts(batch, table, row_ids=row_ids, row_keys=row_keys))
 
     def flush(self) -> MessageArrays:
@@ -196,7 +196,7 @@ def events_of(batch: Batch) -> list[RowChange]:
 
 
 def rows_of(batch: Batch, numbers: Sequence[int], table: WireTable, row_ids: Any = None) -> Iterator[RowChange]:
-    """Return the rows `numbers` of a batch as events; `table` tells texts from bytes."""
+    """Return the rows `numbers` of a batch as events; `table` distinguishes texts from bytes."""
     chosen = pa.array(numbers, pa.int64())
     ops = np.array(batch.op.to_pylist(), object)
     images = {

@@ -5,10 +5,10 @@
             U   {"u":  AFTER  ,"p":{  BEFORE  }}
             D          {"d":{  BEFORE         }}
 
-What stands in capitals is an array, the rest the same for all rows of an op.  An UPDATE whose old image is left out,
+Parts in capitals are arrays, the rest is the same for all rows of an op.  An UPDATE whose old image is left out,
 by output-old-value or because nothing changed (classic), is written as an INSERT.
 
-Source: `codec/open_encode.py`, whose bytes these are.
+Source: the format of `codec/open_encode.py`.
 """
 
 from typing import Any, Final
@@ -62,7 +62,7 @@ class OpenColumns:
         self._quote = style_of(options).quote
 
     def texts(self, batch: Batch, row_ids: Any) -> tuple[Any, Any]:
-        """Return key JSON and value JSON of all rows, uncompressed; Mismatch for what the plain encoder must write."""
+        """Return key JSON and value JSON of all rows, uncompressed; Mismatch for what only the plain encoder writes."""
         ops = RowOps.of(batch)
         self._check(batch, ops)
         return self._keys(batch, row_ids), self._values(batch, ops)

@@ -1,13 +1,13 @@
-"""Columns to JSON texts, one call per column: what the plain encoders write value by value.
+"""Columns to JSON texts, one call per column, equal to the plain encoders' texts of single values.
 
     integers   Arrow's digits
     floats     Arrow's digits where they are Go's: 0, and 1e-5 <= |x| < 1e10 (csv: 1e-4 to 1e6); the others one by one
     base64     one call for a column: each value padded to a multiple of three bytes, `=` set where the padding went
-    times      one offset an hour of the column, from the zone's own rules
+    times      one UTC offset per hour in the column, from the zone's rules
 
-No text carries its quotes: the caller knows whether they are the same in all rows.
+Texts have no quotes: the caller knows whether they are the same in all rows.
 
-Source: codec/go.py and codec/zone.py, whose writers these are.
+Source: the writers of codec/go.py and codec/zone.py.
 """
 
 from binascii import b2a_base64

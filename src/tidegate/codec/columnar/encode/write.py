@@ -1,20 +1,19 @@
-r"""Rows of texts written byte by byte by compiled loops: steps of a row, members of its images, values of its cells.
+r"""Compiled loops that write row texts byte by byte: steps of a row, members of its images, values of its cells.
 
-    steps    {"u":{  after  CHOSEN  before  CHOSEN      what a row is made of
-    members  "id":{"t":8,"v":  cell  }  ,  …            what an image is made of
+    steps    {"u":{  after  CHOSEN  before  CHOSEN      the parts of a row
+    members  "id":{"t":8,"v":  cell  }  ,  …            the parts of an image
     cells    1 2 null   x "y"                           Arrow's buffers, wherever they begin in `text`
 
     LITERAL  the same text in all rows
-    CHOSEN   one of some texts, by a code of the row
-    CELL     a value of the row, behind a text where it is not null; nothing where it is and such a text is given
-    IMAGE    the members of an image, with commas between them; nothing in a row that has none
+    CHOSEN   one of several texts, by a code of the row
+    CELL     a value of the row, after its head if it has one; with a head, null writes nothing
+    IMAGE    the members of an image, separated by commas; nothing in a row without that image
 
-A value is null, or it is INTEGER: digits; ESCAPED: characters replaced as a table says (characters.py); COPIED: as it
-is; BASE64 with its padding.  A row begins only where there is room for all of it but its values, and a value only where
-there is room for it with each byte as much longer as its way makes it: a loop that has no room says so, and goes on
-when it has.
+A value is null, or it is INTEGER: digits; ESCAPED: characters replaced by a table (characters.py); COPIED: unchanged;
+BASE64 with its padding.  A row is begun only if the buffer has room for its fixed texts, and a value only if there is
+room for its longest encoding.  A loop without room returns, and is called again with a larger buffer.
 
-`words` are the eight bytes from each offset of `text` on, `out_words` those of `out`; both have eight bytes to spare.
+`words` are the eight bytes at each offset of `text`, `out_words` those of `out`; both have eight bytes to spare.
 """
 
 from typing import Any, Final
@@ -205,12 +204,12 @@ def write(
     row: int, rows: int, to: int, limit: int, steps: Any, codes: Any, literals: Any, members: Any, cells: Any,
     image_rows: Any, masks: Any, text: Any, words: Any, escapes: Any, plain: Any, out: Any, out_words: Any, ends: Any,
 ) -> tuple[int, int]:  # fmt: skip
-    """Write rows from `row` on; the first that is not written, and where it goes.
+    """Write rows from `row` on; return the first row not written, and its offset.
 
-    row, rows, to, limit    where to begin; a row begins, and a value ends, before `limit`
-    steps, codes, literals  (n, 3): step, and what it says of its text or cell; of each CHOSEN the row's codes; (n, 2):
+    row, rows, to, limit    first row and offset; a row begins, and a value ends, before `limit`
+    steps, codes, literals  (n, 3): step, and its text or cell; per CHOSEN the row's codes; (n, 2):
                             where texts begin and end
-    members, cells          (n, 4): where what stands before and behind a value begins and ends; (n, 7), as above
+    members, cells          (n, 4): bounds of the texts before and after a value; (n, 7), as above
     image_rows, masks       (2, rows): the old and the new image of each row, -1 for none; which members each old image
                             has, nothing where all have all
     text, words             literals, buffers of cells, texts of escapes

@@ -1,7 +1,7 @@
-"""Lines for people: what a terminal would obey stands as an escape in them, and a password as xxxxx.
+"""Output of commands: control characters are escaped and passwords masked as xxxxx.
 
-Names, statements and errors hold texts of whoever may write to a topic; one of them must neither move the cursor nor
-make a line that looks like ours.  In JSON they stand as escapes that its readers take back.
+Names, statements and errors can contain text from anybody who may write to a topic.  Such text must not move the
+cursor or imitate a line of Tidegate.  JSON output uses JSON escapes, which its readers decode.
 """
 
 import click
