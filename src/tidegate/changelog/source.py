@@ -88,6 +88,8 @@ class BatchLoop(ABC):
         """The sink's checkpoint: a new changelog must have all changes above it."""
         self.carried: Container[tuple[str, str]] | None = None
         """The sink's tables at that checkpoint, by key; None if unknown."""
+        self.warnings: tuple[str, ...] = ()
+        """What whoever runs the feed is told of its begin."""
         self.skips_dead = False
         """True if a message that cannot be decoded becomes a dead letter instead of ending the feed."""
         self._progress = LandingProgress()
@@ -354,4 +356,5 @@ class LandedSource(ChangelogSource):
             partitions=self._reached(done.highs) if reached is None else tuple(reached),
             path_counts=done.path_counts,
             left_out=tuple(self.landing.left_out()),
+            warnings=self.landing.warnings,
         )

@@ -63,7 +63,7 @@ from tidegate.schema.snapshot import SchemaState
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.source.tidb_changes import LogChanges, MountOptions, spans_of
 from tidegate.source.tidb_ddl import DdlEvent, Timeline
-from tidegate.source.tidb_log import KvLog, LogPart, SafePoint, Tables, definition_of, name_of, without
+from tidegate.source.tidb_log import KvLog, LogBegin, LogPart, SafePoint, Tables, definition_of, name_of, without
 
 LOGGER: Final = logging.getLogger(__name__)
 BATCH_ROWS: Final = 400_000
@@ -88,6 +88,12 @@ def timeline_of(
         ticdc_texts=ticdc_texts,
         bdr=mount.bdr,
     )
+
+
+def _rows_below(begin: LogBegin, start_ts: int, tables: Iterable[TableVersion]) -> tuple[str, ...]:
+    """Return the warning of a new feed whose tables may have rows below its start that the log does not bring."""
+    names = [name_of(version) for version in tables] if start_ts > begin.ts or not begin.whole else []
+    return (begins_above(names),) if names else ()
 
 
 class LogLanding(BatchLoop):
@@ -135,7 +141,10 @@ class LogLanding(BatchLoop):
         errors of event filter expressions for an existing table, and those of `check`."""
         state = claim(self.changelog, self._feed, None, self._completed)
         if state.frontier is None and self._position_ts > self.needed_ts:  # else the target has these tables
-            self._first = tuple(self._definitions(self._timeline.snapshot, self._timeline.tables, self._position_ts))
+            timeline = self._timeline
+            self._first = tuple(self._definitions(timeline.snapshot, timeline.tables, self._position_ts))
+            replicated = timeline.tables.replicated(timeline.snapshot)
+            self.warnings = _rows_below(self._log.begin(), self._position_ts, replicated)
         return state
 
     def _completed(self, state: State) -> State:
@@ -467,8 +476,8 @@ class LogSource(Source):
         self._safe_point.at(start_ts)
         self._timeline.start(start_ts, self._carried, start_ts)
         self._replicated = _Replicated.of(self._timeline.snapshot, self._timeline.tables)
-        above = self._replicated.versions if checkpoint_ts is None and start_ts > parts[0].low else ()
-        self._warnings = (begins_above(definition_of(version).name for version in above),) if above else ()
+        is_new = checkpoint_ts is None
+        self._warnings = _rows_below(self._log.begin(), start_ts, self._replicated.versions) if is_new else ()
         self._events.verify(self._replicated.versions)
         self._next = self._failure = None
         self._left_out_at = _NOTHING

@@ -1,5 +1,6 @@
 """A change log as a source: frontier, DDLs and changes as an engine asks for them, from any checkpoint on."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,8 @@ from tests.source.tidb.kit import changes, recorded_log
 from tests.source.tidb.mounted import transactions
 from tidegate.codec.columnar.encode.encoder import rows_of
 from tidegate.codec.wire_table import table_of_fields
+from tidegate.config.load import load
+from tidegate.config.registry import source_of
 from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
@@ -185,6 +188,36 @@ def test_a_log_that_was_trimmed(tmp_path: Path) -> None:
     assert [row.after[0] for row in told.rows] == [2, 3]  # type: ignore[union-attr]
     with pytest.raises(HistoryLost, match="--log-keep"):
         log_source(tmp_path).start(TASKS, begin - 1)
+
+
+@pytest.mark.parametrize("sink", ["delta", "sqlite"])
+def test_a_feed_above_rows_says_so(tmp_path: Path, sink: str) -> None:
+    """A new feed of a trimmed log names the tables of which its target lacks rows, a lake as other sinks do; one that
+    has all of them, or goes on from a checkpoint, names none."""
+    log, kept = tmp_path / "log", tmp_path / "kept"
+    log.mkdir()
+    upstream = Upstream(1, log)
+    for key in (1, 2):
+        upstream.run(f"INSERT INTO a VALUES ({key}, 1, {key})")
+        upstream.writer.write()
+
+    def told(log: Path, start_ts: int | None, checkpoint_ts: int | None = None) -> list[str]:
+        uris = {"source_uri": f"tidb://{log}", "sink_uri": f"{sink}://{tmp_path / 'target' / log.name}"}
+        how = {"name": log.name, "start_ts": start_ts, "state_dir": tmp_path / "state"}
+        source = source_of(load(**uris, rules=["test.*"], **how))  # type: ignore[arg-type]
+        source.start(LocalTasks(pickles=False), checkpoint_ts)
+        try:
+            return [text.partition(": the feed begins above")[0] for text in source.reading().warnings]
+        finally:
+            source.stop()
+
+    shutil.copytree(log, kept)
+    begin = trim(log, upstream.writer.low)
+    assert begin is not None
+    upstream.writer.write()
+    assert told(kept, None) == []
+    assert told(log, begin) == ["test.a, test.b, test.c"]
+    assert told(log, begin, begin) == []
 
 
 def test_a_target_that_was_emptied(tmp_path: Path) -> None:
