@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Archive of Tidegate for executors (`tidegate pack`); built if none is given, except for sc://.",
 )
-@click.option("--check", "checks", is_flag=True, help="Check source and sink, list the tables, and exit.")
+@click.option("--check", "checks", is_flag=True, help="Check source, sink and load-from, list tables, and exit.")
 @click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines on stdout.")
 @click.option("--no-color", is_flag=True, help="No colors.")
 def run(

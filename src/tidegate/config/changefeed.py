@@ -1,8 +1,8 @@
 """One changefeed, from Python: `tidegate.Changefeed(source, sink).run(spark)`; and `tidegate run --check`.
 
-A check connects to the source and the sink and changes nothing, so a running changefeed is not disturbed.  The tables
-of a topic, of files and of a changelog are known only as they are read; a change log has the current tables, and each
-DDL so far that could not be followed.
+A check connects to source, sink and load-from and changes nothing, so a running changefeed is not disturbed.  The
+tables of a topic, of files and of a changelog are known only as they are read; a change log has the current tables, and
+each DDL so far that could not be followed.
 """
 
 import threading
@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tidegate.config.entry import FeedConfig, checkpoints_of
+from tidegate.config.full_load import look_at
 from tidegate.config.load import load
-from tidegate.config.registry import entries_of, feed_of, sink_of, status_of
+from tidegate.config.registry import entries_of, feed_of, home_of, sink_of, status_of
+from tidegate.engine.load_plan import unloaded
 from tidegate.engine.loop import Engine, Meter
 from tidegate.engine.ports import Checkpoints, Sink, Tasks, WithCheck
 from tidegate.engine.progress import Progress
@@ -118,7 +120,7 @@ class Changefeed:
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Result of a check; `taken` is None if the source's tables are unknown before it is read, `sink_met` False if only
-    a run connects to the sink."""
+    a run connects to the sink, `loads` are the tables of load-from, or definitions-from."""
 
     changefeed: str
     source: str
@@ -127,6 +129,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
     taken: tuple[str, ...] | None = None
     left_out: tuple[LeftOut, ...] = ()
+    loads: tuple[str, ...] | None = None
 
     def lines(self) -> list[str]:
         """Return it for people."""
@@ -136,14 +139,17 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             lines += ["tables: known once the source is read"]
         else:
             lines += [f"replicates {len(self.taken)} tables: {', '.join(self.taken) or 'none'}"]
+        if self.loads is not None:
+            lines += [f"load-from: is there, {len(self.loads)} tables: {', '.join(self.loads) or 'none'}"]
         lines += [f"skips {table}" for table in self.left_out]
         return [*lines, "nothing was written"]
 
 
 def check(config: FeedConfig) -> Checked:
-    """Connect to the source and the sink of a changefeed. Raises the errors that a run would raise."""
+    """Connect to the source, the sink and load-from of a changefeed. Raises the errors that a run would raise."""
     source, sink = entries_of(config)
     tables = source.check(config, sink)
+    plan = look_at(config, home_of(config), source, sink)
     opened = sink_of(config)
     try:
         met = isinstance(opened, WithCheck) and opened.check()
@@ -156,5 +162,6 @@ def check(config: FeedConfig) -> Checked:
         sink_met=met,
         warnings=config.warnings,
         taken=None if tables is None else tables.tables,
-        left_out=() if tables is None else tables.left_out,
+        left_out=tuple(dict.fromkeys([*(tables.left_out if tables else ()), *(unloaded(plan) if plan else ())])),
+        loads=None if plan is None else tuple(str(table.name) for table in plan.tables),
     )

@@ -206,7 +206,6 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
     rows = not done and not load.definitions
     own = {"time_zone": time_zone, "whole": rows, "sequences": rows and sink.makes_sequences}
     options = load.options and msgspec.structs.replace(load.options, **own)
-    keyless = load.force_replicate or (source.ordered and sink.keeps_keyless)
     return LoadingSource(
         NoReader() if options is None else SqlReader(options),
         KeptPlan(home),
@@ -214,7 +213,7 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
         opened,
         guard=(lambda _: NoGuard()) if options is None or load.definitions else partial(GcGuard.of_plan, options),
         ordered=source.ordered,
-        keyless=keyless,
+        keyless=_keyless(load, source, sink),
         events=config.events,
         ts=load.ts,
         done=done,
@@ -226,6 +225,26 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
         later=LaterLoad(load.number, TableFilter.parse(load.tables).matches if load.tables else None),
         cancels=load.mode == "cancel",
     )
+
+
+def _keyless(load: FullLoad, source: SourceEntry, sink: SinkEntry) -> bool:
+    """Whether changes of tables without a handle key follow a load."""
+    return load.force_replicate or (source.ordered and sink.keeps_keyless)
+
+
+def look_at(config: FeedConfig, home: str, source: SourceEntry, sink: SinkEntry) -> "LoadPlan | None":
+    """Return the definitions of which a changefeed's load would take the rows: those at load-ts, or of now if that is
+    not given, or a load has begun; None for one that reads no database. Raises what the plan of a load raises."""
+    from tidegate.engine.load_plan import KeptPlan, without_keyless
+    from tidegate.source.load_sql import SqlReader
+
+    load = config.source.load if isinstance(config.source, DatabaseRows) else config.load
+    if load is None or load.options is None:
+        return None
+    accept, ts = config.table_filter().matches, None if KeptPlan(home).read() is not None else load.ts
+    reader = SqlReader(msgspec.structs.replace(load.options, whole=False))
+    plan = reader.plan(lambda name: accept(*name), ts)
+    return plan if _keyless(load, source, sink) else without_keyless(plan)
 
 
 def not_loading(config: FeedConfig, home: str, stream: "Source") -> "Source":
