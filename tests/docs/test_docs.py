@@ -8,6 +8,7 @@ import click
 import pytest
 
 from tidegate.cli.main import main
+from tidegate.server.metrics import COUNTERS, GAUGES
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -62,3 +63,13 @@ def test_make_targets_of_the_readme_exist():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
     assert set(re.findall(r"make ([a-z]+)", (ROOT / "README.md").read_text())) <= targets
+
+
+def test_metrics_of_a_load_exist():
+    """Each metric of a full load that the server's page names, and the page names each."""
+    (said,) = re.findall(r"has Debezium's metrics:(.*?)\n\n", (ROOT / "docs" / "server.md").read_text(), re.DOTALL)
+    named = {f"tidegate_snapshot{name}" for name in re.findall(r"`(?:tidegate_snapshot)?(_[a-z_]+)`", said)}
+    chunks = {name.replace("_table_", "_chunk_") for name in named}
+    made = {gauge.name for gauge in GAUGES} | {f"{counter.name}_total" for counter in COUNTERS}
+
+    assert named | chunks == {name for name in made if name.startswith("tidegate_snapshot_")}

@@ -107,12 +107,14 @@ class SourceDdl(msgspec.Struct, frozen=True):
     """A DDL with the position where it was first read. `left_out` is set for a DDL that the source filters out, by its
     transaction or, in bdr-mode, by its cluster.
 
-    `previous` is the table's earlier name, where source or schema know it; it decides the DDL's topic."""
+    `previous` is the table's earlier name, where source or schema know it; it decides the DDL's topic. `needed`: no
+    event filter leaves it out."""
 
     position: EventPosition
     ddl: Ddl
     left_out: bool = False
     previous: TableName | None = None
+    needed: bool = False
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

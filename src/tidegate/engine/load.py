@@ -65,6 +65,7 @@ from tidegate.engine.load_plan import (
     defined_tables,
     defined_ts,
     names_of,
+    schema_of,
     selected_since,
     some_of,
     unloaded,
@@ -89,7 +90,7 @@ from tidegate.model.path_counts import LEFT_OUT, UNDECODABLE, PathCounts
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import LOGICAL_BITS, shown_ts
 from tidegate.objectstore.failpoint import failpoint
-from tidegate.schema.state import SchemaState
+from tidegate.schema.state import Database, SchemaState
 
 
 class LoadReader(Protocol):
@@ -112,6 +113,8 @@ CHUNK_ROWS: Final = 300_000
 CHUNK_BYTES: Final = 64 << 20
 
 
+_NEEDED_DDLS: Final = frozenset({ActionType.CREATE_TABLE, ActionType.DROP_TABLE})
+"""Statements without which a load would have no table, or its rows beside those of before."""
 FILLED_MAX: Final = 5
 """Tables that hold rows, as an error names them."""
 
@@ -435,9 +438,11 @@ class LoadingSource(Source):
             self._position_ts = checkpoint_ts
             return self._stream.start(tasks, checkpoint_ts)
         if plan is None or later:
+            unrestored = plan.gc_life_time if plan is not None else ()
             plan = self._planned(tasks) if checkpoint_ts is None else self._replacing(plan, checkpoint_ts)
             failpoint("load/planned")
-            plan = self._plan = self._kept.write(msgspec.structs.replace(plan, number=self._later.number))
+            kept = {"number": self._later.number, "gc_life_time": unrestored or plan.gc_life_time}
+            plan = self._plan = self._kept.write(msgspec.structs.replace(plan, **kept))
             failpoint("load/plan-kept")
         self._begin, self._selected_since = begin_ts(plan), tuple(selected_since(plan, self._accept))
         start_ts = self._begin if checkpoint_ts is None else checkpoint_ts
@@ -447,7 +452,9 @@ class LoadingSource(Source):
         if not self._landing:
             self._stream.start(tasks, start_ts if plan.streams else max(start_ts, plan.ts))
         self._landing, self._position_ts, self._parts = False, start_ts, tuple(_parts(plan))
-        self._creates = [SourceDdl(EventPosition(), ddl) for ddl in create_statements(plan)]
+        self._creates = [
+            SourceDdl(EventPosition(), ddl, needed=ddl.type in _NEEDED_DDLS) for ddl in create_statements(plan)
+        ]
         self._is_clear = not plan.streams or start_ts > self._begin
         self._sizes = [*accumulate((part.size_bytes for part in self._parts), initial=0)]
         return start_ts
@@ -490,8 +497,6 @@ class LoadingSource(Source):
         if selects:
             left = set(before.unselected if before is not None else ()) - {table.name for table in plan.tables}
             plan = msgspec.structs.replace(plan, unselected=tuple(sorted(left)))
-        if before is not None and before.gc_life_time:  # it is not set back yet
-            plan = msgspec.structs.replace(plan, gc_life_time=before.gc_life_time)
         if begin_ts(plan) <= checkpoint_ts:
             raise SourceBehind(
                 f"the load waits: the database is at {shown_ts(plan.ts)}, and the feed at {shown_ts(checkpoint_ts)}; "
@@ -679,6 +684,10 @@ class LoadingSource(Source):
         plan = self._plan
         own = defined_tables(plan) if plan is not None and plan.done and ts == plan.ts else ()
         return self._stream.definitions(ts) or own
+
+    def databases(self, ts: int) -> Sequence[Database]:
+        plan = self._plan
+        return [*schema_of(plan).databases.values()] if plan is not None and plan.done and ts == plan.ts else ()
 
     def ddls(self, after: int, upto: int) -> Sequence[SourceDdl]:
         """Return the definitions of S, or the DDLs of the stream above S."""

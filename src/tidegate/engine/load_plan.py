@@ -24,6 +24,7 @@ from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import shown_ts
 from tidegate.objectstore.stores import STORE_ERRORS, Changed, VersionedFile
+from tidegate.schema.state import SchemaState, apply_ddl
 
 SILENT_NAMED: Final = 20
 """The most tables without an event that a report names."""
@@ -99,13 +100,17 @@ class LoadPlan(msgspec.Struct, frozen=True):
         return self.tables[chunk.table]
 
 
-def defined_tables(plan: LoadPlan) -> list[TableInfo]:
-    """Return the tables of a plan as its statements make them."""
-    from tidegate.schema.state import SchemaState, apply_ddl
-
+def schema_of(plan: LoadPlan) -> SchemaState:
+    """Return the databases and tables as the statements of a plan make them."""
     state = SchemaState()
     for ddl in create_statements(plan):
         state, _ = apply_ddl(state, ddl, 1)
+    return state
+
+
+def defined_tables(plan: LoadPlan) -> list[TableInfo]:
+    """Return the tables of a plan as its statements make them."""
+    state = schema_of(plan)
     return [table for table in (state.table(loaded.name) for loaded in plan.tables) if table is not None]
 
 

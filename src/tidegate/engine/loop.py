@@ -480,7 +480,7 @@ class Engine:
     def start_position(self, position: SinkPosition, begun: int) -> SinkPosition:
         """Return the start position, with the tables that only the source knows: all tables of a new feed or of a
         checkpoint without a schema, and tables that new filter rules add."""
-        state = position.state.with_unknown(self.source.definitions(begun))
+        state = position.state.with_unknown(self.source.definitions(begun), self.source.databases(begun))
         return SinkPosition(Checkpoint(begun) if position.is_new else position.checkpoint, state)
 
     def carry(self, state: SchemaState) -> None:

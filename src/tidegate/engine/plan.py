@@ -564,7 +564,7 @@ def plan_round(
         done.append(identity(ddl))
         plan.infer_up_to(ts)
         try:
-            left_out = source_ddl.left_out or plan.dropped(ddl)
+            left_out = source_ddl.left_out or (not source_ddl.needed and plan.dropped(ddl))
         except InputError as unknown:
             if not plan.is_foreign(ddl):
                 raise refusal(unknown, ddl, source_ddl.position) from None

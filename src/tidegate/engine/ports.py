@@ -56,7 +56,7 @@ from tidegate.model.errors import (
 from tidegate.model.left_out import LeftOut
 from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import TableInfo, TableName
-from tidegate.schema.state import SchemaState
+from tidegate.schema.state import Database, SchemaState
 
 
 class RowRange(NamedTuple):
@@ -448,6 +448,10 @@ class Source(Protocol):
 
     def definitions(self, ts: int) -> Sequence[TableInfo]:
         """Return the replicated tables that exist at `ts`; () for a source that learns of tables from messages."""
+
+    def databases(self, ts: int) -> Sequence[Database]:  # noqa: ARG002
+        """Return the databases at `ts` that neither the sink nor a DDL tells; () for a source that knows none."""
+        return ()
 
     def ddls(self, after: int, upto: int) -> Sequence[SourceDdl]:
         """Return each DDL with after <= commit_ts <= upto once, by (commit_ts, arrival).

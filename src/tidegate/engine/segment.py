@@ -89,7 +89,8 @@ def plan_segment(
         if landed.takes is not None and not landed.takes(ddl, previous):
             left_out += 1
             continue
-        if not source_ddl.left_out and not (landed.drops is not None and landed.drops(ddl, previous)):
+        drops = None if source_ddl.needed else landed.drops
+        if not source_ddl.left_out and not (drops is not None and drops(ddl, previous)):
             applied.append(ddl)
             warnings += null_warnings(ddl, source_ddl.position, planned_ddl.effects)
             planned.append(

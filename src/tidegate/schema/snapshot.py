@@ -89,9 +89,10 @@ class SchemaState:
         state = self.without_loss(table.name)
         return replace(state, tables={**self.tables, table.name.key: table})
 
-    def with_unknown(self, tables: Iterable[TableInfo]) -> "SchemaState":
-        """Return the state with those of `tables` added that it does not know: their rows arrived without a DDL."""
-        state = self
+    def with_unknown(self, tables: Iterable[TableInfo], databases: Iterable[Database] = ()) -> "SchemaState":
+        """Return the state with those of `tables` and `databases` added that it does not know: no DDL brought them."""
+        new = {lowered(database.name): database for database in databases}
+        state = replace(self, databases={**new, **self.databases}) if new else self
         for table in tables:
             state = state if state.table(table.name) else state.with_table(table)
         return state

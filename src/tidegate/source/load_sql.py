@@ -121,8 +121,9 @@ def load_error(error: Exception, where: str, options: SqlLoadOptions) -> Tidegat
         return ConfigError(f"{said} has not come to this ts ({code} {text}): it is that of another cluster")
     if code in GONE:
         return HistoryLost(
-            f"{said} has collected the snapshot ({code} {text}). No load can go on at this ts, only a new one at a "
-            "later ts, and tidb_gc_life_time must be longer than it takes"
+            f"{said} has collected the snapshot ({code} {text}). No load can go on at this ts: begin a new one at a "
+            "later ts, by `tidegate load start FEED --all` in a server, by a higher load-number under [source] without "
+            "one; tidb_gc_life_time must be longer than it takes"
         )
     if code in ABSENT:
         return SchemaError(f"{said} has no such table at this ts ({code} {text})")

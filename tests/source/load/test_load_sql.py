@@ -1,7 +1,9 @@
 """A load over SQL: each row once, whatever its key; at S, whatever happens meanwhile; what goes wrong has its error."""
 
 import time
+from pathlib import Path
 from random import Random
+from typing import Any
 from urllib.parse import urlencode
 
 import pyarrow as pa
@@ -9,7 +11,9 @@ import pymysql
 import pytest
 
 from tests.source.load.kit import Loaded, loaded, of, rows_of
+from tidegate.config.changefeed import Checked, check
 from tidegate.config.full_load import parse_load
+from tidegate.config.load import load
 from tidegate.engine.load import undecodable
 from tidegate.engine.load_plan import create_statements, unloaded
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SchemaError, SourceError, TidegateError, UriInvalid
@@ -393,7 +397,8 @@ def test_what_an_error_means(code: int, text: str, kind: type[TidegateError]) ->
 
         assert type(found) is kind
         assert (found.retry is Retry.LATER) == (kind is SourceError)
-        for word in ("d.t of the load at ts 7", "h:4000", str(code)):
+        ways_out = ("`tidegate load start FEED --all`", "load-number") if kind is HistoryLost else ()
+        for word in ("d.t of the load at ts 7", "h:4000", str(code), *ways_out):
             assert word in str(found)
 
 
@@ -406,6 +411,33 @@ def test_texts_that_are_no_utf8_are_kept_and_counted() -> None:
 
     assert batch.after.column("a").to_pylist() == [b"\xff", None, "ä".encode()]
     assert list(undecodable(batch)) == [("a", 1)]
+
+
+def test_check_looks_at_the_database(upstream: Loaded, tmp_path: Path) -> None:
+    """It logs in, reads a snapshot and lists the tables of the filter; what a load would end with ends it, too, and
+    nothing is written."""
+    upstream.run("CREATE DATABASE looked")
+    for name in ("a", "b"):
+        upstream.run(f"CREATE TABLE looked.{name} (id INT PRIMARY KEY)")
+    upstream.run("CREATE TABLE looked.keyless (v INT)")
+    now = int(upstream.run("SHOW MASTER STATUS")[0][1])
+    upstream.run("DROP TABLE looked.b")
+
+    def checked(port: int = upstream.port, **more: Any) -> Checked:
+        address = f"mysql://root@127.0.0.1:{port}/?enable-tls=false&timeout=1s"
+        given: dict[str, Any] = {"sink_uri": f"sqlite://{tmp_path / 'x.db'}", "state_dir": tmp_path / "state", **more}
+        return check(load(load_mode="only", load_from=address, rules=["looked.*"], **given))
+
+    found = checked()
+    assert found.loads == ("looked.a",)
+    assert [one.table for one in found.left_out] == ["looked.keyless"]
+    assert "load-from: is there, 1 tables: looked.a" in found.lines()
+    assert checked(load_ts=now).loads == ("looked.a", "looked.b")
+    with pytest.raises(TidegateError, match=str(5 << 18)):
+        checked(load_ts=5 << 18)
+    with pytest.raises(SourceError):
+        checked(1)
+    assert not [*tmp_path.rglob("load*.json")]
 
 
 def test_a_lost_snapshot_stops_the_load() -> None:

@@ -14,8 +14,9 @@ from tidegate.engine.ports import LocalTasks, PartitionReached, Reading
 from tidegate.engine.progress import load_words
 from tidegate.model.errors import ConfigError, HistoryLost, SourceBehind, SourceError, StateTooNew
 from tidegate.model.table import TableName
+from tidegate.sink.sqlite import SqliteSink
 from tidegate.testing.contract import stories
-from tidegate.testing.script import Script, ScriptedLoad, ScriptedSource, put
+from tidegate.testing.script import Script, ScriptedLoad, ScriptedSource, put, run_here
 
 KEPT = Path(__file__).parents[2] / "data" / "state_kept" / "load"
 ACCOUNTS = TableName("shop", "accounts")
@@ -326,6 +327,29 @@ class Middle(Ahead):
 
     def ddls(self, after: int, upto: int) -> Any:
         return super().ddls(max(after, self.script.marks[1] + 1), upto)
+
+
+@pytest.mark.parametrize("how", [{"done": True}, {"definitions": "start", "ordered": False}], ids=["done", "defined"])
+def test_databases_without_rows(tmp_path: Path, how: dict[str, Any]) -> None:
+    """A table that is made later, without a charset, has that of its database, which no DDL of the stream told."""
+    story = Script()
+    story.ddl("shop", "CREATE DATABASE shop")
+    story.ddl("shop.t", "CREATE TABLE shop.t (id INT PRIMARY KEY)")
+    story.resolve()
+    story.resolve()
+    story.ddl("shop.u", "CREATE TABLE shop.u (id INT PRIMARY KEY, v VARCHAR(9))")
+    story.commit(put("shop.u", id=1, v="x"))
+    story.resolve()
+    load, source = loading(tmp_path, story, stream=Middle(story), **how)
+    create = "CREATE DATABASE `shop` /*!40100 DEFAULT CHARACTER SET utf8 COLLATE utf8_general_ci */"
+    load.load_plan = msgspec.structs.replace(load.load_plan, databases=(("shop", create),))
+    run_here(source, SqliteSink(str(tmp_path / "shop.db"), "one"), until=story.ts)
+
+    made = SqliteSink(str(tmp_path / "shop.db"), "one").recover().state.table(TableName("shop", "u"))
+    assert made is not None
+    column = made.column("v")
+    assert column is not None
+    assert (column.type.charset, column.collation) == ("utf8", "utf8_general_ci")
 
 
 def test_definitions_without_rows(tmp_path: Path) -> None:

@@ -18,10 +18,11 @@ from tidegate.config.registry import home_of, source_of
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import EventRule, TableFilter
-from tidegate.engine.load import NO_LOAD, LoadingSource, NoGuard, NoStream
-from tidegate.engine.load_plan import KeptPlan
+from tidegate.engine.load import NO_LOAD, LaterLoad, LoadingSource, NoGuard, NoStream
+from tidegate.engine.load_plan import KeptPlan, LoadPlan
 from tidegate.engine.ports import Source
 from tidegate.engine.progress import Progress, line, undecodable_words
+from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SourceBehind, TidegateError
 from tidegate.model.event import Delete, Insert, Resolved, Update
 from tidegate.model.table import TableName
@@ -178,6 +179,84 @@ class Odd(ScriptedLoad):
                 odd = pa.array([b"\xff%d" % row for row in range(batch.rows)])
                 after = after.set_column(at, "owner", odd)
             yield replace(batch, after=after)
+
+
+def into(home: Path, kind: str) -> Any:
+    """A target of this test."""
+    return sink(home) if kind == "sqlite" else DeltaSink(DeltaOptions(root=str(home / "lake"), feed="one"))
+
+
+def is_truth(home: Path, kind: str, ts: int) -> None:
+    """The keyed tables of a target are as the story has them."""
+    for name, rows in STORY.tables(ts).items():
+        if name == "shop.visits":
+            continue
+        columns = [*rows[0]]
+        if kind == "lake":
+            table = Lake(str(home / "lake")).arrow(name)
+            found = [tuple(row[column] for column in columns) for row in table.to_pylist()]
+        else:
+            with closing(sqlite3.connect(home / "shop.db")) as file:
+                found = file.execute(f'SELECT {", ".join(columns)} FROM "{name}"').fetchall()
+        assert sorted(found, key=repr) == sorted((tuple(row.values()) for row in rows), key=repr)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "lake"])
+def test_event_filters_leave_a_load_its_tables(tmp_path: Path, kind: str) -> None:
+    """Of a load that replaces a table with other rows, an event filter takes neither DROP nor CREATE TABLE."""
+    others = stories.accounts()
+    run_here(ScriptedSource(others), into(tmp_path, kind), until=others.ts)
+    rule = EventRule(("shop.*",), ignore_event=("create table", "drop table"))
+    events = EventFilter.of([rule], None)
+    source = loading(tmp_path, ScriptedSource(STORY), later=LaterLoad(1), events=events)
+    done = run_here(source, into(tmp_path, kind), until=S, drops=events.ddls())
+
+    assert (done.checkpoint_ts, done.ddls_left_out) == (S, 0)
+    is_truth(tmp_path, kind, S)
+
+
+class Collected(ScriptedLoad):
+    """A load at an early S, of which the chunks from `first` on cannot be read any more."""
+
+    def __init__(self, first: int) -> None:
+        super().__init__(STORY, STORY.marks[0])
+        self.first = first
+        self.load_plan = replace_plan(self.load_plan, gc_life_time=("10m0s", "72h"))
+
+    def batches(self, table: Any, chunk: Any, ts: int) -> Iterator[Batch]:
+        if chunk.number >= self.first:
+            raise HistoryLost("S is gone")
+        return super().batches(table, chunk, ts)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "lake"])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_load_whose_s_is_lost_begins_again(tmp_path: Path, kind: str, first: int) -> None:
+    """Each restart ends with the error of the S that is written down, until a higher number takes another one; the
+    upstream's tidb_gc_life_time is set back to what it was before the first."""
+    restored: list[tuple[str, ...]] = []
+
+    class Holding(NoGuard):
+        def __init__(self, plan: LoadPlan) -> None:
+            self.plan = plan
+
+        def restore(self) -> None:
+            restored.append(self.plan.gc_life_time)
+
+    def run(reader: ScriptedLoad, number: int) -> Progress:
+        source = LoadingSource(
+            reader, KeptPlan(str(tmp_path / "plan")), lambda *_: True, ScriptedSource(STORY),
+            guard=Holding, ordered=True, keyless=True, later=LaterLoad(number),
+        )  # fmt: skip
+        return run_here(source, into(tmp_path, kind), until=STORY.ts)
+
+    for _ in range(2):
+        with pytest.raises(HistoryLost):
+            run(Collected(first), 0)
+    assert run(LOAD, 1).checkpoint_ts == STORY.ts
+    is_truth(tmp_path, kind, STORY.ts)
+    assert restored == [("10m0s", "72h")]
+    assert run(LOAD, 1).rows_loaded == 0
 
 
 def test_texts_that_are_no_utf8_are_told(tmp_path: Path) -> None:
