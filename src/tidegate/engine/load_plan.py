@@ -8,7 +8,7 @@ engine/load.py says what these timestamps are for.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -24,7 +24,9 @@ from tidegate.model.mysql import ActionType
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import shown_ts
 from tidegate.objectstore.stores import STORE_ERRORS, Changed, VersionedFile
-from tidegate.schema.state import SchemaState, apply_ddl
+
+if TYPE_CHECKING:
+    from tidegate.schema.state import SchemaState
 
 SILENT_NAMED: Final = 20
 """The most tables without an event that a report names."""
@@ -100,8 +102,10 @@ class LoadPlan(msgspec.Struct, frozen=True):
         return self.tables[chunk.table]
 
 
-def schema_of(plan: LoadPlan) -> SchemaState:
+def schema_of(plan: LoadPlan) -> "SchemaState":
     """Return the databases and tables as the statements of a plan make them."""
+    from tidegate.schema.state import SchemaState, apply_ddl
+
     state = SchemaState()
     for ddl in create_statements(plan):
         state, _ = apply_ddl(state, ddl, 1)
