@@ -82,9 +82,13 @@ def _of_run(value: Callable[[Progress], float]) -> Value:
     return lambda view, _: float(value(view.progress)) if view.progress else None
 
 
-def _of_load(value: Callable[[LoadProgress], float]) -> Value:
+def _snapshot(name: str, about: str, value: Callable[[LoadProgress], float]) -> Gauge:
     """Return a value of the full load; changefeeds that began without one have none."""
-    return lambda view, _: float(value(view.progress.load)) if view.progress and view.progress.load else None
+    return Gauge(
+        f"tidegate_snapshot_{name}",
+        about,
+        lambda view, _: float(value(view.progress.load)) if view.progress and view.progress.load else None,
+    )
 
 
 def _when(ts: Callable[[FeedView], int]) -> Value:
@@ -116,33 +120,21 @@ GAUGES: Final = (
         "tidegate_changefeed_left_out_tables", "Tables that are not replicated", _of_run(lambda run: len(run.left_out))
     ),
     Gauge("tidegate_changefeed_ddl_running", "1 while a DDL is applied", _of_run(lambda run: run.ddl is not None)),
-    Gauge("tidegate_snapshot_running", "1 while the full load runs", _of_load(lambda load: not load.is_done)),
-    Gauge("tidegate_snapshot_completed", "1 once the full load is done", _of_load(lambda load: load.is_done)),
-    Gauge("tidegate_snapshot_ts", "S of the full load, ms", _of_load(lambda load: physical_ms(load.ts))),
-    Gauge("tidegate_snapshot_total_table_count", "Tables of the full load", _of_load(lambda load: load.tables)),
-    Gauge(
-        "tidegate_snapshot_remaining_table_count",
-        "Tables of it that are not whole",
-        _of_load(lambda load: load.tables - load.tables_done),
-    ),
-    Gauge("tidegate_snapshot_total_chunk_count", "Chunks of the full load", _of_load(lambda load: load.chunks)),
-    Gauge(
-        "tidegate_snapshot_remaining_chunk_count",
-        "Chunks of it to come",
-        _of_load(lambda load: load.chunks - load.chunks_done),
-    ),
-    Gauge("tidegate_snapshot_bytes", "Bytes of the full load, estimated", _of_load(lambda load: load.size_bytes)),
-    Gauge(
-        "tidegate_snapshot_remaining_bytes",
-        "Bytes of it to come, estimated",
-        _of_load(lambda load: load.size_bytes - load.bytes_done),
-    ),
-    Gauge("tidegate_snapshot_bytes_per_second", "Bytes of it a second", _of_load(lambda load: load.bytes_per_s)),
-    Gauge("tidegate_snapshot_remaining_seconds", "Time that it still takes, s", _of_load(lambda load: load.left_s)),
-    Gauge(
-        "tidegate_snapshot_gc_deadline",
+    _snapshot("running", "1 while the full load runs", lambda load: not load.is_done),
+    _snapshot("completed", "1 once the full load is done", lambda load: load.is_done),
+    _snapshot("ts", "S of the full load, ms", lambda load: physical_ms(load.ts)),
+    _snapshot("total_table_count", "Tables of the full load", lambda load: load.tables),
+    _snapshot("remaining_table_count", "Tables of it that are not whole", lambda load: load.tables - load.tables_done),
+    _snapshot("total_chunk_count", "Chunks of the full load", lambda load: load.chunks),
+    _snapshot("remaining_chunk_count", "Chunks of it to come", lambda load: load.chunks - load.chunks_done),
+    _snapshot("bytes", "Bytes of the full load, estimated", lambda load: load.size_bytes),
+    _snapshot("remaining_bytes", "Bytes of it to come, estimated", lambda load: load.size_bytes - load.bytes_done),
+    _snapshot("bytes_per_second", "Bytes of it a second", lambda load: load.bytes_per_s),
+    _snapshot("remaining_seconds", "Time that it still takes, s", lambda load: load.left_s),
+    _snapshot(
+        "gc_deadline",
         "The time until which its snapshot is kept from garbage collection, ms",
-        _of_load(lambda load: load.guarded_until_ms),
+        lambda load: load.guarded_until_ms,
     ),
 )
 UNTYPED: Final = (
