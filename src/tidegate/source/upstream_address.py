@@ -14,7 +14,7 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timezone
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_type_hints
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -114,14 +114,11 @@ def _seconds(name: str, value: str) -> object:
     return int(match[1]) * _UNIT_S[match[2]]
 
 
+_READ: Final[Mapping[type, Callable[[str, str], object]]] = {bool: _flag, str: _path, float: _seconds}
 PARAMETERS: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
-    "ssl-ca": ("ssl_ca", _path),
-    "ssl-cert": ("ssl_cert", _path),
-    "ssl-key": ("ssl_key", _path),
-    "enable-tls": ("enable_tls", _flag),
-    "insecure-skip-verify": ("insecure_skip_verify", _flag),
-    "timeout": ("timeout_s", _seconds),
-    "read-timeout": ("read_timeout_s", _seconds),
+    option.name: (field, _READ[hint.__origin__])
+    for field, hint in get_type_hints(Address, include_extras=True).items()
+    for option in getattr(hint, "__metadata__", ())
 }
 
 
