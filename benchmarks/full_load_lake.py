@@ -23,7 +23,7 @@ from full_load import CASES, TIMES, options_of, table
 from peers.flink import jar
 from rig import arguments
 
-from tidegate.engine.load import LoadingSource, NoGuard, NoStream
+from tidegate.engine.load import LoadingSource, NoStream
 from tidegate.engine.load_plan import KeptPlan, LoadPlan
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
@@ -49,7 +49,6 @@ def run_tidegate(spark: "SparkSession", port: int, plan: LoadPlan, home: Path) -
         plan_store,
         lambda schema, _: schema == "load",
         NoStream(),
-        guard=lambda _: NoGuard(),
         ordered=True,
         keyless=True,
     )

@@ -25,7 +25,7 @@ from rig import arguments
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tidegate.engine.load import LoadingSource, NoGuard, NoStream
+from tidegate.engine.load import LoadingSource, NoStream
 from tidegate.engine.load_plan import KeptPlan
 from tidegate.engine.ports import LocalTasks
 from tidegate.source.load_sql import SqlReader
@@ -71,9 +71,7 @@ def planned(port: int) -> dict[str, Any]:
         plan = SqlReader(options).plan(lambda name: name.schema == "many")
         seconds = time.perf_counter() - begun
         kept.write(plan)
-        source = LoadingSource(
-            SqlReader(options), kept, lambda *_: True, NoStream(), guard=lambda _: NoGuard(), ordered=True, keyless=True
-        )
+        source = LoadingSource(SqlReader(options), kept, lambda *_: True, NoStream(), ordered=True, keyless=True)
         begun = time.perf_counter()
         at = source.start(LocalTasks(), None)
         while ddls := source.ddls(at + 1, plan.ts):

@@ -33,7 +33,7 @@ from traffic import PROTOCOLS
 from tidegate.config import registry
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.load import load
-from tidegate.engine.load import LoadingSource, NoGuard, NoStream
+from tidegate.engine.load import LoadingSource, NoStream
 from tidegate.engine.load_plan import KeptPlan
 from tidegate.engine.ports import Sink
 from tidegate.source.load_sql import SqlReader
@@ -59,7 +59,6 @@ def loaded(bench: Rig, port: int, sink_uri: str) -> int:
         KeptPlan(str(home)),
         lambda schema, _: schema == "load",
         NoStream(),
-        guard=lambda _: NoGuard(),
         ordered=True,
         keyless=True,
     )

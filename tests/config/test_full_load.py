@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.config.full_load import DatabaseRows, parse_load
 from tidegate.config.load import load
-from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
+from tidegate.model.errors import ConfigError, FilterRuleInvalid, TidegateError, UriInvalid
 from tidegate.server.replica_config import masked
 
 TOPIC = "kafka://h:9092/t?protocol=open-protocol"
@@ -95,6 +95,19 @@ def test_the_password_is_not_shown(tmp_path: Path) -> None:
     assert config.load.options.address.password == "zebra"
     assert "zebra" not in repr(config) + str(config.load) + repr(parse_load(FROM))
     assert masked({"source": {"load-from": FROM}}) == {"source": {"load-from": "mysql://u:xxxxx@db:4000/"}}
+
+
+def test_rules_of_a_later_load(tmp_path: Path) -> None:
+    """They tell upper from lower case where the feed's rules do, and a wrong one is refused before anything stops."""
+    for sensitive, matched in ((True, [True, False]), (False, [True, True])):
+        path = written(tmp_path, {"uri": TOPIC, "load-from": FROM, "load-number": 1, "load-tables": ["shop.Items"]})
+        path.write_text(f"case-sensitive = {json.dumps(sensitive)}\n{path.read_text()}")
+        begins = load(path).load
+        assert begins is not None
+        assert begins.tables is not None
+        assert [begins.tables.matches("shop", name) for name in ("Items", "items")] == matched
+    with pytest.raises(FilterRuleInvalid, match="items"):
+        load(written(tmp_path, {"uri": TOPIC, "load-from": FROM, "load-number": 1, "load-tables": ["items"]}))
 
 
 def test_definitions_alone(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import click
 
 from tidegate.cli.options import conf_of
 from tidegate.cli.output import echo, echo_json
+from tidegate.config.full_load import MODES, MOMENTS
 from tidegate.config.load import load
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.tso import compose, parse_ts
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
 @click.option(
     "--load",
     "load_mode",
-    type=click.Choice(["initial", "never", "only", "done", "cancel"]),
+    type=click.Choice(MODES),
     help="Begin with the rows that are there: `initial` (default with --load-from), or `only` these and end.",
 )
 @click.option("--load-from", metavar="URI", help="The database with these rows: mysql://USER:PASSWORD@HOST:4000/")
@@ -80,9 +81,7 @@ if TYPE_CHECKING:
 @click.option(
     "--definitions-from", metavar="URI", help="For a topic that begins in the middle: the database that has its tables."
 )
-@click.option(
-    "--definitions-at", type=click.Choice(["start", "now"]), help="As of the topic's `start` (default), or `now`."
-)
+@click.option("--definitions-at", type=click.Choice(MOMENTS), help="As of the topic's `start` (default), or `now`.")
 @click.option("--master", metavar="URL", help="Of a cluster: spark://HOST:PORT, yarn, k8s://..., or sc://HOST:PORT.")
 @click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
 @click.option(

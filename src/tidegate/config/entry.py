@@ -78,7 +78,7 @@ class SourceAddress(Protocol):
 class FullLoad(NamedTuple):
     """The load with which a changefeed begins (config/full_load.py); printing it shows no password. `ts` is the TSO to
     read at, None: the current one. `force_replicate`: tables without a handle key, too. `definitions`: only these, of
-    "start" or "now". `ticdc` is the changefeed that writes the stream. `number` and `tables`, rules, are those
+    "start" or "now". `ticdc` is the changefeed that writes the stream. `number` and `tables` are those
     of a later load."""
 
     mode: str
@@ -88,7 +88,7 @@ class FullLoad(NamedTuple):
     definitions: str = ""
     ticdc: "TicdcAddress | UpstreamFeed | None" = None
     number: int = 0
-    tables: tuple[str, ...] = ()
+    tables: TableFilter | None = None
 
 
 @dataclass(frozen=True, slots=True)

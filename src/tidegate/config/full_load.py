@@ -32,6 +32,7 @@ import msgspec
 from tidegate.config.entry import Document, FeedConfig, FullLoad, SinkEntry, SourceEntry
 from tidegate.config.option import options_of, read_all
 from tidegate.config.uri import RawValue, name_file
+from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
 from tidegate.model.tso import MAX_TS
 from tidegate.source.upstream_address import Address, SqlLoadOptions, hours_of, parse_address
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 SCHEME: Final = "mysql"
 MODES: Final = ("initial", "never", "only", "done", "cancel")
+MOMENTS: Final = ("start", "now")
 
 
 class DatabaseRows(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,49 +108,44 @@ def full_load(
     mode: str | None,
     load_from: str | None,
     ts: int | None,
-    definitions: tuple[str | None, ...] = (),
+    definitions: tuple[str | None, str | None] = (None, None),
 ) -> FullLoad | None:
     """Return the load that is asked for, with the given values in place of the file's; None for none. `definitions` are
     definitions-from and definitions-at. Raises ConfigError, UriInvalid."""
-    in_file = {key: document.flat.get(f"source.{key}") for key in ("load", "load-from", "load-ts")}
-    load_from = load_from or str(in_file["load-from"] or "")
-    mode = mode or str(in_file["load"] or "") or ("initial" if load_from else "never")
+
+    def value(key: str, option: str | None = None) -> str:
+        return option or str(document.flat.get(f"source.{key}") or "")
+
+    load_from, force = value("load-from", load_from), document.flat.get("force-replicate") is True
+    mode = value("load", mode) or ("initial" if load_from else "never")
     if mode not in MODES:
         raise ConfigError(f"load is {mode!r}; it is one of {', '.join(MODES)}")
-    defined = _definitions(document, *definitions)
-    if defined is not None and mode != "never":
+    uri, moment = map(value, ("definitions-from", "definitions-at"), definitions)
+    if moment not in {"", *MOMENTS} or (moment and not uri):
+        raise ConfigError(f"definitions-at is {moment!r}: it is start or now, and goes with definitions-from")
+    if uri and mode != "never":
         raise ConfigError(
             f"definitions-from is for a feed without a load; load = {mode} has the definitions of load-from"
         )
     if mode == "never":
         if ts is not None and not load_from:
             raise ConfigError("load-ts is the TSO of a load: give load-from, or load = done")
-        return defined
-    load_ts = int(str(in_file["load-ts"] or 0)) or None if ts is None else ts
+        if not uri:
+            return None
+        return FullLoad("definitions", parse_load(uri, "definitions-from"), None, force, moment or "start")
+    load_ts = int(value("load-ts") or 0) or None if ts is None else ts
     if load_ts is not None and not 0 < load_ts <= MAX_TS:
         raise ConfigError(f"load-ts is {load_ts}: write a TSO of the database, a number between 1 and {MAX_TS}")
     if mode == "done" and load_ts is None:
         raise ConfigError("load = done begins behind the rows of the target: give load-ts, the TSO that they are of")
     if mode != "done" and not load_from:
         raise ConfigError(f"load = {mode} reads a database: give load-from, such as mysql://root@127.0.0.1:4000/")
-    options = parse_load(load_from) if load_from else None
-    number, tables = int(str(document.flat.get("source.load-number") or 0)), document.flat.get("source.load-tables")
+    number, rules = int(value("load-number") or 0), cast("Sequence[str]", document.flat.get("source.load-tables") or ())
     if number and mode == "done":
         raise ConfigError("load-number reads a database again: it goes with load = initial and only")
-    rules = tuple(map(str, cast("Sequence[object]", tables or ())))
-    force = document.flat.get("force-replicate") is True
-    return FullLoad(mode, options, load_ts, force, number=number, tables=rules)
-
-
-def _definitions(document: Document, uri: str | None = None, moment: str | None = None) -> FullLoad | None:
-    uri = uri or str(document.flat.get("source.definitions-from") or "")
-    moment = moment or str(document.flat.get("source.definitions-at") or "")
-    if moment not in {"", "start", "now"} or (moment and not uri):
-        raise ConfigError(f"definitions-at is {moment!r}: it is start or now, and goes with definitions-from")
-    if not uri:
-        return None
-    force = document.flat.get("force-replicate") is True
-    return FullLoad("definitions", parse_load(uri, "definitions-from"), None, force, moment or "start")
+    tables = TableFilter.parse(rules, case_sensitive=document.case_sensitive) if rules else None
+    options = parse_load(load_from) if load_from else None
+    return FullLoad(mode, options, load_ts, force, number=number, tables=tables)
 
 
 def check_stream(config: FeedConfig, source: SourceEntry, sink: SinkEntry) -> None:
@@ -192,9 +189,8 @@ Stream: TypeAlias = "tuple[SourceEntry, Source]"
 
 def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stream: "Stream | None" = None) -> "Source":
     """Return the source that begins with `load` and goes on with `stream`; nothing follows None."""
-    from tidegate.engine.filter import TableFilter
-    from tidegate.engine.load import LaterLoad, LoadingSource, NoGuard, NoReader, NoStream
-    from tidegate.engine.load_plan import KeptPlan
+    from tidegate.engine.load import LoadingSource, NoStream
+    from tidegate.engine.load_plan import KeptPlan, LoadGuard, LoadReader
     from tidegate.source.load_sql import GcGuard, SqlReader
 
     source, opened = stream or (ROWS, NoStream())
@@ -202,28 +198,27 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
     if by_table and not sink.reads_changelog:
         raise ConfigError(f"load-publish = table is for lakes: {sink.scheme}:// shows rows as they come")
     time_zone = "UTC" if source.moments else config.time_zone
-    done = load.mode == "done"
-    rows = not done and not load.definitions
+    rows = load.mode != "done" and not load.definitions
     own = {"time_zone": time_zone, "whole": rows, "sequences": rows and sink.makes_sequences}
     options = load.options and msgspec.structs.replace(load.options, **own)
     return LoadingSource(
-        NoReader() if options is None else SqlReader(options),
+        LoadReader() if options is None else SqlReader(options),
         KeptPlan(home),
         config.table_filter().matches,
         opened,
-        guard=(lambda _: NoGuard()) if options is None or load.definitions else partial(GcGuard.of_plan, options),
+        guard=(lambda _: LoadGuard()) if options is None or load.definitions else partial(GcGuard.of_plan, options),
         ordered=source.ordered,
         keyless=_keyless(load, source, sink),
         events=config.events,
         ts=load.ts,
-        done=done,
-        definitions=load.definitions,
+        mode=load.mode,
+        defined=load.definitions,
         target="refuse" if options is None else options.target,
         upstream=None if load.ticdc is None else partial(_comparison, load, load.ticdc, config),
         by_table=by_table,
         connections=0 if options is None else options.max_connections,
-        later=LaterLoad(load.number, TableFilter.parse(load.tables).matches if load.tables else None),
-        cancels=load.mode == "cancel",
+        number=load.number,
+        selects=None if load.tables is None else load.tables.matches,
     )
 
 
@@ -250,8 +245,8 @@ def look_at(config: FeedConfig, home: str, source: SourceEntry, sink: SinkEntry)
 def not_loading(config: FeedConfig, home: str, stream: "Source") -> "Source":
     """Return the stream of a feed that is to begin without a load, or goes on without one: it does not start amid a
     load."""
-    from tidegate.engine.load import LoadingSource, NoGuard, NoReader
-    from tidegate.engine.load_plan import KeptPlan
+    from tidegate.engine.load import LoadingSource
+    from tidegate.engine.load_plan import KeptPlan, LoadReader
     from tidegate.objectstore.stores import STORE_ERRORS
 
     kept = KeptPlan(home)
@@ -259,7 +254,7 @@ def not_loading(config: FeedConfig, home: str, stream: "Source") -> "Source":
         if kept.read() is None:
             return stream
     accept = config.table_filter().matches
-    return LoadingSource(NoReader(), kept, accept, stream, guard=lambda _: NoGuard(), ordered=True, never=True)
+    return LoadingSource(LoadReader(), kept, accept, stream, ordered=True, mode="never")
 
 
 def _comparison(

@@ -23,9 +23,9 @@ The plan is the only state, one file beside the feed's progress.  A restart read
 do lose what changed between the two (a row deleted in that time stays, a row changed is lost).  Where garbage
 collection has passed S, the load ends with HistoryLost.
 
-A later load (`LaterLoad`) replaces tables of a feed that has a checkpoint, C: it takes a new S and drops tables before
-it makes them.  Of all tables, the stream goes on above S.  Of some, all follow the stream up to the first drop, B.  S
-is then the last tick of a millisecond, where no TSO is handed out; that the stream has nothing in (B, S] is checked.
+A later load replaces tables of a feed that has a checkpoint, C: it takes a new S and drops tables before it makes
+them.  Of all tables, the stream goes on above S.  Of some, all follow the stream up to the first drop, B.  S is then
+the last tick of a millisecond, where no TSO is handed out; that the stream has nothing in (B, S] is checked.
 
     C ..stream or nothing.. B    DROP ..    CREATE ..    chunk 0  ..  S    ..stream..
 
@@ -40,9 +40,9 @@ Rows are read by a LoadReader, over SQL (source/load_sql.py) or from files; what
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import accumulate
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -57,13 +57,16 @@ from tidegate.engine.load_plan import (
     SILENT_NAMED,
     KeptPlan,
     LoadChunk,
+    LoadGuard,
     LoadPlan,
+    LoadReader,
     LoadTable,
     SilentTables,
     begin_ts,
     create_statements,
     defined_tables,
     defined_ts,
+    is_done,
     names_of,
     schema_of,
     selected_since,
@@ -92,22 +95,6 @@ from tidegate.model.tso import LOGICAL_BITS, shown_ts
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.state import Database, SchemaState
 
-
-class LoadReader(Protocol):
-    """Where a load is read. It can be pickled, and each process that reads chunks has its own.
-
-    Whatever a method raises is a TidegateError: HistoryLost where the upstream has collected S."""
-
-    def plan(self, selects: Callable[[TableName], bool], ts: int | None = None) -> LoadPlan:
-        """Return the plan of the tables that are selected, at `ts`, or at a timestamp of now."""
-
-    def batches(self, table: LoadTable, chunk: LoadChunk, ts: int) -> Iterator[Batch]:
-        """Return the rows of a chunk as INSERTs at `ts`. After an error all of the chunk is read again."""
-
-    def close(self) -> None:
-        """Close what is open; the next method opens it again."""
-
-
 CHUNK_ROWS: Final = 300_000
 """The rows of a chunk of which nothing is known, and its bytes."""
 CHUNK_BYTES: Final = 64 << 20
@@ -119,26 +106,6 @@ FILLED_MAX: Final = 5
 """Tables that hold rows, as an error names them."""
 
 
-class LoadGuard(Protocol):
-    """Keeps garbage collection from passing S while a load runs, and knows when it may read."""
-
-    deadline_ms: int
-    """The time until which it does, Unix milliseconds; 0 for ever."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_error: object) -> None: ...
-
-    def check(self) -> None:
-        """Raise HistoryLost if S is gone, or the last error if the upstream is not reached."""
-
-    def restore(self) -> None:
-        """Set what the load has set in the upstream to what it was, entered or not."""
-
-    def rests_until(self) -> str:
-        """Return the time of the day until which no rows are to be read; "" if they may be."""
-
-
 NO_LOAD: Final = (
     "the feed has a checkpoint and began without a load, so it goes on from there and load-from has no effect: a load "
     "needs a fresh target"
@@ -148,28 +115,6 @@ NO_LOAD: Final = (
 CANCELLED: Final = "the load of the feed was cancelled: "
 UNTOUCHED: Final = "the target has nothing of it, and the feed can go on without"
 DROPPED: Final = "its tables are dropped from the target; `tidegate load start --all` loads them anew"
-
-
-class LaterLoad(NamedTuple):
-    """A load that begins once, where none of its number or a higher one has; `selects` its tables, None for all."""
-
-    number: int = 0
-    selects: Callable[[str, str], bool] | None = None
-
-
-class NoReader:
-    """Where nobody tells what the target has: the stream tells its tables."""
-
-    def plan(self, selects: Callable[[TableName], bool], ts: int | None = None) -> LoadPlan:  # noqa: ARG002
-        """Return a plan of nothing."""
-        return LoadPlan(ts or 0, "", "", "", (), (), (), (), (), ())
-
-    def batches(self, table: LoadTable, chunk: LoadChunk, ts: int) -> Iterator[Batch]:  # noqa: ARG002
-        """Return no rows."""
-        return iter(())
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 class NoStream(Source):
@@ -204,34 +149,13 @@ class NoStream(Source):
         return ()
 
     def changes(self, after: int, upto: int) -> Changes:
-        return LoadChanges(NoReader(), upto, after, upto, ())
+        return LoadChanges(LoadReader(), upto, after, upto, ())
 
     def release(self, checkpoint_ts: int) -> None:
         """Do nothing."""
 
     def reading(self) -> Reading:
         return Reading()
-
-
-class NoGuard:
-    """For a database that keeps everything."""
-
-    deadline_ms = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """Do nothing."""
-
-    def check(self) -> None:
-        """Do nothing."""
-
-    def restore(self) -> None:
-        """Do nothing."""
-
-    def rests_until(self) -> str:
-        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,110 +271,105 @@ def undecodable(batch: Batch) -> Iterator[tuple[str, int]]:
             yield column.name, sum(text.decode("utf-8", "ignore").encode() != text for text in texts)
 
 
+@dataclass(eq=False, repr=False)
 class LoadingSource(Source):
-    """A source that begins with the tables of a database as of one TSO, and goes on with `stream`.
+    """A source that begins with the tables of a database as of one TSO, and goes on with `stream`."""
 
-    `ordered`: the stream can begin at any TSO, so it begins at S; another one lands from its first message, and S is
-    taken once each of its partitions has brought a watermark. `keyless`: the stream brings tables without a handle
-    key. `done`: somebody else has put the rows as of `ts` into the target; `reader` tells the definitions. `target`
-    says what becomes of rows that the target holds: refuse, truncate or keep. `by_table`: a lake shows each table
-    once it is whole. At most `connections` tasks read rows at the same time; 0 is no limit. `later` replaces tables;
-    `cancels`: a load that is not done is ended, and its tables are dropped. `never`: the stream alone, which does not
-    start amid a load.
+    reader: LoadReader
+    kept: KeptPlan
+    accept: Callable[[str, str], bool]
+    stream: Source
+    _: KW_ONLY
+    ordered: bool
+    """The stream can begin at any TSO, so it begins at S; another one lands from its first message, and S is taken once
+    each of its partitions has brought a watermark."""
+    guard: Callable[[LoadPlan], LoadGuard] = lambda _: LoadGuard()
+    keyless: bool = False
+    """The stream brings tables without a handle key."""
+    events: EventFilter = field(default_factory=EventFilter)
+    ts: int | None = None
+    """S; None for that of now."""
+    mode: str = "initial"
+    """A word of `[source] load`. done: somebody else has put the rows as of `ts` into the target, and `reader` tells
+    the definitions. cancel: a load that is not done is ended, and its tables are dropped. never: the stream alone,
+    which does not start amid a load. All others begin with the load."""
+    defined: str = ""
+    """The load has no rows, S is where the stream begins, and its tables are defined as of S ("start"), or as of now
+    ("now") if the stream shows no DDL of theirs until then."""
+    target: str = "refuse"
+    """What becomes of rows that the target holds: refuse, truncate or keep."""
+    upstream: Callable[[], Callable[[LoadPlan], LoadPlan]] | None = None
+    """Asks for the changefeed that writes the stream, and returns what that leaves of a plan."""
+    by_table: bool = False
+    """A lake shows each table once it is whole."""
+    connections: int = 0
+    """The most tasks that read rows at the same time; 0 is no limit."""
+    number: int = 0
+    """That of a later load, which replaces tables, and begins once: where none of its number or a higher one has."""
+    selects: Callable[[str, str], bool] | None = None
+    """The tables of a later load; None for all."""
 
-    `definitions`: the load has no rows, S is where the stream begins, and its tables are defined as of S ("start"), or
-    as of now ("now") if the stream shows no DDL of theirs until then. `upstream` asks for the
-    changefeed that writes the stream, and returns what that leaves of a plan."""
-
-    def __init__(
-        self,
-        reader: LoadReader,
-        kept: KeptPlan,
-        accept: Callable[[str, str], bool],
-        stream: Source,
-        *,
-        guard: Callable[[LoadPlan], LoadGuard],
-        ordered: bool,
-        keyless: bool = False,
-        events: EventFilter | None = None,
-        ts: int | None = None,
-        done: bool = False,
-        definitions: str = "",
-        target: str = "refuse",
-        upstream: Callable[[], Callable[[LoadPlan], LoadPlan]] | None = None,
-        by_table: bool = False,
-        connections: int = 0,
-        never: bool = False,
-        later: LaterLoad | None = None,
-        cancels: bool = False,
-    ) -> None:
-        self._upstream, self._connections = upstream, connections
-        self._definitions = definitions
-        self._reader, self._kept, self._accept = reader, kept, accept
-        self._ts, self._done, self._later, self._cancels = ts, done, later or LaterLoad(), cancels
-        self._target_state, self._is_clear, self._begin = SchemaState(), False, 0
-        self._target, self._by_table = target, by_table
-        self._sink: Sink[Any] | None = None
-        self._keyless, self._events = keyless, events or EventFilter()
-        self._stream, self._ordered = stream, ordered
-        self._plan: LoadPlan | None = None
-        self._make_guard = guard
-        self._guard: LoadGuard | None = None
-        self._never = never
-        self._unheld = ""
-        self._selected_since: tuple[str, ...] = ()
-        self._landing = False
-        self._position_ts = 0
-        self._parts: tuple[Part, ...] = ()
-        self._sizes = [0]
-        """The bytes of the first chunks, by their number."""
-        self._creates: Sequence[SourceDdl] = ()
-        self._plan_of_now: LoadPlan | None = None
-        self._silent: SilentTables | None = None
-        self._heard = set[tuple[str, str]]()
-        """The tables of changes and DDLs above S that were asked for since the last checkpoint."""
+    _sink: Sink[Any] | None = field(default=None, init=False)
+    _target_state: SchemaState = field(default_factory=SchemaState, init=False)
+    _plan: LoadPlan | None = field(default=None, init=False)
+    _plan_of_now: LoadPlan | None = field(default=None, init=False)
+    _guard: LoadGuard | None = field(default=None, init=False)
+    _unheld: str = field(default="", init=False)
+    _selected_since: tuple[str, ...] = field(default=(), init=False)
+    _landing: bool = field(default=False, init=False)
+    _is_clear: bool = field(default=False, init=False)
+    _begin: int = field(default=0, init=False)
+    _position_ts: int = field(default=0, init=False)
+    _parts: tuple[Part, ...] = field(default=(), init=False)
+    _sizes: list[int] = field(default_factory=lambda: [0], init=False)
+    """The bytes of the first chunks, by their number."""
+    _creates: Sequence[SourceDdl] = field(default=(), init=False)
+    _silent: SilentTables | None = field(default=None, init=False)
+    _heard: set[tuple[str, str]] = field(default_factory=set, init=False)
+    """The tables of changes and DDLs above S that were asked for since the last checkpoint."""
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         """Begin with the load, or go on with it or with the stream. Return the ts behind which the feed begins.
 
         Raises SourceBehind while the stream has not proven that it has all changes from now on, and HistoryLost where
         garbage collection has passed S."""
-        plan, later = self._kept.read(), self._later.number
-        if self._never:
-            if plan is not None and plan.chunks and (checkpoint_ts or 0) < plan.ts:
+        plan, later = self.kept.read(), self.number
+        if self.mode == "never":
+            if plan is not None and (plan.chunks or plan.cancelled) and not is_done(plan, checkpoint_ts):
                 raise ConfigError(
                     f"the load of this feed at {shown_ts(plan.ts)} is not done, and without load-from its tables would "
                     "lack rows: give load-from again, or begin in a fresh target"
                 )
-            return self._stream.start(tasks, checkpoint_ts)
-        if self._cancels:
+            return self.stream.start(tasks, checkpoint_ts)
+        if self.mode == "cancel":
             plan, later = self._cancelled(plan, checkpoint_ts or 0), 0
         if later <= (plan.number if plan is not None else 0):
             later = 0
         if plan is not None and plan.cancelled and not later:
             if plan.ts and (checkpoint_ts or 0) >= plan.ts:
                 raise LoadCancelled(CANCELLED + DROPPED)
-            plan, self._stream = (plan, NoStream()) if plan.ts else (None, self._stream)
+            plan, self.stream = (plan, NoStream()) if plan.ts else (None, self.stream)
         self._plan = plan
         if plan is None and checkpoint_ts is not None and not later:
-            if isinstance(self._stream, NoStream):
+            if isinstance(self.stream, NoStream):
                 raise ConfigError("the feed has begun without a load; a load alone needs a fresh target")
             self._position_ts = checkpoint_ts
-            return self._stream.start(tasks, checkpoint_ts)
+            return self.stream.start(tasks, checkpoint_ts)
         if plan is None or later:
             unrestored = plan.gc_life_time if plan is not None else ()
             plan = self._planned(tasks) if checkpoint_ts is None else self._replacing(plan, checkpoint_ts)
             failpoint("load/planned")
-            kept = {"number": self._later.number, "gc_life_time": unrestored or plan.gc_life_time}
-            plan = self._plan = self._kept.write(msgspec.structs.replace(plan, **kept))
+            kept = {"number": self.number, "gc_life_time": unrestored or plan.gc_life_time}
+            plan = self._plan = self.kept.write(msgspec.structs.replace(plan, **kept))
             failpoint("load/plan-kept")
-        self._begin, self._selected_since = begin_ts(plan), tuple(selected_since(plan, self._accept))
+        self._begin, self._selected_since = begin_ts(plan), tuple(selected_since(plan, self.accept))
         start_ts = self._begin if checkpoint_ts is None else checkpoint_ts
         if start_ts < plan.ts and self._guard is None and not plan.cancelled:
-            self._guard = self._make_guard(plan).__enter__()
-        self._silent = self._kept.silent()
+            self._guard = self.guard(plan).__enter__()
+        silent = self.kept.silent()
+        self._silent = silent if silent is not None and silent.since >= plan.ts else None
         if not self._landing:
-            self._stream.start(tasks, start_ts if plan.streams else max(start_ts, plan.ts))
+            self.stream.start(tasks, start_ts if plan.streams else max(start_ts, plan.ts))
         self._landing, self._position_ts, self._parts = False, start_ts, tuple(_parts(plan))
         self._creates = [
             SourceDdl(EventPosition(), ddl, needed=ddl.type in _NEEDED_DDLS) for ddl in create_statements(plan)
@@ -459,44 +378,50 @@ class LoadingSource(Source):
         self._sizes = [*accumulate((part.size_bytes for part in self._parts), initial=0)]
         return start_ts
 
-    def _carried(self, plan: LoadPlan) -> LoadPlan:
-        """Return the plan of the tables of which the stream brings changes, as far as their definitions tell."""
-        return plan if self._keyless else without_keyless(plan)
+    def _left_by(self) -> Callable[[LoadPlan], LoadPlan]:
+        """Return what leaves of a plan the tables whose changes the stream brings. It is asked for before S is taken,
+        so that a changefeed that has come further is another cluster's."""
+        if self.upstream is not None:
+            return self.upstream()
+        return (lambda plan: plan) if self.keyless else without_keyless
 
     def _planned(self, tasks: Tasks) -> LoadPlan:
         """Return the plan of a feed that begins; of a load that somebody else has done the definitions alone."""
         self._cover(tasks)
-        left_by = self._upstream() if self._upstream is not None else self._carried
-        plan = self._defined() if self._definitions else self._reader.plan(lambda name: self._accept(*name), self._ts)
-        covered = None if self._ordered or self._definitions else self._stream.frontier()
-        if self._ts is None and covered is not None and covered > plan.ts:
+        left_by = self._left_by()
+        plan = self._defined() if self.defined else self.reader.plan(lambda name: self.accept(*name), self.ts)
+        covered = None if self.ordered or self.defined else self.stream.frontier()
+        if self.ts is None and covered is not None and covered > plan.ts:
             raise ConfigError(
                 f"the database is at {shown_ts(plan.ts)}, and the stream has a watermark of {shown_ts(covered)}: "
                 "load-from is another cluster than the one whose changes the source brings"
             )
-        plan = msgspec.structs.replace(plan, chunks=(), done=True) if self._done else plan
+        plan = msgspec.structs.replace(plan, chunks=(), done=True) if self.mode == "done" else plan
         return self._into_target(left_by(plan))
 
     def _replacing(self, before: LoadPlan | None, checkpoint_ts: int) -> LoadPlan:
         """Return the plan of a later load into a target at its checkpoint."""
-        selects = self._later.selects
-        if selects and before is not None and (checkpoint_ts < before.ts or (before.cancelled and before.ts)):
-            raise ConfigError("the last load has not been done, so its tables lack rows: load all tables again")
-        ts = self._reader.plan(lambda _: False).ts >> LOGICAL_BITS << LOGICAL_BITS
-        plan = self._reader.plan(lambda name: self._accept(*name) and (not selects or selects(*name)), ts - 1)
-        plan = (self._upstream() if self._upstream is not None else self._carried)(plan)
+        selects, broken_from = self.selects, 0
+        before = before or LoadPlan(0)
+        if not is_done(before, checkpoint_ts):
+            if selects:
+                raise ConfigError("the last load has not been done, so its tables lack rows: load all tables again")
+            broken_from = before.broken_from or (begin_ts(before) if checkpoint_ts > begin_ts(before) else 0)
+        left_by = self._left_by()
+        ts = self.reader.plan(lambda _: False).ts >> LOGICAL_BITS << LOGICAL_BITS
+        plan = left_by(self.reader.plan(lambda name: self.accept(*name) and (not selects or selects(*name)), ts - 1))
         if not plan.tables:
             raise ConfigError(f"no table to load at {shown_ts(plan.ts)}: look at load-tables and the filter")
+        names = [table.name for table in plan.tables]
         old = [] if selects else [table.name for table in self._target_state.tables.values()]
         plan = msgspec.structs.replace(
             plan,
             views=tuple((name, text.replace("CREATE ", "CREATE OR REPLACE ", 1)) for name, text in plan.views),
-            replaced=tuple(dict.fromkeys([*old, *(table.name for table in plan.tables)])),
-            streams=bool(selects) and not isinstance(self._stream, NoStream),
+            replaced=tuple(dict.fromkeys([*old, *names])),
+            streams=bool(selects) and not isinstance(self.stream, NoStream),
+            unselected=tuple(sorted({*before.unselected} - {*names})) if selects else plan.unselected,
+            broken_from=broken_from,
         )
-        if selects:
-            left = set(before.unselected if before is not None else ()) - {table.name for table in plan.tables}
-            plan = msgspec.structs.replace(plan, unselected=tuple(sorted(left)))
         if begin_ts(plan) <= checkpoint_ts:
             raise SourceBehind(
                 f"the load waits: the database is at {shown_ts(plan.ts)}, and the feed at {shown_ts(checkpoint_ts)}; "
@@ -510,14 +435,14 @@ class LoadingSource(Source):
             raise LoadCancelled("the feed has no load that is unfinished")
         if not plan.cancelled:
             if plan.gc_life_time:
-                self._make_guard(plan).restore()
-            begin, end = begin_ts(plan), plan.ts
-            loaded = tuple(table.name for table in self._target_state.tables.values() if begin < table.version <= end)
-            replaced, ts = (loaded, checkpoint_ts + len(loaded)) if checkpoint_ts > begin else ((), 0)
-            nothing = LoadPlan(ts, "", "", "", (), (), (), (), (), ())
-            plan = self._kept.write(
-                msgspec.structs.replace(nothing, number=plan.number, replaced=replaced, cancelled=True)
-            )
+                self.guard(plan).restore()
+            begin, tables = plan.broken_from or begin_ts(plan), self._target_state.tables.values()
+            loaded = tuple(table.name for table in tables if begin < table.version <= plan.ts)
+            nothing = LoadPlan(0, number=plan.number, cancelled=True)
+            if checkpoint_ts > begin:
+                ts = checkpoint_ts + len(loaded)
+                nothing = msgspec.structs.replace(nothing, ts=ts, replaced=loaded, broken_from=begin)
+            plan = self.kept.write(nothing)
         if not plan.ts:
             raise LoadCancelled(CANCELLED + UNTOUCHED)
         return plan
@@ -526,17 +451,17 @@ class LoadingSource(Source):
         """Return the plan with what becomes of rows that the target holds: it is written down with S, so that a restart
         takes rows of this load for nobody else's. Raises SinkRefused, ConfigError."""
         filled = self._sink.filled(defined_tables(plan)) if plan.chunks and self._sink is not None else {}
-        if not filled or self._target == "keep":
+        if not filled or self.target == "keep":
             return msgspec.structs.replace(plan, over=bool(filled))
         holds = f"{'; '.join(list(filled.values())[:FILLED_MAX])}, and the load at {shown_ts(plan.ts)}"
-        if self._target == "refuse":
+        if self.target == "refuse":
             raise SinkRefused(
                 f"{holds} would be mixed with them. Empty or drop it there (TRUNCATE TABLE, DROP TABLE), leave it out "
                 "by the feed's filter, or say so in load-from: load-target=truncate empties it, load-target=keep loads "
                 "over it; then run the feed again"
             ).at(table=str(next(iter(filled))))
         plan = msgspec.structs.replace(plan, truncated=tuple(filled))
-        drops = self._events.ddls() or (lambda *_: False)
+        drops = self.events.ddls() or (lambda *_: False)
         truncates = [ddl for ddl in create_statements(plan) if ddl.type == ActionType.TRUNCATE_TABLE]
         if (self._sink and not self._sink.truncates) or any(drops(ddl, None) for ddl in truncates):
             raise ConfigError(
@@ -545,19 +470,19 @@ class LoadingSource(Source):
             )
         return plan
 
-    def look_at(self, sink: "Sink[Any]") -> None:
+    def look_at(self, sink: Sink[Any]) -> None:
         self._sink = sink
 
     def _defined(self) -> LoadPlan:
         """Return the definitions with which the stream begins, one tick below its first event."""
-        covered = self._stream.frontier() or 0
-        events = [each.first_ts for each in self._stream.changes(0, covered).row_ranges()]
-        events += [source_ddl.ddl.commit_ts or 0 for source_ddl in self._stream.ddls(0, covered)]
+        covered = self.stream.frontier() or 0
+        events = [each.first_ts for each in self.stream.changes(0, covered).row_ranges()]
+        events += [source_ddl.ddl.commit_ts or 0 for source_ddl in self.stream.ddls(0, covered)]
         begin = min(events, default=covered + 1) - 1
-        if self._definitions == "now":
+        if self.defined == "now":
             return msgspec.structs.replace(self._defined_now(covered), ts=begin, chunks=())
         try:
-            plan = self._reader.plan(lambda name: self._accept(*name), begin)
+            plan = self.reader.plan(lambda name: self.accept(*name), begin)
         except HistoryLost as error:
             raise HistoryLost(
                 f"the stream begins at {shown_ts(begin)}, and the definitions of then are gone ({error}): "
@@ -567,14 +492,14 @@ class LoadingSource(Source):
 
     def _defined_now(self, covered: int) -> LoadPlan:
         """Return the definitions of now of the tables that have no DDL in the stream until now."""
-        self._plan_of_now = plan = self._plan_of_now or self._reader.plan(lambda name: self._accept(*name))
+        self._plan_of_now = plan = self._plan_of_now or self.reader.plan(lambda name: self.accept(*name))
         if covered < plan.ts:
             raise SourceBehind(
                 f"definitions-at = now: the stream has come to {shown_ts(covered)}, and the definitions are of "
                 f"{shown_ts(plan.ts)}: they hold for tables that have no DDL until then"
             )
         names = tuple(item.name for item in plan.tables)
-        ddls = (names_of(item.ddl) for item in self._stream.ddls(0, plan.ts))
+        ddls = (names_of(item.ddl) for item in self.stream.ddls(0, plan.ts))
         defined = SilentTables(0, names).without(set[tuple[str, str]]().union(*ddls)).tables
         altered = [name for name in names if name not in defined]
         groups = (
@@ -587,22 +512,22 @@ class LoadingSource(Source):
 
     def _cover(self, tasks: Tasks) -> None:
         """Begin to land, and wait until the stream covers everything from now on."""
-        if self._ordered:
+        if self.ordered:
             return
         if not self._landing:
-            self._stream.start(tasks, self._ts)
+            self.stream.start(tasks, self.ts)
             self._landing = True
-        if (failure := self._stream.failure()) is not None:
+        if (failure := self.stream.failure()) is not None:
             self._landing = False
-            if isinstance(failure, MadeAnew) and self._ts is not None:
+            if isinstance(failure, MadeAnew) and self.ts is not None:
                 raise ConfigError(
-                    f"load-ts is {shown_ts(self._ts)}, and the source begins later, so changes between would be lost: "
+                    f"load-ts is {shown_ts(self.ts)}, and the source begins later, so changes between would be lost: "
                     f"leave load-ts out, or take one behind its first watermark ({failure})"
                 ) from failure
             raise failure
-        self._stream.refresh()
-        if self._stream.frontier() is None:
-            parts = self._stream.reading().partitions
+        self.stream.refresh()
+        if self.stream.frontier() is None:
+            parts = self.stream.reading().partitions
             lacking = [f"{part.topic} partition {part.partition}" for part in parts if part.resolved_ts is None]
             raise SourceBehind(
                 f"the load waits for the first watermark of {', '.join(lacking) or 'the source'}: S is taken once the "
@@ -612,10 +537,10 @@ class LoadingSource(Source):
     def stop(self) -> None:
         self._landing = False
         self._release_guard()
-        self._stream.stop()
+        self.stream.stop()
 
     def epoch(self) -> int:
-        return self._stream.epoch()
+        return self.stream.epoch()
 
     def whole_from(self, checkpoint_ts: int | None = None) -> int:
         return (
@@ -623,38 +548,38 @@ class LoadingSource(Source):
         )
 
     def ends_at(self) -> int | None:
-        return self._plan.ts if self._plan is not None and isinstance(self._stream, NoStream) else None
+        return self._plan.ts if self._plan is not None and isinstance(self.stream, NoStream) else None
 
     def failure(self) -> TidegateError | None:
-        return self._stream.failure()
+        return self.stream.failure()
 
     def replaced(self) -> TidegateError | None:
-        return self._stream.replaced()
+        return self.stream.replaced()
 
     def idle(self) -> bool:
-        return not self._loads() and self._stream.idle()
+        return not self._loads() and self.stream.idle()
 
     def ended(self) -> bool:
-        return not self._loads() and self._stream.ended()
+        return not self._loads() and self.stream.ended()
 
     def refused(self, error: TidegateError) -> bool:
-        return (self._follows(self._position_ts) or not self._loads()) and self._stream.refused(error)
+        return (self._follows(self._position_ts) or not self._loads()) and self.stream.refused(error)
 
     def refresh(self) -> None:
         """Poll the stream, and while the load runs the guard. Raises HistoryLost, LoadCancelled."""
         plan = self._plan
         if plan is not None and plan.cancelled and self._position_ts >= plan.ts:
             raise LoadCancelled(CANCELLED + DROPPED)
-        self._stream.refresh()
+        self.stream.refresh()
         if self._guard is not None and self._loads():
             self._guard.check()
         if plan is not None and not self._is_clear and self._position_ts == self._begin:
-            self._is_clear = (self._stream.frontier() or 0) >= plan.ts and self._check_clear(self._position_ts, plan.ts)
+            self._is_clear = (self.stream.frontier() or 0) >= plan.ts and self._check_clear(self._position_ts, plan.ts)
 
     def _check_clear(self, after: int, upto: int) -> bool:
-        is_clear = all((source_ddl.ddl.commit_ts or 0) <= after for source_ddl in self._stream.ddls(after, upto))
+        is_clear = all((source_ddl.ddl.commit_ts or 0) <= after for source_ddl in self.stream.ddls(after, upto))
         if is_clear:
-            changes = self._stream.changes(after, upto)
+            changes = self.stream.changes(after, upto)
             is_clear = not any(len(chunk) for chunk in changes.in_order([*changes.tables()], after, upto))
         if not is_clear:
             raise ConfigError(
@@ -664,10 +589,10 @@ class LoadingSource(Source):
         return True
 
     def limited(self, tasks: Tasks) -> Tasks:
-        return FewTasks(tasks, self._connections) if self._connections and self._guard is not None else tasks
+        return FewTasks(tasks, self.connections) if self.connections and self._guard is not None else tasks
 
     def frontier(self) -> int | None:
-        reached, plan = self._stream.frontier(), self._plan
+        reached, plan = self.stream.frontier(), self._plan
         if plan is None or not self._loads():
             return reached
         if not self._is_clear:
@@ -676,14 +601,14 @@ class LoadingSource(Source):
 
     def carry(self, state: SchemaState) -> None:
         self._target_state = state
-        self._stream.carry(state)
+        self.stream.carry(state)
 
     def definitions(self, ts: int) -> Sequence[TableInfo]:
         if self._loads() and not self._follows(ts):
             return ()
         plan = self._plan
         own = defined_tables(plan) if plan is not None and plan.done and ts == plan.ts else ()
-        return self._stream.definitions(ts) or own
+        return self.stream.definitions(ts) or own
 
     def databases(self, ts: int) -> Sequence[Database]:
         plan = self._plan
@@ -693,31 +618,31 @@ class LoadingSource(Source):
         """Return the definitions of S, or the DDLs of the stream above S."""
         plan = self._plan
         if plan is None or after >= plan.ts:
-            ddls = self._stream.ddls(after, upto)
+            ddls = self.stream.ddls(after, upto)
             ddls = [source_ddl for source_ddl in ddls if plan is None or (source_ddl.ddl.commit_ts or 0) > plan.ts]
             if self._silent is not None and self._silent.tables:
                 self._heard.update(*(names_of(source_ddl.ddl) for source_ddl in ddls))
             return ddls
         if after > defined_ts(plan):
             return ()
-        streamed = self._stream.ddls(after, min(upto, self._begin)) if plan.streams and after <= self._begin else ()
+        streamed = self.stream.ddls(after, min(upto, self._begin)) if plan.streams and after <= self._begin else ()
         first = defined_ts(plan) + 1 - len(self._creates)
         return [*streamed, *self._creates[max(after - first, 0) : max(upto + 1 - first, 0)]]
 
     def changes(self, after: int, upto: int) -> Changes:
         plan, self._position_ts = self._plan, max(self._position_ts, after)
         if plan is None or after >= plan.ts or self._follows(after):
-            changes = self._stream.changes(after, upto)
+            changes = self.stream.changes(after, upto)
             if self._silent is not None and self._silent.tables:
                 self._heard.update(name.key for name in changes.tables())
             return changes
         first = defined_ts(plan) + 1
         low, high = max(after + 1 - first, 0), max(min(upto, plan.ts) + 1 - first, 0)
         whole = frozenset[tuple[str, str]]()
-        if self._by_table:
+        if self.by_table:
             whole = frozenset(table.name.key for table in plan.tables)
             whole -= {part.table.name.key for part in self._parts[high:]}
-        return LoadChanges(self._reader, plan.ts, after, upto, self._parts[low:high], self._events, plan.over, whole)
+        return LoadChanges(self.reader, plan.ts, after, upto, self._parts[low:high], self.events, plan.over, whole)
 
     def release(self, checkpoint_ts: int) -> None:
         """Note the checkpoint: at S the load is done, and with all tables there its upstream may forget S. S is held
@@ -725,42 +650,42 @@ class LoadingSource(Source):
         back, by the next run where that fails."""
         self._position_ts = max(self._position_ts, checkpoint_ts)
         if self._follows(checkpoint_ts):
-            self._stream.release(checkpoint_ts)
+            self.stream.release(checkpoint_ts)
             return
         if self._plan is not None and checkpoint_ts < self._plan.ts:
             if self._guard is None and not self._unheld and not self._plan.cancelled:
                 try:
-                    self._guard = self._make_guard(self._plan).__enter__()
+                    self._guard = self.guard(self._plan).__enter__()
                 except TidegateError as error:
                     self._unheld = f"a parked table needs {shown_ts(self._plan.ts)}, which nothing holds: {error}"
             return
         if self._plan is not None and self._plan.gc_life_time and not self._unheld:
             try:
-                self._make_guard(self._plan).restore()
+                self.guard(self._plan).restore()
             except TidegateError as error:
                 was, now = self._plan.gc_life_time
                 self._unheld = f"tidb_gc_life_time of the upstream is {now} since the load, and was {was}: {error}"
             else:
-                self._plan = self._kept.restored(self._plan)
+                self._plan = self.kept.restored(self._plan)
         self._release_guard()
         self._listen(checkpoint_ts)
-        self._stream.release(checkpoint_ts)
+        self.stream.release(checkpoint_ts)
 
     def _listen(self, checkpoint_ts: int) -> None:
         """Note the loaded tables of which the stream has brought an event."""
-        if self._plan is None or isinstance(self._stream, NoStream):
+        if self._plan is None or isinstance(self.stream, NoStream):
             return
         left = self._silent or SilentTables(checkpoint_ts, tuple(item.name for item in self._plan.tables))
         left = left.without(self._heard)
         if left != self._silent:
-            self._kept.write_silent(left)
+            self.kept.write_silent(left)
         self._silent, self._heard = left, set()
 
     def reading(self) -> Reading:
-        reading = self._stream.reading()
+        reading = self.stream.reading()
         plan = self._plan
         if plan is None:
-            began = self._position_ts and not self._never
+            began = self._position_ts and self.mode != "never"
             return replace(reading, warnings=(*reading.warnings, NO_LOAD)) if began else reading
         if plan.cancelled:
             return reading

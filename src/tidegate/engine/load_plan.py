@@ -8,15 +8,13 @@ engine/load.py says what these timestamps are for.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
 from tidegate.engine.filter import previous_name, renamed_together
 from tidegate.expr.tokens import quote_names
-from tidegate.model.errors import (
-    ConfigError,
-)
+from tidegate.model.errors import ConfigError
 from tidegate.model.event import Ddl
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.model.left_out import LeftOut, without_key
@@ -26,6 +24,7 @@ from tidegate.model.tso import shown_ts
 from tidegate.objectstore.stores import STORE_ERRORS, Changed, VersionedFile
 
 if TYPE_CHECKING:
+    from tidegate.codec.columnar.rows import Batch
     from tidegate.schema.state import SchemaState
 
 SILENT_NAMED: Final = 20
@@ -63,15 +62,15 @@ class LoadPlan(msgspec.Struct, frozen=True):
     Databases come with their CREATE DATABASE, views and sequences with theirs; `temporary` tables have no rows."""
 
     ts: int
-    cluster: str
-    version: str
-    time_zone: str
-    databases: tuple[tuple[str, str], ...]
-    tables: tuple[LoadTable, ...]
-    views: tuple[tuple[TableName, str], ...]
-    sequences: tuple[tuple[TableName, str], ...]
-    temporary: tuple[TableName, ...]
-    chunks: tuple[LoadChunk, ...]
+    cluster: str = ""
+    version: str = ""
+    time_zone: str = ""
+    databases: tuple[tuple[str, str], ...] = ()
+    tables: tuple[LoadTable, ...] = ()
+    views: tuple[tuple[TableName, str], ...] = ()
+    sequences: tuple[tuple[TableName, str], ...] = ()
+    temporary: tuple[TableName, ...] = ()
+    chunks: tuple[LoadChunk, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     """Tables whose changes the stream does not carry."""
     made_sequences: tuple[tuple[TableName, str], ...] = ()
@@ -96,6 +95,8 @@ class LoadPlan(msgspec.Struct, frozen=True):
     """Tables with rows at S that the filter left out."""
     cancelled: bool = False
     """True where a user has ended the load: its tables are dropped; `ts` is 0 if nothing of it is in the target."""
+    broken_from: int = 0
+    """The TSO above which an earlier load, which was not done, has made tables; 0 where no table lacks rows of it."""
 
     def table_of(self, chunk: LoadChunk) -> LoadTable:
         """Return the table of a chunk."""
@@ -145,6 +146,53 @@ def create_statements(plan: LoadPlan) -> list[Ddl]:
 def begin_ts(plan: LoadPlan) -> int:
     """Return the checkpoint of a load that has done nothing, one below the first definition; S where it is done."""
     return plan.ts if plan.done else defined_ts(plan) - len(create_statements(plan))
+
+
+def is_done(plan: LoadPlan, checkpoint_ts: int | None) -> bool:
+    """Return True where a target at its checkpoint has all rows of a load: none is to come, none was dropped."""
+    return (checkpoint_ts or 0) >= plan.ts and not (plan.cancelled and plan.ts)
+
+
+class LoadReader:
+    """Where a load is read; here, where nobody tells what there is. It can be pickled, and each process that reads
+    chunks has its own.
+
+    Whatever a method raises is a TidegateError: HistoryLost where the upstream has collected S."""
+
+    def plan(self, selects: Callable[[TableName], bool], ts: int | None = None) -> LoadPlan:  # noqa: ARG002
+        """Return the plan of the tables that are selected, at `ts`, or at a timestamp of now."""
+        return LoadPlan(ts or 0)
+
+    def batches(self, table: LoadTable, chunk: LoadChunk, ts: int) -> "Iterator[Batch]":  # noqa: ARG002
+        """Return the rows of a chunk as INSERTs at `ts`. After an error all of the chunk is read again."""
+        return iter(())
+
+    def close(self) -> None:
+        """Close what is open; the next method opens it again."""
+
+
+class LoadGuard:
+    """Keeps garbage collection from passing S while a load runs, and knows when it may read. This one does nothing: it
+    is that of a database that keeps everything."""
+
+    deadline_ms = 0
+    """The time until which it does, Unix milliseconds; 0 for ever."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Let S go."""
+
+    def check(self) -> None:
+        """Raise HistoryLost if S is gone, or the last error if the upstream is not reached."""
+
+    def restore(self) -> None:
+        """Set what the load has set in the upstream to what it was, entered or not."""
+
+    def rests_until(self) -> str:
+        """Return the time of the day until which no rows are to be read; "" if they may be."""
+        return ""
 
 
 class SilentTables(msgspec.Struct, frozen=True):
@@ -200,17 +248,17 @@ class KeptPlan:
             raise ConfigError(f"{where} is no plan of a load: {error}") from error
 
     def restored(self, plan: LoadPlan) -> LoadPlan:
-        """Note that the upstream has its own tidb_gc_life_time again; return the plan."""
-        plan, stored = msgspec.structs.replace(plan, gc_life_time=()), self._file.read()
+        """Note that the upstream has its own tidb_gc_life_time again; return the plan. Another run's stays."""
+        plan = msgspec.structs.replace(plan, gc_life_time=())
         with suppress(Changed, *STORE_ERRORS):
-            self._file.write(encode_state(StateKind.LOAD, plan), version=stored and stored.version)
+            self._version = self._file.write(encode_state(StateKind.LOAD, plan), version=self._version)
         return plan
 
     def write(self, plan: LoadPlan) -> LoadPlan:
         """Write the plan, in place of the one that was read; return the one that is there, another run's if that was
         faster."""
         try:
-            self._file.write(encode_state(StateKind.LOAD, plan), version=self._version)
+            self._version = self._file.write(encode_state(StateKind.LOAD, plan), version=self._version)
         except Changed:
             kept = self.read()
             assert kept is not None

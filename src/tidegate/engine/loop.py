@@ -703,9 +703,8 @@ class Engine:
     def next_part(self, position: SinkPosition, goal: int) -> tuple[Round, Changes]:
         """Return the next part, at most one round, of the changes from `position` to `goal`."""
         checkpoint_ts, whole_from = position.checkpoint.ts, self.source.whole_from()
-        goal = (
-            min(goal, whole_from) if checkpoint_ts < whole_from else goal
-        )  # a source brings a load's rows, or those behind it
+        if checkpoint_ts < whole_from:  # a source brings a load's rows, or those behind it
+            goal = min(goal, whole_from)
         whole = self.source.changes(checkpoint_ts, goal)
         end = end_of_round(checkpoint_ts, goal, list(whole.row_ranges()), limit=self.limit(checkpoint_ts))
         return self.plan(position, whole, end)

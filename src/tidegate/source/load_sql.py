@@ -47,7 +47,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -60,7 +60,7 @@ from tidegate.codec.columnar.values import Mismatch, typed_texts
 from tidegate.codec.wire_table import WireColumn, WireTable, wire_table
 from tidegate.codec.zone import zone_shift
 from tidegate.engine.filter import is_system
-from tidegate.engine.load_plan import ROW_ID, LoadChunk, LoadPlan, LoadTable
+from tidegate.engine.load_plan import ROW_ID, LoadChunk, LoadGuard, LoadPlan, LoadReader, LoadTable
 from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.model.errors import ConfigError, HistoryLost, SchemaError, SourceError, TidegateError
 from tidegate.model.mysql import FLOATS, INTEGERS, STRINGS, UNSIGNED_TYPES, MysqlType
@@ -305,13 +305,12 @@ class _Splitter:
 
     def borders(self, session: _Session, layout: _Layout, table: str, estimated_rows: int) -> Iterator[tuple[str, ...]]:
         """Return the borders in a table, or a partition of it, in their order."""
-        ask = partial(
-            self._ask,
-            session,
-            table=table,
-            keys=", ".join(key.read for key in layout.keys),
-            order=", ".join(key.compared for key in layout.keys),
-        )
+        keys = ", ".join(key.read for key in layout.keys)
+        order = ", ".join(key.compared for key in layout.keys)
+
+        def ask(statement: str, **words: object) -> Sequence[Sequence[Any]]:
+            return session.ask(statement.format(table=table, keys=keys, order=order, **words))
+
         regions = self._regions(ask, layout)
         if regions is None:
             yield from self._hops(ask, layout, None, None)
@@ -325,10 +324,6 @@ class _Splitter:
             return
         joined = max(self._rows // rows, 1) if rows else 1
         yield from regions[joined - 1 :: joined]
-
-    @staticmethod
-    def _ask(session: _Session, statement: str, **words: object) -> Sequence[Sequence[Any]]:
-        return session.ask(statement.format(**words))
 
     def _regions(self, ask: Ask, layout: _Layout) -> list[tuple[str, ...]] | None:
         """The first keys of all regions but the first, in order; None if the server does not tell them."""
@@ -357,7 +352,7 @@ class _Splitter:
             lower, ahead = bound, self._rows
 
 
-class SqlReader:
+class SqlReader(LoadReader):
     """Reads a load from a TiDB. It keeps one connection between chunks, for one caller at a time."""
 
     def __init__(self, options: SqlLoadOptions) -> None:
@@ -401,14 +396,14 @@ class SqlReader:
             chosen = [(kind, item) for kind, item in listed if selects(item.name)]
             databases = {item.name.schema for _, item in chosen}
             databases |= {name for name in schemas if name not in filled and selects(TableName(name, ""))}
-            others = {
-                kind: tuple(
+            views, sequences = (
+                tuple(
                     (item.name, _create(session, statement.format(table=quote_names(*item.name))))
                     for of_kind, item in chosen
                     if of_kind == kind
                 )
                 for kind, statement in (("VIEW", sent.DEFINITION), ("SEQUENCE", sent.SEQUENCE_DEFINITION))
-            }
+            )
             described = tuple(
                 (name, _create(session, sent.DATABASE_DEFINITION.format(schema=quote_name(name))))
                 for name in schemas
@@ -416,7 +411,6 @@ class SqlReader:
             )
             cluster = _cluster(session)
             was, ours_ms = _global(session, _LIFE_TIME), self.options.gc_life_time_ms
-        sequences = others["SEQUENCE"] if self.options.sequences else ()
         tables_in_parts = self._tables(
             [item for kind, item in chosen if kind in _TABLES], ts, tidb=bool(_VERSION.search(version))
         )
@@ -429,9 +423,9 @@ class SqlReader:
             time_zone=self.options.time_zone,
             databases=described,
             tables=tuple(table for table, _ in tables),
-            views=others["VIEW"],
-            sequences=others["SEQUENCE"],
-            made_sequences=tuple(self.continued(sequences)),
+            views=views,
+            sequences=sequences,
+            made_sequences=tuple(self.continued(sequences if self.options.sequences else ())),
             gc_life_time=(was, f"{ours_ms // 1000}s") if self.options.whole and 0 < duration_ms(was) < ours_ms else (),
             temporary=tuple(table.name for table, parts in tables_in_parts if not parts),
             unselected=tuple(item.name for kind, item in listed if kind in _TABLES and not selects(item.name)),
@@ -464,7 +458,6 @@ class SqlReader:
         self._session = session
 
     def close(self) -> None:
-        """Close the connection; the next chunk opens one."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
@@ -533,18 +526,11 @@ def _described(
     key = hidden if primary is None or primary.clustered is False else primary.columns
     layout, parts = _layout(table.name, create, key, ts), partitions or ("",)
     rows = table.estimated_rows // len(parts)
-    borders = key and session.options.whole
-    bounds = [
-        (part, lower, upper)
-        for part in parts
-        for lower, upper in pairwise(
-            [
-                None,
-                *(splitter.borders(session, layout, layout.from_(part), rows) if borders else ()),
-                None,
-            ]
-        )
-    ]
+    bounds: list[Part] = []
+    for part in parts:
+        is_cut = key and session.options.whole
+        borders = splitter.borders(session, layout, layout.from_(part), rows) if is_cut else ()
+        bounds += [(part, lower, upper) for lower, upper in pairwise([None, *borders, None])]
     return msgspec.structs.replace(table, create=create, key=key, partitions=partitions), bounds
 
 
@@ -641,10 +627,9 @@ def _typed(info: TableInfo, column: WireColumn, texts: Any, time_zone: str) -> A
     return array
 
 
-class GcGuard:
-    """Keeps the upstream from collecting S while it is entered: a session that reads at S, asked each `every_s`, and
-    made again where it ends. `check` raises what made S, or the way to it, be lost. The session is of the cluster whose
-    id is `cluster`, if that is known; `life_time` is what tidb_gc_life_time was, and what it is to be."""
+class GcGuard(LoadGuard):
+    """A session that reads at S, asked each `every_s`, and made again where it ends. It is of the cluster whose id is
+    `cluster`, if that is known; `life_time` is what tidb_gc_life_time was, and what it is to be."""
 
     def __init__(
         self,
@@ -661,8 +646,6 @@ class GcGuard:
         self._thread: threading.Thread | None = None
         self._session: _Session | None = None
         self._error: TidegateError | None = None
-        self.deadline_ms = 0
-        """When the upstream may collect S nevertheless, in Unix milliseconds."""
 
     @classmethod
     def of_plan(cls, options: SqlLoadOptions, plan: LoadPlan) -> Self:
@@ -671,9 +654,7 @@ class GcGuard:
 
     def __enter__(self) -> Self:
         self._session = self._opened()
-        if self._life_time:
-            was, raised = self._life_time
-            set_gc_life_time(self._options, raised, instead_of=was)
+        self._set_life_time(*self._life_time)
         with self._session.errors():
             wait_ms = 1000 * int(_global(self._session, "tidb_gc_max_wait_time") or _GC_MAX_WAIT_S)
             life_ms = duration_ms(_global(self._session, _LIFE_TIME))
@@ -690,16 +671,12 @@ class GcGuard:
             self._session.close()
 
     def restore(self) -> None:
-        """Set tidb_gc_life_time to what it was, unless somebody else has set it since."""
-        if self._life_time:
-            was, raised = self._life_time
-            set_gc_life_time(self._options, was, instead_of=raised)
+        self._set_life_time(*reversed(self._life_time))
 
     def rests_until(self) -> str:
         return rests_until(self._options.load_hours, time.time())
 
     def check(self) -> None:
-        """Raise HistoryLost if S is collected, or the last error if the upstream is not reached."""
         if self._error is not None:
             raise self._error
 
@@ -715,6 +692,23 @@ class GcGuard:
             )
         return session
 
+    def _set_life_time(self, before: str = "", after: str = "") -> None:
+        """Set tidb_gc_life_time, unless it is not `before`: then somebody else has set it. Raises ConfigError for an
+        account that may not."""
+        if not after:
+            return
+        with closing(_Session(self._options, None, set())) as session, session.errors(_LIFE_TIME):
+            if duration_ms(before) != duration_ms(_global(session, _LIFE_TIME)):
+                return
+            try:
+                session.ask(sent.SET_GLOBAL.format(name=_LIFE_TIME), (after,))
+            except faults() as error:
+                if code_of(error) != _NO_RIGHT:
+                    raise
+                raise ConfigError(
+                    f"{OPTION}: gc-life-time needs GRANT SYSTEM_VARIABLES_ADMIN ON *.* for the account: {error}"
+                ) from error
+
     def _renew(self) -> None:
         while not self._stop.wait(self._every_s):
             session, self._session = self._session, None
@@ -729,23 +723,6 @@ class GcGuard:
                 self._error = None
             except TidegateError as error:
                 self._error = error
-
-
-def set_gc_life_time(options: SqlLoadOptions, life_time: str, *, instead_of: str = "") -> str:
-    """Set tidb_gc_life_time, such as "72h", if it is `instead_of`, or whatever it is if that is not given. Return what
-    it was. Raises ConfigError for an account that may not."""
-    with closing(_Session(options, None, set())) as session, session.errors("tidb_gc_life_time"):
-        before = _global(session, _LIFE_TIME)
-        if not instead_of or duration_ms(instead_of) == duration_ms(before):
-            try:
-                session.ask(sent.SET_GLOBAL.format(name=_LIFE_TIME), (life_time,))
-            except faults() as error:
-                if code_of(error) != _NO_RIGHT:
-                    raise
-                raise ConfigError(
-                    f"{OPTION}: gc-life-time needs GRANT SYSTEM_VARIABLES_ADMIN ON *.* for the account: {error}"
-                ) from error
-        return before
 
 
 def duration_ms(text: str) -> int:

@@ -41,7 +41,7 @@ from tidegate.codec.wire_table import wire_table
 from tidegate.engine.change import Chunk, EventPosition, Layout, SourceDdl
 from tidegate.engine.event_filter import action_of_text
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.load_plan import LoadChunk, LoadPlan, LoadTable, create_statements, defined_ts
+from tidegate.engine.load_plan import LoadChunk, LoadPlan, LoadReader, LoadTable, create_statements, defined_ts
 from tidegate.engine.loop import Engine, Feed, Meter
 from tidegate.engine.plan import Drops
 from tidegate.engine.ports import LocalTasks, Reading, RowRange, Sink, Source, TableSpan, Tasks
@@ -431,7 +431,7 @@ def landed(name: TableName, rows: Sequence[RowChange]) -> pa.Table:
     return columns.table()
 
 
-class ScriptedLoad:
+class ScriptedLoad(LoadReader):
     """A reader of a script's tables at `ts`, and `told`, the script that a feed with this load delivers: their
     definitions, their rows chunk by chunk, and the events above `ts`.
 
@@ -485,9 +485,6 @@ class ScriptedLoad:
         """Return the rows of a chunk."""
         for some in chunks_of([landed(table.name, list(self._of(table, chunk, ts)))], CHUNK_ROWS):
             yield from (part.batch for part in some.parts)
-
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
 
 
 TRIES: Final = 10

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tests.failpoint import armed
-from tidegate.engine.load import CHUNK_ROWS, LoadChanges, LoadingSource, NoGuard, Part
-from tidegate.engine.load_plan import KeptPlan
+from tidegate.engine.load import CHUNK_ROWS, LoadChanges, LoadingSource, Part
+from tidegate.engine.load_plan import KeptPlan, LoadGuard
 from tidegate.engine.plan import Rows
 from tidegate.engine.ports import Changes, LocalTasks, RoundLimit
 from tidegate.lakes.lake import Lake
@@ -59,7 +59,7 @@ def run(
     script: Script | None = None,
     load: Any = None,
     tasks: Any = None,
-    guard: Any = lambda _: NoGuard(),
+    guard: Any = lambda _: LoadGuard(),
     stream: type[ScriptedSource] = ScriptedSource,
     by_table: bool = False,
     rows: int | None = None,
@@ -281,7 +281,7 @@ def test_s_is_held_for_a_parked_table(tmp_path: Path, *, lost: bool) -> None:
                 raise SchemaError("t is odd").at(table="shop.t")
             yield from super().batches(table, chunk, ts)
 
-    class Held(NoGuard):
+    class Held(LoadGuard):
         entered, left = 0, 0
 
         def __enter__(self) -> Any:

@@ -22,13 +22,7 @@ from tidegate.mysql import server_sql as sent
 from tidegate.mysql.client import RawResult, raw_result
 from tidegate.mysql.rows import ResultBroken
 from tidegate.source import load_sql
-from tidegate.source.load_sql import (
-    GcGuard,
-    SqlReader,
-    duration_ms,
-    load_error,
-    set_gc_life_time,
-)
+from tidegate.source.load_sql import GcGuard, SqlReader, duration_ms, load_error
 from tidegate.source.upstream_address import Address, SqlLoadOptions, parse_address, rests_until
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.listener import Upstream
@@ -181,7 +175,7 @@ def test_a_snapshot_is_held_and_its_deadline_told(upstream: Loaded) -> None:
     """The guard's session reads at S until it is left, is made again where it ends, and tells when S may go."""
     reader = upstream.reader()
     plan = reader.plan(of("nothing"))
-    before = set_gc_life_time(reader.options, "48h")
+    upstream.run("SET GLOBAL tidb_gc_life_time = '48h'")
     try:
         with GcGuard(reader.options, plan.ts, every_s=0.01) as guard:
             assert guard.deadline_ms == (plan.ts >> 18) + 48 * 3_600_000
@@ -190,7 +184,7 @@ def test_a_snapshot_is_held_and_its_deadline_told(upstream: Loaded) -> None:
                     upstream.run(f"KILL {number}")
             guard.check()
     finally:
-        assert set_gc_life_time(reader.options, before) == "48h"
+        upstream.run("SET GLOBAL tidb_gc_life_time = '10m0s'")
     assert duration_ms("1h30m0.5s") == 5_400_500
 
 
@@ -211,9 +205,10 @@ def test_gc_life_time_is_set_and_set_back(upstream: Loaded) -> None:
     assert reader.plan(of("nothing")).gc_life_time == ()
     GcGuard.of_plan(reader.options, plan).restore()
     assert now() == "10m0s"
-    set_gc_life_time(reader.options, "48h")
+    upstream.run("SET GLOBAL tidb_gc_life_time = '48h'")
     GcGuard.of_plan(reader.options, plan).restore()
-    assert duration_ms(set_gc_life_time(reader.options, "10m0s")) == duration_ms("48h")
+    assert duration_ms(now()) == duration_ms("48h")
+    upstream.run("SET GLOBAL tidb_gc_life_time = '10m0s'")
 
 
 def test_another_cluster_behind_the_address_is_refused(upstream: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from tidegate.engine.event_expression import event_filter
-from tidegate.engine.load import CHUNK_BYTES, LoadingSource, NoGuard, NoStream
-from tidegate.engine.load_plan import KeptPlan, begin_ts, create_statements, defined_ts
+from tidegate.engine.load import CHUNK_BYTES, LoadingSource
+from tidegate.engine.load_plan import KeptPlan, LoadGuard, begin_ts, create_statements, defined_ts
 from tidegate.engine.loop import Meter
 from tidegate.engine.ports import LocalTasks, PartitionReached, Reading
 from tidegate.engine.progress import load_words
@@ -52,7 +52,7 @@ class Ahead(ScriptedSource):
 def loading(tmp_path: Path, story: Script, **how: Any) -> tuple[CountedLoad, LoadingSource]:
     """A load at the story's second mark, and the story behind it."""
     load = CountedLoad(story, story.marks[1])
-    how = {"ordered": True, "keyless": True, "guard": lambda _: NoGuard(), "stream": ScriptedSource(story), **how}
+    how = {"ordered": True, "keyless": True, "stream": ScriptedSource(story), **how}
     return load, LoadingSource(load, KeptPlan(str(tmp_path)), lambda *_: True, **how)
 
 
@@ -122,9 +122,7 @@ def test_another_cluster_is_refused(tmp_path: Path) -> None:
     story.marks[:] = [story.ts]
     load = CountedLoad(story, story.ts - (1 << 30))
     stream = ScriptedSource(story)
-    source = LoadingSource(
-        load, KeptPlan(str(tmp_path)), lambda *_: True, stream, guard=lambda _: NoGuard(), ordered=False
-    )
+    source = LoadingSource(load, KeptPlan(str(tmp_path)), lambda *_: True, stream, ordered=False)
     with pytest.raises(ConfigError, match="another cluster"):
         source.start(LocalTasks(), None)
 
@@ -158,7 +156,7 @@ def test_row_filters_apply(tmp_path: Path) -> None:
 def test_a_lost_s_ends_the_load(tmp_path: Path) -> None:
     """The guard's error is the load's; a load that is done needs no guard."""
 
-    class Lost(NoGuard):
+    class Lost(LoadGuard):
         def check(self) -> None:
             raise HistoryLost("S is gone")
 
@@ -173,7 +171,7 @@ def test_a_lost_s_ends_the_load(tmp_path: Path) -> None:
 def test_hours_of_a_load(tmp_path: Path) -> None:
     """Outside its hours no row is read and no table is made, which the progress says; the stream knows no hours."""
 
-    class Resting(NoGuard):
+    class Resting(LoadGuard):
         until = "22:00+00:00"
 
         def rests_until(self) -> str:
@@ -218,7 +216,7 @@ def test_few_connections(tmp_path: Path) -> None:
 def test_gc_life_time_is_set_back(tmp_path: Path, *, dies: bool, fails: bool) -> None:
     """Behind the load, by whichever run comes first; one that cannot says what it was, and the next one tries again."""
 
-    class Holding(NoGuard):
+    class Holding(LoadGuard):
         restored = 0
 
         def restore(self) -> None:
@@ -275,23 +273,12 @@ def test_progress(tmp_path: Path) -> None:
     assert (done.is_done, done.tables_done, done.table) == (True, 3, "")
 
 
-def test_a_feed_that_began_without_a_load(tmp_path: Path) -> None:
-    """It goes on as it is; a load alone has nothing to go on with."""
-    story = stories.shop()
-    load, source = loading(tmp_path, story)
-    assert source.start(LocalTasks(), story.marks[0]) == story.marks[0]
-    assert (load.plans, source.whole_from()) == (0, 0)
-    _, alone = loading(tmp_path, story, stream=NoStream())
-    with pytest.raises(ConfigError, match="fresh target"):
-        alone.start(LocalTasks(), story.marks[0])
-
-
 def test_replaced_plan(tmp_path: Path) -> None:
     """Of two runs that plan at once, both follow the plan that was written first."""
     load, _ = loading(tmp_path, stories.shop())
-    kept = KeptPlan(str(tmp_path))
+    kept, other = KeptPlan(str(tmp_path)), KeptPlan(str(tmp_path))
     assert kept.write(load.load_plan) == load.load_plan
-    assert kept.write(msgspec.structs.replace(load.load_plan, ts=5)) == load.load_plan
+    assert other.write(msgspec.structs.replace(load.load_plan, ts=5)) == load.load_plan
 
 
 def test_a_load_that_somebody_else_did(tmp_path: Path) -> None:
@@ -299,7 +286,7 @@ def test_a_load_that_somebody_else_did(tmp_path: Path) -> None:
     the stream follow above S."""
     story = stories.shop()
     for _ in range(2):
-        load, source = loading(tmp_path, story, done=True, ts=story.marks[1])
+        load, source = loading(tmp_path, story, mode="done", ts=story.marks[1])
         ts = load.load_plan.ts
         assert source.start(LocalTasks(), None) == ts == source.whole_from()
         assert {str(table.name) for table in source.definitions(ts)} == {"shop.accounts", "shop.visits", "shop.orders"}
@@ -329,7 +316,7 @@ class Middle(Ahead):
         return super().ddls(max(after, self.script.marks[1] + 1), upto)
 
 
-@pytest.mark.parametrize("how", [{"done": True}, {"definitions": "start", "ordered": False}], ids=["done", "defined"])
+@pytest.mark.parametrize("how", [{"mode": "done"}, {"defined": "start", "ordered": False}], ids=["done", "defined"])
 def test_databases_without_rows(tmp_path: Path, how: dict[str, Any]) -> None:
     """A table that is made later, without a charset, has that of its database, which no DDL of the stream told."""
     story = Script()
@@ -364,11 +351,9 @@ def test_definitions_without_rows(tmp_path: Path) -> None:
             return msgspec.structs.replace(super().plan(selects), ts=ts or 0)
 
     for _ in range(2):
-        how: dict[str, Any] = {"ordered": False, "keyless": True, "guard": lambda _: NoGuard()}
+        how: dict[str, Any] = {"ordered": False, "keyless": True}
         load = Noting(story, story.marks[1])
-        source = LoadingSource(
-            load, KeptPlan(str(tmp_path)), lambda *_: True, Middle(story), definitions="start", **how
-        )
+        source = LoadingSource(load, KeptPlan(str(tmp_path)), lambda *_: True, Middle(story), defined="start", **how)
         begin = source.start(LocalTasks(), None)
         assert begin == first - 1 - 4
         assert [one.ddl.table for one in source.ddls(begin, first - 1)] == ["", "accounts", "visits", "orders"]
@@ -394,11 +379,11 @@ def test_definitions_that_are_gone(tmp_path: Path) -> None:
             return reached
 
     reached = story.marks[2]
-    how: dict[str, Any] = {"ordered": False, "keyless": True, "guard": lambda _: NoGuard()}
+    how: dict[str, Any] = {"ordered": False, "keyless": True}
     load, kept = Gone(story, story.marks[1]), KeptPlan(str(tmp_path))
     with pytest.raises(HistoryLost, match=r"begins at .*collected.*definitions-at = now"):
-        LoadingSource(load, kept, lambda *_: True, Behind(story), definitions="start", **how).start(LocalTasks(), None)
-    source = LoadingSource(load, kept, lambda *_: True, Behind(story), definitions="now", **how)
+        LoadingSource(load, kept, lambda *_: True, Behind(story), defined="start", **how).start(LocalTasks(), None)
+    source = LoadingSource(load, kept, lambda *_: True, Behind(story), defined="now", **how)
     for _ in range(2):
         with pytest.raises(SourceBehind, match="has come to"):
             source.start(LocalTasks(), None)
@@ -452,3 +437,12 @@ def test_tables_without_an_event(tmp_path: Path) -> None:
     again.start(LocalTasks(), story.ts)
     again.release(story.ts)
     assert told(again) == (1, ("shop.idle",), ts)
+    kept = KeptPlan(str(tmp_path))
+    plan = kept.read()
+    assert plan is not None
+    kept.write(msgspec.structs.replace(plan, ts=story.ts, number=1))
+    _, later = loading(tmp_path, story)
+    later.start(LocalTasks(), story.ts)
+    later.release(story.ts)
+    later.release(story.ts + 1)
+    assert told(later)[::2] == (4, story.ts)

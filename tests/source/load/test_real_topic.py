@@ -20,7 +20,7 @@ from tidegate.changelog.source import ChangelogSource
 from tidegate.codec import decode
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.load import LoadingSource, NoGuard
+from tidegate.engine.load import LoadingSource
 from tidegate.engine.load_plan import KeptPlan
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.event import Resolved
@@ -81,7 +81,6 @@ def test_from_the_middle(tmp_path: Path, topic: str) -> None:
                 KeptPlan(lake),
                 accept,
                 ChangelogSource(changelog_uri(lake)),
-                guard=lambda _: NoGuard(),
                 ordered=False,
                 ts=ts,
             )

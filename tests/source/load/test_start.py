@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,15 @@ from tidegate.config.registry import home_of, source_of
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import EventRule, TableFilter
-from tidegate.engine.load import NO_LOAD, LaterLoad, LoadingSource, NoGuard, NoStream
-from tidegate.engine.load_plan import KeptPlan, LoadPlan
+from tidegate.engine.load import NO_LOAD, LoadingSource, NoStream
+from tidegate.engine.load_plan import KeptPlan, LoadGuard, LoadPlan, defined_tables
 from tidegate.engine.ports import Source
 from tidegate.engine.progress import Progress, line, undecodable_words
 from tidegate.lakes.lake import Lake
-from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SourceBehind, TidegateError
+from tidegate.model.errors import ConfigError, HistoryLost, LoadCancelled, MadeAnew, SourceBehind, TidegateError
 from tidegate.model.event import Delete, Insert, Resolved, Update
 from tidegate.model.table import TableName
+from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.kafka import KafkaSink
@@ -40,9 +41,9 @@ S = LOAD.load_plan.ts
 
 def loading(home: Path, stream: Source, **more: Any) -> LoadingSource:
     """A source that begins with the load, and goes on with `stream`."""
-    fixed: dict[str, Any] = {"guard": lambda _: NoGuard(), "ordered": True, "keyless": True}
-    fixed["accept"] = lambda *_: True
-    return LoadingSource(LOAD, KeptPlan(str(home / "plan")), stream=stream, **(fixed | more))
+    fixed: dict[str, Any] = {"ordered": True, "keyless": True}
+    fixed |= {"reader": LOAD, "accept": lambda *_: True}
+    return LoadingSource(kept=KeptPlan(str(home / "plan")), stream=stream, **(fixed | more))
 
 
 def sink(home: Path) -> SqliteSink:
@@ -123,10 +124,61 @@ def test_without_load_from_a_feed_does_not_go_on_amid_its_load(tmp_path: Path) -
         with pytest.raises(ConfigError, match=r"is not done.*give load-from again"):
             source_of(config).start(LocalTasks(), checkpoint_ts)
 
+    for ts, refusal in ((S, pytest.raises(ConfigError, match="give load-from again")), (0, nullcontext())):
+        KeptPlan(str(tmp_path / f"{ts}/plan")).write(LoadPlan(ts, cancelled=True))
+        with refusal:
+            loading(tmp_path / str(ts), ScriptedSource(STORY), mode="never").start(LocalTasks(), S)
+
     run_here(loading(tmp_path, NoStream()), sink(tmp_path))
-    done = run_here(loading(tmp_path, ScriptedSource(STORY), never=True), sink(tmp_path), until=STORY.ts)
+    done = run_here(loading(tmp_path, ScriptedSource(STORY), mode="never"), sink(tmp_path), until=STORY.ts)
     assert (done.checkpoint_ts, done.load) == (STORY.ts, None)
     assert not [text for text in done.warnings if "load" in text]
+
+
+def test_a_load_that_is_begun_again_and_cancelled_at_once(tmp_path: Path) -> None:
+    """What an earlier load had begun lacks rows still, so it is dropped, and no feed goes on without it."""
+    loading(tmp_path, ScriptedSource(STORY)).start(LocalTasks(), None)
+    later, tables = ScriptedLoad(STORY, S), defined_tables(LOAD.load_plan)
+    later.load_plan = replace_plan(LOAD.load_plan, ts=S + (1 << 24))
+
+    def begun(**how: Any) -> LoadPlan:
+        source = loading(tmp_path, ScriptedSource(STORY), **how)
+        source.carry(SchemaState().with_unknown(tables))
+        source.start(LocalTasks(), S - 1)
+        plan = KeptPlan(str(tmp_path / "plan")).read()
+        assert plan is not None
+        return plan
+
+    again = begun(reader=later, number=1)
+    assert (again.ts, again.number) == (later.load_plan.ts, 1)
+    for _ in range(2):
+        dropped = begun(mode="cancel")
+        assert {*dropped.replaced} == {table.name for table in tables}
+        assert (dropped.ts, dropped.number) == (S - 1 + len(tables), 1)
+    begun(reader=later, number=2)
+    assert begun(mode="cancel").cancelled
+    with pytest.raises(LoadCancelled, match="load start --all"):
+        loading(tmp_path, ScriptedSource(STORY), number=2).start(LocalTasks(), S + 2)
+
+
+def test_the_changefeed_that_writes_is_asked_before_s(tmp_path: Path) -> None:
+    """Its checkpoint is compared with S; asked later, it would have come further, as that of another cluster."""
+    order: list[str] = []
+
+    class Noting(ScriptedLoad):
+        def plan(self, selects: Any, ts: int | None = None) -> LoadPlan:
+            order.append("S")
+            return super().plan(selects, ts)
+
+    def upstream() -> Any:
+        order.append("ticdc")
+        return lambda plan: plan
+
+    for number, checkpoint_ts in enumerate((None, S - 99)):
+        more: dict[str, Any] = {"reader": Noting(STORY, S), "upstream": upstream, "number": number}
+        loading(tmp_path / str(number), ScriptedSource(STORY), **more).start(LocalTasks(), checkpoint_ts)
+        assert order[:2] == ["ticdc", "S"]
+        order.clear()
 
 
 class Landing(ScriptedSource):
@@ -208,7 +260,7 @@ def test_event_filters_leave_a_load_its_tables(tmp_path: Path, kind: str) -> Non
     run_here(ScriptedSource(others), into(tmp_path, kind), until=others.ts)
     rule = EventRule(("shop.*",), ignore_event=("create table", "drop table"))
     events = EventFilter.of([rule], None)
-    source = loading(tmp_path, ScriptedSource(STORY), later=LaterLoad(1), events=events)
+    source = loading(tmp_path, ScriptedSource(STORY), number=1, events=events)
     done = run_here(source, into(tmp_path, kind), until=S, drops=events.ddls())
 
     assert (done.checkpoint_ts, done.ddls_left_out) == (S, 0)
@@ -236,7 +288,7 @@ def test_a_load_whose_s_is_lost_begins_again(tmp_path: Path, kind: str, first: i
     upstream's tidb_gc_life_time is set back to what it was before the first."""
     restored: list[tuple[str, ...]] = []
 
-    class Holding(NoGuard):
+    class Holding(LoadGuard):
         def __init__(self, plan: LoadPlan) -> None:
             self.plan = plan
 
@@ -246,7 +298,7 @@ def test_a_load_whose_s_is_lost_begins_again(tmp_path: Path, kind: str, first: i
     def run(reader: ScriptedLoad, number: int) -> Progress:
         source = LoadingSource(
             reader, KeptPlan(str(tmp_path / "plan")), lambda *_: True, ScriptedSource(STORY),
-            guard=Holding, ordered=True, keyless=True, later=LaterLoad(number),
+            guard=Holding, ordered=True, keyless=True, number=number,
         )  # fmt: skip
         return run_here(source, into(tmp_path, kind), until=STORY.ts)
 
@@ -263,7 +315,7 @@ def test_texts_that_are_no_utf8_are_told(tmp_path: Path) -> None:
     """They are written as they are, counted by table and column, and warned of once."""
     source = LoadingSource(
         Odd(STORY, STORY.marks[1]), KeptPlan(str(tmp_path / "plan")), lambda *_: True, NoStream(),
-        guard=lambda _: NoGuard(), ordered=True, keyless=True,
+        ordered=True, keyless=True,
     )  # fmt: skip
     done = run_here(source, sink(tmp_path))
 
@@ -289,7 +341,7 @@ def test_a_filled_table_that_is_not_emptied(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"shop\.accounts.*event filter leaves that out.*load-target=keep"):
         run_here(loading(tmp_path, NoStream(), target="truncate", events=events), sink(tmp_path))
     assert KeptPlan(str(tmp_path / "plan")).read() is None
-    done = loading(tmp_path / "done", ScriptedSource(STORY), ts=S, done=True)
+    done = loading(tmp_path / "done", ScriptedSource(STORY), ts=S, mode="done")
     done.look_at(sink(tmp_path))
     assert done.start(LocalTasks(), None) == S
     kept = run_here(loading(tmp_path, NoStream(), target="keep", events=events), sink(tmp_path))

@@ -14,7 +14,7 @@ from tests.source.load.test_loading import Ahead, CountedLoad
 from tidegate.config.load import document_of, load
 from tidegate.config.ticdc import parse_ticdc
 from tidegate.engine.filter import EventRule, SelectorRule
-from tidegate.engine.load import LoadingSource, NoGuard
+from tidegate.engine.load import LoadingSource
 from tidegate.engine.load_plan import KeptPlan, LoadPlan
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.upstream_feed import FeedRules, UpstreamFeed
@@ -184,7 +184,7 @@ def test_the_load_asks_once(tmp_path: Path) -> None:
     for _ in range(2):
         load_ = CountedLoad(STORY, STORY.marks[1])
         source = LoadingSource(
-            load_, KeptPlan(str(tmp_path)), lambda *_: True, Ahead(STORY), guard=lambda _: NoGuard(),
+            load_, KeptPlan(str(tmp_path)), lambda *_: True, Ahead(STORY),
             ordered=False, keyless=True, ts=STORY.marks[1], upstream=upstream,
         )  # fmt: skip
         source.start(LocalTasks(), None)

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar, cast
 import pytest
 
 from tidegate.engine.change import Chunk, Layout
-from tidegate.engine.load import LoadingSource, NoGuard
+from tidegate.engine.load import LoadingSource
 from tidegate.engine.load_plan import KeptPlan
 from tidegate.engine.plan import Barrier, PlannedDdl, Round
 from tidegate.engine.ports import (
@@ -385,9 +385,7 @@ class SinkContract:
     ) -> Source:
         """Return the source that begins with a load of the script."""
         kept, stream = KeptPlan(str(home / "plan")), ScriptedSource(story)
-        source: Any = LoadingSource(
-            load, kept, lambda *_: True, stream, guard=lambda _: NoGuard(), ordered=ordered, keyless=True, target=target
-        )
+        source: Any = LoadingSource(load, kept, lambda *_: True, stream, ordered=ordered, keyless=True, target=target)
         source.script = load.rest_script
         return cast("Source", source)
 
