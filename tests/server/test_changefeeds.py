@@ -142,7 +142,7 @@ def test_loads_while_it_lives(place: ServerHome, feeds: Changefeeds) -> None:
         assert "no table to load" in error.message
 
         feeds.start_load(ONE, "", (), "cy")
-        with armed({"round/applied": lambda: time.sleep(0.05)}):
+        with armed({"round/applied": lambda: time.sleep(0.3)}):
             until(lambda: (load := loading()) and load.ts - load.chunks < feeds.get(ONE).checkpoint_ts < load.ts)
             feeds.cancel_load(ONE, "dan")
             until(lambda: feeds.get(ONE).state == "stopped")

@@ -71,14 +71,18 @@ class MariaDb:
     def __init__(self, home: Path, options: Sequence[str] = ()) -> None:
         install, self._daemon = programs()
         self._user = ["--user=root"] if os.getuid() == 0 else []
-        data = f"--datadir={home / 'data'}"
-        command = [install, "--no-defaults", *self._user, data, "--auth-root-authentication-method=normal"]
-        subprocess.run([*command, "--skip-test-db"], check=True, capture_output=True, timeout=_START_S)
+        # a server that starts deletes temporary tables in its tmpdir, of others too
+        data = [f"--datadir={home / 'data'}", f"--tmpdir={home}"]
+        command = [install, "--no-defaults", *self._user, *data, "--auth-root-authentication-method=normal"]
+        installed = subprocess.run([*command, "--skip-test-db"], check=False, capture_output=True, timeout=_START_S)
+        if installed.returncode:
+            raise EnvironmentFault(
+                f"MariaDB made no data directory: {(installed.stdout + installed.stderr).decode()[:2000]}"
+            )
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
-        own = [data, f"--port={self.port}", f"--socket={home / 's'}", f"--pid-file={home / 'pid'}"]
-        own.append(f"--tmpdir={home}")  # a server that starts deletes temporary tables there, of others too
+        own = [*data, f"--port={self.port}", f"--socket={home / 's'}", f"--pid-file={home / 'pid'}"]
         self._options, self._log = [*own, *_OPTIONS, *options], home / "log"
         self._process: subprocess.Popen[bytes] | None = None
 
