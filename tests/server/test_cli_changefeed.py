@@ -313,4 +313,6 @@ def test_load(shell: Shell) -> None:
         (kept,) = [view for view in shell.server.changefeeds.listed() if view.id.name == "loads"]
         assert kept.record.config["source"]["load-tables"] == ["shop.*", "*.t*"]
         assert load("pause", "loads").exit_code == 0
-    assert "not exists" in load("cancel", "nobody").output
+    for word in ("pause", "resume", "cancel", "status"):
+        assert "not exists" in load(word, "nobody").output
+        assert "invalid" in load(word, "no body").output.lower()

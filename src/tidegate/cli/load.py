@@ -11,11 +11,11 @@ INTO, Lightning, BR), or if S was garbage-collected.  Tables are replaced: reade
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from tidegate.server.client import connected, connects, show, spaced
+from tidegate.server.client import connected, connects, feed_path, show, spaced
 
 
 @click.group()
@@ -27,8 +27,7 @@ def _of_feed(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("feed")(connects(spaced(command)))
 
 
-def _path(feed: str, verb: str) -> str:
-    return f"/api/tidegate/v1/changefeeds/{feed}/load/{verb}"
+_ROOT: Final = "/api/tidegate/v1"
 
 
 @load.command()
@@ -41,7 +40,7 @@ def start(feed: str, namespace: str, load_from: str, tables: str, *, every: bool
     if bool(tables) == every:
         raise click.UsageError("give --tables, or --all")
     body = {"load_from": load_from, "tables": [rule for rule in tables.split(",") if rule]}
-    connected().ask("POST", _path(feed, "start"), body, namespace=namespace)
+    connected().act(feed, "load/start", namespace, body, root=_ROOT)
 
 
 @load.command()
@@ -49,7 +48,7 @@ def start(feed: str, namespace: str, load_from: str, tables: str, *, every: bool
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(feed: str, namespace: str, *, as_json: bool) -> None:
     """Show how far the load of FEED is."""
-    info = connected().ask("GET", f"/changefeeds/{feed}", namespace=namespace)
+    info = connected().ask("GET", feed_path(feed), namespace=namespace)
     details = info["tidegate"]
     if as_json:
         show({"state": info["state"], "load": details["progress"].get("load"), "error": details["error"]})
@@ -62,18 +61,18 @@ def status(feed: str, namespace: str, *, as_json: bool) -> None:
 @_of_feed
 def pause(feed: str, namespace: str) -> None:
     """Stop FEED during its load; finished chunks are not read again."""
-    connected().ask("POST", f"/changefeeds/{feed}/pause", namespace=namespace)
+    connected().act(feed, "pause", namespace)
 
 
 @load.command()
 @_of_feed
 def resume(feed: str, namespace: str) -> None:
     """Go on with FEED where it was paused, at the same S."""
-    connected().ask("POST", f"/changefeeds/{feed}/resume", {}, namespace=namespace)
+    connected().act(feed, "resume", namespace, {})
 
 
 @load.command()
 @_of_feed
 def cancel(feed: str, namespace: str) -> None:
     """End the load of FEED: tables that are not whole are dropped from its target, and FEED is stopped."""
-    connected().ask("POST", _path(feed, "cancel"), namespace=namespace)
+    connected().act(feed, "load/cancel", namespace, root=_ROOT)

@@ -162,6 +162,10 @@ class ApiClient:
                 f"the answer of {self._server} is not that of a changefeed server; check --server"
             ) from error
 
+    def act(self, name: str, verb: str, namespace: str, body: object = None, *, root: str = "") -> None:
+        """Request an operation on a changefeed, below /api/v2 unless `root` is passed."""
+        self.ask("POST", f"{root}{feed_path(name)}/{verb}", body, namespace=namespace)
+
 
 def _tls(login: Credentials) -> ssl.SSLContext:
     try:
@@ -461,7 +465,7 @@ def update(name: str, namespace: str, *, no_confirm: bool, **flags: Any) -> None
     """Change a paused changefeed; a file's values replace its own."""
     body, _ = request_body(**flags)
     client = connected()
-    path = _path(name)
+    path = feed_path(name)
     before = client.ask("GET", path, namespace=namespace)
     config = laid_over(before["config"], body["replica_config"])
     requested = {"config": config}
@@ -514,7 +518,7 @@ def query_changefeed(name: str, namespace: str, *, simple: bool) -> None:
             raise ServerRefused(f"changefeed not exists, {name}", MISSING)
         show(match)
         return
-    info = client.ask("GET", _path(name), namespace=namespace)
+    info = client.ask("GET", feed_path(name), namespace=namespace)
     info["checkpoint_tso"] = info.pop("checkpoint_ts")
     info["create_time"] = _local(str(info["create_time"]))
     always = {"upstream_id": 0, "start_ts": 0, "target_ts": 0, "state": ""}
@@ -537,7 +541,7 @@ def _local(time_text: str) -> str:
 @names
 def pause(name: str, namespace: str) -> None:
     """Stop a changefeed; its checkpoint is kept."""
-    connected().ask("POST", f"{_path(name)}/pause", namespace=namespace)
+    connected().act(name, "pause", namespace)
 
 
 @changefeed.command()
@@ -548,15 +552,14 @@ def pause(name: str, namespace: str) -> None:
 def resume(name: str, namespace: str, checkpoint: str, *, no_confirm: bool) -> None:
     """Resume a changefeed that is paused, failed or finished."""
     client = connected()
-    path = _path(name)
     now = now_ts(client)
     ts = now if checkpoint == "now" else _checkpoint(checkpoint, now)
-    info = client.ask("GET", path, namespace=namespace)
+    info = client.ask("GET", feed_path(name), namespace=namespace)
     if not no_confirm:
         _ask_old("checkpoint-ts", ts or int(info["checkpoint_ts"]), now)
         if ts:
             confirm(f"You are overwriting the checkpoint of {name} with {ts}: rows between are skipped or repeated.")
-    client.ask("POST", f"{path}/resume", {"overwrite_checkpoint_ts": ts}, namespace=namespace)
+    client.act(name, "resume", namespace, {"overwrite_checkpoint_ts": ts})
 
 
 def _checkpoint(text: str, now: int) -> int:
@@ -574,14 +577,14 @@ def remove(name: str, namespace: str) -> None:
     """Remove a changefeed and its checkpoint; what its sink holds stays."""
     client = connected()
     try:
-        info = client.ask("GET", _path(name), namespace=namespace)
+        info = client.ask("GET", feed_path(name), namespace=namespace)
     except ServerRefused as error:
         if error.code != MISSING:
             raise
         click.echo(f"Changefeed not found.\nID: {name}")
         return
     try:
-        client.ask("DELETE", _path(name), namespace=namespace)
+        client.ask("DELETE", feed_path(name), namespace=namespace)
     except ServerRefused as error:
         click.echo(f"Changefeed remove failed.\nID: {name}\nError: [{error.code}]{error}")
         raise
@@ -598,7 +601,7 @@ def statistics(name: str, namespace: str, interval: int, times: int | None) -> N
     client = connected()
     printed = 0
     while True:
-        info = client.ask("GET", _path(name), namespace=namespace)
+        info = client.ask("GET", feed_path(name), namespace=namespace)
         done_ms = physical_ms(info["checkpoint_ts"])
         gaps = physical_ms(info["resolved_ts"]) - done_ms, physical_ms(now_ts(client)) - done_ms
         show({"sink_gap": f"{gaps[0]}ms", "replication_gap": f"{gaps[1]}ms"})
@@ -608,7 +611,8 @@ def statistics(name: str, namespace: str, interval: int, times: int | None) -> N
         time.sleep(interval)
 
 
-def _path(name: str) -> str:
+def feed_path(name: str) -> str:
+    """Return the path of a changefeed."""
     return f"/changefeeds/{quote(name, safe='')}"
 
 
