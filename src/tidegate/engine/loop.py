@@ -221,14 +221,16 @@ class Meter:
         self.listen(partitions)
 
     def measured(self, load: LoadProgress | None) -> LoadProgress | None:
-        """Return the progress of a load with its rate, and the time that it still takes."""
-        if load is None or load.is_done:
-            return load
+        """Return the progress of a load with its duration, its rate, and the time that it still takes."""
+        before = self.now.load
+        if load is None or (load.is_done and (before is None or before.is_done)):
+            return load and msgspec.structs.replace(load, duration_s=before.duration_s if before else 0.0)
         now_s = time.monotonic()
         begun_s, begun = self.load_begun = self.load_begun or (now_s, load.bytes_done)
-        rate = (load.bytes_done - begun) / (now_s - begun_s) if now_s > begun_s else 0.0
+        took_s = now_s - begun_s
+        rate = (load.bytes_done - begun) / took_s if took_s and not load.is_done else 0.0
         left_s = (load.size_bytes - load.bytes_done) / rate if rate else 0.0
-        return msgspec.structs.replace(load, bytes_per_s=rate, left_s=left_s)
+        return msgspec.structs.replace(load, bytes_per_s=rate, left_s=left_s, duration_s=took_s)
 
     def listen(self, partitions: Sequence[PartitionProgress]) -> None:
         """Warn of partitions that are read to their end and have not resolved for long."""
@@ -263,10 +265,10 @@ class Meter:
             self.written.update(result.path_counts)
             self.corrupt += result.corrupt
         written, load = sum(result.rows for result in results), self.now.load
-        rows = self.now.rows + written
+        rows, loads = self.now.rows + written, load is not None and load.ts - load.chunks < ts <= load.ts
         self.send(
             rows=rows,
-            rows_loaded=self.now.rows_loaded + (written if load is not None and ts <= load.ts else 0),
+            rows_loaded=self.now.rows_loaded + (written if loads else 0),
             rows_per_s=self.rate(rows),
             messages_written=self.now.messages_written + sum(result.messages for result in results),
             checkpoint_ts=ts,

@@ -339,7 +339,7 @@ class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     until which `ts` is protected from garbage collection (Unix milliseconds), 0 if that is not known; `rests_until`
     is the time of the day until which it does not read, "" while it may. `silent` counts the loaded tables of which the
     stream has brought nothing above `silent_since`, and some are named. Bytes are those that the upstream estimates;
-    rate and time left are of this run, 0 where they are not known."""
+    rate, time left and duration are of this run, 0 where they are not known."""
 
     ts: int
     tables: int
@@ -356,6 +356,7 @@ class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes_done: int = 0
     bytes_per_s: float = 0.0
     left_s: float = 0.0
+    duration_s: float = 0.0
 
     @property
     def is_done(self) -> bool:

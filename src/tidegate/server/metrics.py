@@ -31,6 +31,7 @@ from prometheus_client.registry import Collector
 from tidegate.config.uri import mask_text, scheme_of
 from tidegate.engine.ports import LoadProgress
 from tidegate.engine.progress import Progress
+from tidegate.model.errors import LoadCancelled
 from tidegate.model.tso import physical_ms
 from tidegate.server.record import FeedId, FeedView, wall_ms
 from tidegate.sink.metrics_page import families
@@ -91,6 +92,21 @@ def _snapshot(name: str, about: str, value: Callable[[LoadProgress], float]) -> 
     )
 
 
+def _snapshot_is(word: str, about: str) -> Gauge:
+    """Return whether Debezium calls the full load running, paused, aborted or completed."""
+
+    def value(view: FeedView, _: int) -> float | None:
+        load, state = view.progress.load if view.progress else None, view.state
+        if view.error is not None and view.error.code == LoadCancelled.code:
+            return word == "aborted"
+        if load is None:
+            return None
+        now = "completed" if load.is_done else {"stopped": "paused", "failed": "aborted"}.get(state, "running")
+        return word == now
+
+    return Gauge(f"tidegate_snapshot_{word}", about, value)
+
+
 def _when(ts: Callable[[FeedView], int]) -> Value:
     """Return a timestamp in ms, while the changefeed should advance."""
     return _lagging(lambda view, _: physical_ms(ts(view)))
@@ -120,8 +136,11 @@ GAUGES: Final = (
         "tidegate_changefeed_left_out_tables", "Tables that are not replicated", _of_run(lambda run: len(run.left_out))
     ),
     Gauge("tidegate_changefeed_ddl_running", "1 while a DDL is applied", _of_run(lambda run: run.ddl is not None)),
-    _snapshot("running", "1 while the full load runs", lambda load: not load.is_done),
-    _snapshot("completed", "1 once the full load is done", lambda load: load.is_done),
+    _snapshot_is("running", "1 while the full load runs"),
+    _snapshot_is("paused", "1 while the changefeed is stopped amid its full load"),
+    _snapshot_is("aborted", "1 once the full load has failed, or was cancelled"),
+    _snapshot_is("completed", "1 once the full load is done"),
+    _snapshot("duration_seconds", "Time of this run that the full load took so far, s", lambda load: load.duration_s),
     _snapshot("ts", "S of the full load, ms", lambda load: physical_ms(load.ts)),
     _snapshot("total_table_count", "Tables of the full load", lambda load: load.tables),
     _snapshot("remaining_table_count", "Tables of it that are not whole", lambda load: load.tables - load.tables_done),

@@ -268,9 +268,14 @@ def test_progress(tmp_path: Path) -> None:
     assert later.bytes_per_s > 0 < later.left_s
     assert "MiB/s, about" in load_words(later)
     source.release(load.load_plan.ts)
-    done = source.reading().load
+    meter.read(source.reading(), None)
+    done = meter.now.load
     assert done is not None
     assert (done.is_done, done.tables_done, done.table) == (True, 3, "")
+    assert done.duration_s > later.duration_s > now.duration_s == 0
+    meter.read(source.reading(), None)
+    assert meter.now.load == done
+    assert Meter(lambda _: None).measured(source.reading().load) == source.reading().load
 
 
 def test_replaced_plan(tmp_path: Path) -> None:

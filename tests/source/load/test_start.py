@@ -221,6 +221,18 @@ def test_a_topic_is_waited_for_and_must_reach_back(tmp_path: Path) -> None:
     assert KeptPlan(str(tmp_path / "plan")).read() is None
 
 
+def test_rows_of_a_later_load_are_those_of_its_chunks(tmp_path: Path) -> None:
+    """Rows with which the stream comes up to a load of some tables are none of it."""
+    run_here(ScriptedSource(STORY), sink(tmp_path), until=STORY.marks[0])
+    later = ScriptedLoad(STORY, S)
+    later.load_plan = replace_plan(LOAD.load_plan, ts=S + (1 << 17))
+    source = loading(tmp_path, ScriptedSource(STORY), reader=later, number=1, selects=lambda *_: True)
+    done = run_here(source, sink(tmp_path), until=later.load_plan.ts)
+
+    assert done.rows_loaded == sum(len(rows) for name, rows in STORY.tables(S).items() if name != "shop.visits")
+    assert done.rows > done.rows_loaded
+
+
 class Odd(ScriptedLoad):
     """A load whose owners are no UTF-8."""
 
