@@ -76,7 +76,20 @@ from tidegate.engine.load_plan import (
     without_keyless,
 )
 from tidegate.engine.plan import Rows, Unit
-from tidegate.engine.ports import Answer, Changes, Job, LoadProgress, Reading, RowRange, Sink, Source, TableSpan, Tasks
+from tidegate.engine.ports import (
+    Answer,
+    Changes,
+    Job,
+    LoadProgress,
+    Parked,
+    Reading,
+    RowRange,
+    Sink,
+    Source,
+    TableSpan,
+    Tasks,
+    WithParking,
+)
 from tidegate.engine.split_columns import resized
 from tidegate.model.errors import (
     ConfigError,
@@ -205,8 +218,8 @@ class LoadChanges:
     events: EventFilter = field(default_factory=EventFilter)
     over: bool = False
     """The target may hold rows of these keys."""
-    whole: frozenset[tuple[str, str]] = frozenset()
-    """Tables that lack no row above `upto`, where they are shown before all are there."""
+    lacking: frozenset[tuple[str, str]] | None = None
+    """Tables that have rows above `upto`, where the others are shown; None where none is shown."""
 
     def tables(self) -> dict[TableName, TableSpan]:
         spans: dict[TableName, TableSpan] = {}
@@ -422,6 +435,13 @@ class LoadingSource(Source):
             unselected=tuple(sorted({*before.unselected} - {*names})) if selects else plan.unselected,
             broken_from=broken_from,
         )
+        parked: Sequence[Parked] = self._sink.parked() if isinstance(self._sink, WithParking) else ()
+        rests = {name for group in parked if group.checkpoint.ts < before.ts for name in group.names}
+        if left := sorted(rests - {*map(str, plan.replaced)}):
+            raise ConfigError(
+                f"{some_of(left)}: parked amid the last load, whose rows nothing would bring once another one has "
+                "begun: resume them first (`tidegate table resume`), or load them, too"
+            )
         if begin_ts(plan) <= checkpoint_ts:
             raise SourceBehind(
                 f"the load waits: the database is at {shown_ts(plan.ts)}, and the feed at {shown_ts(checkpoint_ts)}; "
@@ -638,21 +658,19 @@ class LoadingSource(Source):
             return changes
         first = defined_ts(plan) + 1
         low, high = max(after + 1 - first, 0), max(min(upto, plan.ts) + 1 - first, 0)
-        whole = frozenset[tuple[str, str]]()
-        if self.by_table:
-            whole = frozenset(table.name.key for table in plan.tables)
-            whole -= {part.table.name.key for part in self._parts[high:]}
-        return LoadChanges(self.reader, plan.ts, after, upto, self._parts[low:high], self.events, plan.over, whole)
+        lacking = frozenset(part.table.name.key for part in self._parts[high:])
+        shown = lacking if self.by_table and len(lacking) < len(plan.tables) else None
+        return LoadChanges(self.reader, plan.ts, after, upto, self._parts[low:high], self.events, plan.over, shown)
 
     def release(self, checkpoint_ts: int) -> None:
         """Note the checkpoint: at S the load is done, and with all tables there its upstream may forget S. S is held
         for a table that is parked below it; where that fails the others go on, and it is said. tidb_gc_life_time is set
         back, by the next run where that fails."""
-        self._position_ts = max(self._position_ts, checkpoint_ts)
-        if self._follows(checkpoint_ts):
+        self._position_ts, follows = max(self._position_ts, checkpoint_ts), self._follows(checkpoint_ts)
+        if follows and self._loads():
             self.stream.release(checkpoint_ts)
             return
-        if self._plan is not None and checkpoint_ts < self._plan.ts:
+        if self._plan is not None and checkpoint_ts < self._plan.ts and not follows:
             if self._guard is None and not self._unheld and not self._plan.cancelled:
                 try:
                     self._guard = self.guard(self._plan).__enter__()
@@ -668,7 +686,7 @@ class LoadingSource(Source):
             else:
                 self._plan = self.kept.restored(self._plan)
         self._release_guard()
-        self._listen(checkpoint_ts)
+        self._listen(self._position_ts)
         self.stream.release(checkpoint_ts)
 
     def _listen(self, checkpoint_ts: int) -> None:

@@ -147,8 +147,8 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
         self._catalogs = catalogs
         self._position = SinkPosition(self.snapshot.checkpoint, self.snapshot.state)
         self._refused: list[Refused] = []
-        self._whole: frozenset[tuple[str, str]] = frozenset()
-        """The tables that are shown before the load's end, at the end of this round."""
+        self._lacking: frozenset[tuple[str, str]] | None = None
+        """The tables that are hidden at the end of this round of a load; None for all."""
         self._requests = Requests(options)
 
     def recover(self) -> SinkPosition:
@@ -180,7 +180,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
     def run(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[TableResult]:
         """Run every unit in a task, the longest first, except those of parked tables. Raises the first error that
         does not park its tables, after all have ended."""
-        self._whole = changes.whole if isinstance(changes, LoadChanges) else frozenset()
+        self._lacking = changes.lacking if isinstance(changes, LoadChanges) else None
         parked = {incarnation for group in self.snapshot.parked for incarnation in group.incarnations}
         going: list[Unit] = []
         resting: list[Unit] = []
@@ -267,6 +267,9 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
             if versions.get(table.incarnation, PURGED) != PURGED
         }
         retired = {incarnation: version for incarnation, version in versions.items() if incarnation not in tables}
+        if position.checkpoint.ts < self.whole_from:  # what a load drops is not resumed
+            old, new = ({table.incarnation for table in of.tables.values()} for of in (position.state, planned.state))
+            parked = tuple(group for group in parked if not (old - new).issuperset(group.incarnations))
         parked = known_to(parked, planned.state)
         published = Snapshot(
             before.number + 1,
@@ -279,8 +282,8 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
             epoch=self.epoch,
         )
         loads = planned.checkpoint.ts < self.whole_from  # tables lack rows
-        if loads and self._whole:  # the others have their versions from the rounds that end them
-            whole = {key: table for key, table in published.tables.items() if table.name.key in self._whole}
+        if loads and self._lacking is not None:  # these have their versions from the rounds that end them
+            whole = {key: table for key, table in published.tables.items() if table.name.key not in self._lacking}
             published = replace(published, tables=whole)
         elif loads:
             self.snapshot = replace(published, number=before.number)
