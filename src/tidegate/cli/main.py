@@ -23,6 +23,7 @@ from click.shell_completion import CompletionItem
 from tidegate.cli.output import echo, echo_json
 from tidegate.config.uri import mask_text
 from tidegate.model.errors import EnvironmentFault, TidegateError
+from tidegate.model.extras import lacking
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "run": ("tidegate.cli.run:run", "Run a changefeed: any source into any sink."),
@@ -57,19 +58,6 @@ UPSTREAM: Final[Mapping[str, str]] = {
 FORMER: Final = {"cache": "tidegate.cli.former:cache"}
 """Former commands, which fail with the name of their replacement; not listed in help."""
 HELP: Final = {"demo": UPSTREAM["demo"], **{name: line for name, (_, line) in COMMANDS.items()}, **UPSTREAM}
-_EXTRAS: Final = {
-    **dict.fromkeys(("confluent_kafka",), "kafka"),
-    **dict.fromkeys(("pymysql",), "mysql"),
-    **dict.fromkeys(("mysql_mimic", "tidegate_upstream"), "upstream"),
-    **dict.fromkeys(("redis",), "redis"),
-    **dict.fromkeys(("pyspark", "py4j", "deltalake", "fastavro", "numba", "numpy", "pyarrow", "pandas"), "spark"),
-    **dict.fromkeys(("obstore", "psutil"), "spark"),
-    **dict.fromkeys(("grpc", "google", "zstandard"), "connect"),
-    **dict.fromkeys(("tantivy",), "search"),
-    **dict.fromkeys(("anyio", "fastapi", "h11", "pydantic", "starlette", "uvicorn"), "server"),
-    **dict.fromkeys(("prometheus_client",), "metrics"),
-}
-"""What brings a package that is imported."""
 _OF_COMMAND: Final = {
     **dict.fromkeys(("topic", "transcode"), "kafka"),
     "search": "search",
@@ -175,9 +163,7 @@ def _missing(error: ModuleNotFoundError, command: str) -> EnvironmentFault:
     what = f"command {command!r}"
     if name == "tidegate":
         return EnvironmentFault(f"{what} is not included in this release ({error.name} is missing)")
-    extra = _EXTRAS.get(name) and _OF_COMMAND.get(command, _EXTRAS[name])
-    package = f"tidegate[{extra}]" if extra else name
-    return EnvironmentFault(f"{what} needs the Python package {name}: pip install '{package}'")
+    return EnvironmentFault(lacking(name, what, _OF_COMMAND.get(command, "")))
 
 
 def _tell(error: TidegateError, *, json: bool, debug: bool) -> None:
