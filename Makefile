@@ -25,6 +25,7 @@ AUDIT := build/audit
 S3 := build/s3
 READERS := build/readers
 FLINK := build/flink
+TOOLS := build/dist
 
 # By files, in their order: what a file or folder sets up is set up once.
 parallel = -n $(1) --dist loadfile --no-loadscope-reorder
@@ -39,7 +40,7 @@ LOOPS := test_columnar.py or test_columnar_encode_cells.py or test_mount_columns
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replica demo-recorded test test-more check audit soak bench bench-table bench-pair clean
+.PHONY: help setup demo demo-replica demo-recorded test test-more check audit soak bench bench-table bench-pair dist dist-check release clean
 
 help: ## Tell what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -59,7 +60,7 @@ test: setup $(S3)/.ready $(READERS)/.ready ## Run all tests but the long ones
 	@$(BIN)/python -m tests.jvms
 	@$(BIN)/python -m pytest -m 'not soak and not more' $(call parallel,$(JOBS))
 
-test-more: setup $(S3)/.ready $(READERS)/.ready ## Run further variants of what `make test` runs once; CI does so behind it
+test-more: setup $(S3)/.ready $(READERS)/.ready $(TOOLS)/.ready ## Run further variants of what `make test` runs once; CI does so behind it
 	@$(BIN)/python -m tests.jvms
 	@$(BIN)/python -m pytest -m 'more and not soak' $(call parallel,$(JOBS))
 
@@ -74,7 +75,7 @@ audit: $(AUDIT)/.ready ## Compare every pinned package with the vulnerabilities 
 	  $(AUDIT)/bin/pip-audit --disable-pip --progress-spinner off $(HARMLESS) -r "$$list"; \
 	done
 
-soak: setup $(S3)/.ready $(READERS)/.ready ## Run everything, with the full counts of fuzzing (SUITE=tests/kill runs that alone)
+soak: setup $(S3)/.ready $(READERS)/.ready $(TOOLS)/.ready ## Run everything, with the full counts of fuzzing (SUITE=tests/kill runs that alone)
 	@$(BIN)/python -m tests.jvms
 	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest $(SUITE)
 
@@ -92,11 +93,20 @@ bench-pair: setup ## Compare our rates with those of another commit, in turns: m
 	@test -n '$(BASE)' || { echo 'name the commit to compare with: make bench-pair BASE=COMMIT' >&2; exit 2; }
 	@$(BIN)/python benchmarks/pair.py '$(BASE)'
 
+dist: $(TOOLS)/.ready ## Build wheels and sdists of this commit, twice and compared, with a bill of materials, into dist
+	@$(TOOLS)/bin/python ops/dist.py build
+
+dist-check: setup $(TOOLS)/.ready ## Build them, and try each extra in an empty environment; a part of `make test-more`
+	@$(BIN)/python -m pytest tests/cli/test_dist.py
+
+release: $(TOOLS)/.ready ## Set the version and collect changelog.d into CHANGELOG.md: make release VERSION=1.2.0
+	@$(TOOLS)/bin/python ops/dist.py release '$(VERSION)'
+
 clean: ## Remove what was made here; the per-user cache of jars stays
 	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(AUDIT)/.ready $(S3)/.ready $(READERS)/.ready $(FLINK)/.ready: build/%/.ready: requirements-%.txt $(READY)
+$(AUDIT)/.ready $(S3)/.ready $(READERS)/.ready $(FLINK)/.ready $(TOOLS)/.ready: build/%/.ready: requirements-%.txt $(READY)
 	@$(BIN)/python -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
 	@touch $@

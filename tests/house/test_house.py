@@ -518,6 +518,7 @@ def pins() -> dict[str, str]:
             "requirements-s3.txt",
             "requirements-readers.txt",
             "requirements-flink.txt",
+            "requirements-dist.txt",
             "requirements.txt",
             "requirements-dev.txt",
             "requirements-build.txt",
