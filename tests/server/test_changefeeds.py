@@ -154,6 +154,50 @@ def test_loads_while_it_lives(place: ServerHome, feeds: Changefeeds) -> None:
             until(lambda: feeds.get(ONE).state == "stopped")
         feeds.start_load(ONE, "", (), "cy")
         until(lambda: (load := loading()) and load.is_done and load.chunks)
+        with pytest.raises(UpdateRefused, match="no load"):
+            feeds.cancel_load(ONE, "dan")
+
+        def source() -> dict[str, Any]:
+            section: dict[str, Any] = feeds.get(ONE).record.config["source"]
+            return section
+
+        feeds._run_load(ONE, {**source(), "load": "cancel"}, "dan")  # the load is done meanwhile
+        until(lambda: (load := loading()) and load.is_done and source()["load"] == "initial")
+        view = feeds.get(ONE)
+        assert view.state == "normal"
+        assert [text for text in view.progress.warnings if "before it could be cancelled" in text]
+        feeds.start_load(ONE, "mysql://root@127.0.0.1:1/?enable-tls=false&timeout=1s", (), "cy")
+        until(lambda: feeds.get(ONE).error)
+        feeds.cancel_load(ONE, "dan")
+        until(lambda: feeds.get(ONE).state == "stopped" and feeds.get(ONE).error)
+        assert "go on without" in feeds.get(ONE).error.message
+        feeds.resume(ONE, "dan")
+        end = place.work()
+        until(lambda: feeds.get(ONE).checkpoint_ts >= end)
+        assert feeds.get(ONE).error is None
+
+
+def test_a_load_alone_is_cancelled(place: ServerHome, feeds: Changefeeds) -> None:
+    """A changefeed whose source is the database: it can be loaded again, and a load that is done is not cancelled."""
+
+    def rest() -> None:
+        """Wait amid the load until it is cancelled."""
+        run = feeds._feed(ONE).run
+        if run and run.progress and run.progress.ddls and not feeds.get(ONE).record.config:
+            run._stop.wait(20)
+
+    with Upstream(place.upstream.cluster) as sql:
+        address = f"mysql://root:@127.0.0.1:{sql.ports['n1']}/?enable-tls=false"
+        with armed({"round/planned": rest}):
+            feeds.create(replace(place.wish("one"), start_ts=0, source_uri=address), "ann")
+            until(lambda: (run := feeds.get(ONE).progress) and run.load and run.ddls)
+            feeds.cancel_load(ONE, "dan")
+            until(lambda: feeds.get(ONE).state == "stopped" and feeds.get(ONE).error)
+        assert feeds.get(ONE).error.code == "CDC:ErrLoadCancelled"
+        feeds.start_load(ONE, "", (), "ann")
+        until(lambda: feeds.get(ONE).state == "finished")
+        with pytest.raises(UpdateRefused, match="no load"):
+            feeds.cancel_load(ONE, "dan")
 
 
 def test_a_name_is_free_again(place: ServerHome, feeds: Changefeeds) -> None:

@@ -67,6 +67,7 @@ from tidegate.engine.load_plan import (
     defined_tables,
     defined_ts,
     is_done,
+    is_unfinished,
     names_of,
     schema_of,
     selected_since,
@@ -328,7 +329,7 @@ class LoadingSource(Source):
     _plan_of_now: LoadPlan | None = field(default=None, init=False)
     _guard: LoadGuard | None = field(default=None, init=False)
     _unheld: str = field(default="", init=False)
-    _selected_since: tuple[str, ...] = field(default=(), init=False)
+    _notes: tuple[str, ...] = field(default=(), init=False)
     _landing: bool = field(default=False, init=False)
     _is_clear: bool = field(default=False, init=False)
     _begin: int = field(default=0, init=False)
@@ -346,7 +347,7 @@ class LoadingSource(Source):
 
         Raises SourceBehind while the stream has not proven that it has all changes from now on, and HistoryLost where
         garbage collection has passed S."""
-        plan, later = self.kept.read(), self.number
+        plan, later, self._notes = self.kept.read(), self.number, ()
         if self.mode == "never":
             if plan is not None and (plan.chunks or plan.cancelled) and not is_done(plan, checkpoint_ts):
                 raise ConfigError(
@@ -355,7 +356,7 @@ class LoadingSource(Source):
                 )
             return self.stream.start(tasks, checkpoint_ts)
         if self.mode == "cancel":
-            plan, later = self._cancelled(plan, checkpoint_ts or 0), 0
+            plan, later = self._cancelled(plan, checkpoint_ts), 0
         if later <= (plan.number if plan is not None else 0):
             later = 0
         if plan is not None and plan.cancelled and not later:
@@ -375,7 +376,7 @@ class LoadingSource(Source):
             kept = {"number": self.number, "gc_life_time": unrestored or plan.gc_life_time}
             plan = self._plan = self.kept.write(msgspec.structs.replace(plan, **kept))
             failpoint("load/plan-kept")
-        self._begin, self._selected_since = begin_ts(plan), tuple(selected_since(plan, self.accept))
+        self._begin, self._notes = begin_ts(plan), (*self._notes, *selected_since(plan, self.accept))
         start_ts = self._begin if checkpoint_ts is None else checkpoint_ts
         if start_ts < plan.ts and self._guard is None and not plan.cancelled:
             self._guard = self.guard(plan).__enter__()
@@ -449,20 +450,32 @@ class LoadingSource(Source):
             )
         return plan
 
-    def _cancelled(self, plan: LoadPlan | None, checkpoint_ts: int) -> LoadPlan:
-        """Return the plan that drops what an unfinished load has made. Raises LoadCancelled where that is nothing."""
-        if plan is None or (not plan.cancelled and checkpoint_ts >= plan.ts):
-            raise LoadCancelled("the feed has no load that is unfinished")
+    def _cancelled(self, plan: LoadPlan | None, checkpoint_ts: int | None) -> LoadPlan:
+        """Return the plan that drops what an unfinished load has made, or that of a load that is done. Raises
+        LoadCancelled where there is nothing to drop."""
+        if not is_unfinished(plan, self.number, checkpoint_ts):
+            if plan is None:
+                raise LoadCancelled("the feed has no load that is unfinished")
+            if not plan.cancelled:
+                self._notes = (
+                    f"the load at {shown_ts(plan.ts)} was done before it could be cancelled: the feed goes on",
+                )
+                return plan
+        number = max(self.number, plan.number if plan is not None else 0)
+        if plan is None or is_done(plan, checkpoint_ts):
+            self.kept.write(msgspec.structs.replace(plan or LoadPlan(0, cancelled=True), number=number))
+            raise LoadCancelled(CANCELLED + UNTOUCHED)
         if not plan.cancelled:
             if plan.gc_life_time:
                 self.guard(plan).restore()
             begin, tables = plan.broken_from or begin_ts(plan), self._target_state.tables.values()
-            loaded = tuple(table.name for table in tables if begin < table.version <= plan.ts)
-            nothing = LoadPlan(0, number=plan.number, cancelled=True)
-            if checkpoint_ts > begin:
-                ts = checkpoint_ts + len(loaded)
-                nothing = msgspec.structs.replace(nothing, ts=ts, replaced=loaded, broken_from=begin)
-            plan = self.kept.write(nothing)
+            nothing = LoadPlan(0, cancelled=True)
+            if (checkpoint_ts or 0) > begin:
+                loaded = tuple(table.name for table in tables if begin < table.version <= plan.ts)
+                views = tuple(name for name, _ in plan.views)
+                ts = (checkpoint_ts or 0) + len(loaded) + len(views)
+                nothing = LoadPlan(ts, cancelled=True, replaced=loaded, dropped_views=views, broken_from=begin)
+            plan = self.kept.write(msgspec.structs.replace(nothing, number=number))
         if not plan.ts:
             raise LoadCancelled(CANCELLED + UNTOUCHED)
         return plan
@@ -725,7 +738,7 @@ class LoadingSource(Source):
             size_bytes=self._sizes[-1],
             bytes_done=self._sizes[done],
         )
-        warnings = (*reading.warnings, *plan.notes, *filter(None, [self._unheld]), *self._selected_since)
+        warnings = (*reading.warnings, *plan.notes, *filter(None, [self._unheld]), *self._notes)
         return replace(reading, load=progress, left_out=(*unloaded(plan), *reading.left_out), warnings=warnings)
 
     def _loads(self) -> bool:

@@ -95,6 +95,8 @@ class LoadPlan(msgspec.Struct, frozen=True):
     """Tables with rows at S that the filter left out."""
     cancelled: bool = False
     """True where a user has ended the load: its tables are dropped; `ts` is 0 if nothing of it is in the target."""
+    dropped_views: tuple[TableName, ...] = ()
+    """Views that a load which was cancelled has made."""
     broken_from: int = 0
     """The TSO above which an earlier load, which was not done, has made tables; 0 where no table lacks rows of it."""
 
@@ -128,8 +130,11 @@ def create_statements(plan: LoadPlan) -> list[Ddl]:
     """Return the statements that make the databases, sequences, tables and views of a plan, each at a commit_ts of its
     own."""
     statements = [(name, "", create, ActionType.CREATE_SCHEMA) for name, create in plan.databases]
+    drops = (("VIEW", ActionType.DROP_VIEW, plan.dropped_views), ("TABLE", ActionType.DROP_TABLE, plan.replaced))
     statements += [
-        (*name, f"DROP TABLE IF EXISTS {quote_names(*name)}", ActionType.DROP_TABLE) for name in plan.replaced
+        (*name, f"DROP {kind} IF EXISTS {quote_names(*name)}", action)
+        for kind, action, names in drops
+        for name in names
     ]
     statements += [(*name, create, ActionType.CREATE_SEQUENCE) for name, create in plan.made_sequences]
     statements += [(*loaded.name, loaded.create, ActionType.CREATE_TABLE) for loaded in plan.tables]
@@ -151,6 +156,13 @@ def begin_ts(plan: LoadPlan) -> int:
 def is_done(plan: LoadPlan, checkpoint_ts: int | None) -> bool:
     """Return True where a target at its checkpoint has all rows of a load: none is to come, none was dropped."""
     return (checkpoint_ts or 0) >= plan.ts and not (plan.cancelled and plan.ts)
+
+
+def is_unfinished(plan: LoadPlan | None, number: int, checkpoint_ts: int | None) -> bool:
+    """Return True where the load of that number waits for its plan, or has one and is not done."""
+    if plan is None:
+        return number > 0 or not checkpoint_ts
+    return number > plan.number or not is_done(plan, checkpoint_ts)
 
 
 class LoadReader:

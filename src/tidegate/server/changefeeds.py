@@ -49,9 +49,10 @@ import msgspec
 from tidegate.config import full_load
 from tidegate.config.entry import Document, FeedConfig, checkpoints_of, is_landed
 from tidegate.config.load import document_of, load
-from tidegate.config.registry import SOURCES, entries_of, feed_of
+from tidegate.config.registry import SOURCES, entries_of, feed_of, home_of
 from tidegate.config.tidb import TidbSource
 from tidegate.config.uri import LocalName, mask_text, mask_uri, reporting_names, scheme_of, state_directory
+from tidegate.engine.load_plan import KeptPlan, is_unfinished
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.engine.progress import FeedError, Progress, now
@@ -529,7 +530,7 @@ class Changefeeds:
             record = self._feed(feed_id).record
             section = record.config.get("source", {})
             load = {
-                "load-from": load_from or section.get("load-from", ""),
+                "load-from": load_from or _database(record),
                 "load-number": int(section.get("load-number", 0)) + 1,
                 "load-tables": list(tables),
             }
@@ -542,11 +543,18 @@ class Changefeeds:
         Raises UpdateRefused where no load runs."""
         with self.operation_log.noting("cancel load", feed_id, who):
             view = self.get(feed_id)
-            load = view.progress and view.progress.load
-            section = view.record.config.get("source", {})
-            if not section.get("load-from") or (view.running and (not load or load.is_done)):
+            section, database = view.record.config.get("source", {}), _database(view.record)
+            try:
+                plan = KeptPlan(home_of(self.config_of(view.record))).read()
+            except STORE_ERRORS as error:
+                raise EnvironmentFault(
+                    f"the load of {feed_id.name} cannot be looked up: {first_line(error)}"
+                ) from error
+            checkpoint_ts = view.progress.checkpoint_ts if view.progress else view.checkpoint_ts
+            is_open = is_unfinished(plan, int(section.get("load-number", 0)), checkpoint_ts)
+            if not database or section.get("load") == "done" or not is_open:
                 raise UpdateRefused(f"{feed_id.name} has no load that is unfinished")
-            return self._run_load(feed_id, {**section, "load": "cancel"}, who)
+            return self._run_load(feed_id, {**section, "load-from": database, "load": "cancel"}, who)
 
     def _run_load(self, feed_id: FeedId, section: Mapping[str, Any], who: str) -> FeedView:
         """Run a changefeed with another section [source] of its configuration."""
@@ -700,6 +708,8 @@ class Changefeeds:
         """Handle a report of a run: a new state or error is written into the record."""
         if feed.run is not run or feed.record.state not in RUNS:
             return
+        if progress.load is not None:
+            self._after_cancel(feed)
         state = STATES.get(progress.state, progress.state)
         error = progress.error
         total = progress.rows + progress.ddls
@@ -720,12 +730,17 @@ class Changefeeds:
         """Handle the end of a run. A stop that no user requested leaves the record for the next owner."""
         if feed.run is run and feed.record.state in RUNS and outcome.state in {"failed", "finished"}:
             cancelled = outcome.error is not None and outcome.error.code == LoadCancelled.code
-            if cancelled:
-                with feed.lock:
-                    config = feed.record.config
-                    source = {**config["source"], "load": _mode(feed.record)}
-                    feed.record = msgspec.structs.replace(feed.record, config={**config, "source": source})
+            if cancelled or outcome.state == "finished":
+                self._after_cancel(feed)
             self._settle(feed, "stopped" if cancelled else outcome.state, outcome.error)
+
+    def _after_cancel(self, feed: ServedFeed) -> None:
+        """Give a changefeed whose load was cancelled, or done before that, its mode again, with its next change."""
+        with feed.lock:
+            config = feed.record.config
+            if config.get("source", {}).get("load") == "cancel":
+                source = {**config["source"], "load": _mode(feed.record)}
+                feed.record = msgspec.structs.replace(feed.record, config={**config, "source": source})
 
     def _settle(self, feed: ServedFeed, state: str, error: FeedError | None) -> None:
         """Write the state that a run reports, unless a user has changed it meanwhile."""
@@ -759,6 +774,12 @@ def loads_from(config: Mapping[str, Any]) -> str:
     """Return the database whose rows a changefeed begins with; "" for none."""
     section = config.get("source", {})
     return "" if section.get("load") == "never" else str(section.get("load-from") or "")
+
+
+def _database(record: FeedRecord) -> str:
+    """Return the database that a changefeed has loaded, or is to load; "" for none."""
+    source = record.source_uri if _mode(record) == "only" else ""
+    return str(record.config.get("source", {}).get("load-from") or source)
 
 
 def _mode(record: FeedRecord) -> str:

@@ -217,6 +217,8 @@ def test_a_load_that_is_cancelled(feed: Feed) -> None:
     """A lake goes on with the tables that it had; elsewhere those that were not filled are dropped, and the feed rests
     until all are loaded. A load that is done is not cancelled."""
     begun(feed)
+    if feed.sink == "mariadb":
+        feed.client.run("CREATE VIEW w.seen AS SELECT * FROM w.t")
     killed_amid(feed, feed.config(number=1))
     before = feed.rows("t")
     for _ in range(2):
@@ -226,7 +228,8 @@ def test_a_load_that_is_cancelled(feed: Feed) -> None:
         assert feed.rows("t") == before
         assert finished(feed.config(number=1), feed.now()).load is None
     else:
-        assert {feed.rows(name) for name in ("t", "pairs", "parts", "apart")} == {None}
+        seen = ("seen",) if feed.sink == "mariadb" else ()
+        assert {feed.rows(name) for name in ("t", "pairs", "parts", "apart", *seen)} == {None}
         with pytest.raises(LoadCancelled, match="load start"):
             finished(feed.config(number=1), feed.now())
         with pytest.raises(ConfigError, match="load all tables"):
@@ -235,5 +238,5 @@ def test_a_load_that_is_cancelled(feed: Feed) -> None:
     end = feed.now()
     finished(feed.config(number=2), end)
     assert not feed.unlike(end)
-    with pytest.raises(LoadCancelled, match="unfinished"):
-        finished(feed.config("cancel", number=2), feed.now())
+    done = finished(feed.config("cancel", number=2), feed.now())
+    assert [text for text in done.warnings if "was done before it could be cancelled" in text]

@@ -19,7 +19,7 @@ from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import EventRule, TableFilter
 from tidegate.engine.load import NO_LOAD, LoadingSource, NoStream
-from tidegate.engine.load_plan import KeptPlan, LoadGuard, LoadPlan, defined_tables
+from tidegate.engine.load_plan import KeptPlan, LoadGuard, LoadPlan, begin_ts, defined_tables
 from tidegate.engine.ports import Source
 from tidegate.engine.progress import Progress, line, undecodable_words
 from tidegate.lakes.lake import Lake
@@ -159,6 +159,51 @@ def test_a_load_that_is_begun_again_and_cancelled_at_once(tmp_path: Path) -> Non
     assert begun(mode="cancel").cancelled
     with pytest.raises(LoadCancelled, match="load start --all"):
         loading(tmp_path, ScriptedSource(STORY), number=2).start(LocalTasks(), S + 2)
+
+
+class Away(ScriptedLoad):
+    """A database that is behind."""
+
+    def plan(self, selects: Any, ts: int | None = None) -> LoadPlan:  # noqa: ARG002
+        raise SourceBehind("the load waits")
+
+
+def test_a_load_that_waits_is_cancelled(tmp_path: Path) -> None:
+    """A first one and a later one that have no plan yet: the feed goes on without. What an earlier one that is not done
+    has made is dropped, views too; a load that was done before is not cancelled, and the feed goes on and says so."""
+    away, seen = Away(STORY, S), TableName("shop", "seen")
+    amid = begin_ts(LOAD.load_plan) + 2
+
+    def begun(mode: str, number: int, checkpoint_ts: int | None, reader: ScriptedLoad = away) -> LoadingSource:
+        source = loading(tmp_path, ScriptedSource(STORY), reader=reader, mode=mode, number=number)
+        source.carry(SchemaState().with_unknown(defined_tables(LOAD.load_plan)))
+        source.start(LocalTasks(), checkpoint_ts)
+        return source
+
+    for mode, number, checkpoint_ts, kind, words in (
+        ("initial", 0, None, SourceBehind, "waits"),
+        ("cancel", 0, None, LoadCancelled, "go on without"),
+        ("cancel", 0, None, LoadCancelled, "go on without"),
+        ("cancel", 0, 9, LoadCancelled, "go on without"),
+    ):
+        with pytest.raises(kind, match=words):
+            begun(mode, number, checkpoint_ts)
+    begun("initial", 0, None, LOAD)
+    for mode, kind in (("initial", SourceBehind), ("cancel", LoadCancelled)):
+        with pytest.raises(kind, match=r"waits|go on without"):
+            begun(mode, 1, S)
+    assert not begun("initial", 1, S).reading().warnings
+    (told,) = begun("cancel", 1, S).reading().warnings
+    assert "was done before it could be cancelled" in told
+
+    kept = KeptPlan(str(tmp_path / "plan"))
+    plan = kept.read()
+    assert plan is not None
+    kept.write(replace_plan(plan, views=((seen, "CREATE VIEW shop.seen AS SELECT 1"),)))
+    dropped = begun("cancel", 2, amid).ddls(amid, S)
+    assert [item.ddl.query for item in dropped][:1] == ["DROP VIEW IF EXISTS `shop`.`seen`"]
+    with pytest.raises(LoadCancelled, match="load start --all"):
+        begun("initial", 2, S)
 
 
 def test_the_changefeed_that_writes_is_asked_before_s(tmp_path: Path) -> None:
