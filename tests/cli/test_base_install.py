@@ -1,5 +1,5 @@
 """What is installed is what is needed: `pip install tidegate` gives the codec and its commands, no Spark, no Kafka, no
-Arrow; each extra gives what README.md says that it brings.
+Arrow; each extra gives what docs/installation.md says that it brings.
 
 Environments of extras are made of links: the wheel, and the packages that it requires for them as they are here.
 """
@@ -324,9 +324,9 @@ def test_a_server_without_its_extra(having: Callable[[str], Path], tmp_path: Pat
 
 
 def test_each_extra_is_told_and_tried() -> None:
-    """README.md has a line for each, and the tests above an environment."""
+    """docs/installation.md has a line for each, and the tests above an environment."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()
-    told = re.findall(r"^\| `tidegate\[(\w+)\]` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    told = re.findall(r"^\| `tidegate\[(\w+)\]` \|", (ROOT / "docs" / "installation.md").read_text(), re.MULTILINE)
     tried = re.findall(r'(?:\(|having\()"([a-z,]+)"', Path(__file__).read_text())
     assert sorted(told) == sorted(extras)
     assert extras <= {extra for one in tried for extra in one.split(",")}
