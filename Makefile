@@ -26,6 +26,7 @@ S3 := build/s3
 READERS := build/readers
 FLINK := build/flink
 TOOLS := build/dist
+DOCS := build/docs
 
 # By files, in their order: what a file or folder sets up is set up once.
 parallel = -n $(1) --dist loadfile --no-loadscope-reorder
@@ -40,7 +41,7 @@ LOOPS := test_columnar.py or test_columnar_encode_cells.py or test_mount_columns
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replica demo-recorded test test-more check audit soak bench bench-table bench-pair dist dist-check release clean
+.PHONY: help setup demo demo-replica demo-recorded test test-more check audit soak bench bench-table bench-pair dist dist-check release docs pictures clean
 
 help: ## Tell what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -102,11 +103,17 @@ dist-check: setup $(TOOLS)/.ready ## Build them, and try each extra in an empty 
 release: $(TOOLS)/.ready ## Set the version and collect changelog.d into CHANGELOG.md: make release VERSION=1.2.0
 	@$(TOOLS)/bin/python ops/dist.py release '$(VERSION)'
 
+docs: $(DOCS)/.ready ## Build the site of the documentation, with its links checked, into build/site
+	@$(DOCS)/bin/python ops/docs/site.py
+
+pictures: setup ## Renew the pictures of the documentation, which show the server's page in Chromium
+	@UPDATE=1 $(BIN)/python -m pytest -q tests/server/page
+
 clean: ## Remove what was made here; the per-user cache of jars stays
 	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(AUDIT)/.ready $(S3)/.ready $(READERS)/.ready $(FLINK)/.ready $(TOOLS)/.ready: build/%/.ready: requirements-%.txt $(READY)
+$(AUDIT)/.ready $(S3)/.ready $(READERS)/.ready $(FLINK)/.ready $(TOOLS)/.ready $(DOCS)/.ready: build/%/.ready: requirements-%.txt $(READY)
 	@$(BIN)/python -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
 	@touch $@

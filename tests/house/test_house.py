@@ -111,6 +111,7 @@ UNFINISHED = re.compile(r"\b(FIXM[E]|TOD[O]|XX[X])\b")
 FILES = sorted((*SRC.glob("**/*.py"), *WING.glob("**/*.py")))
 PRODUCT = [path for path in FILES if path.is_relative_to(SRC)]
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
+OPS = sorted((ROOT / "ops").glob("**/*.py"))
 PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted({*(ROOT / "docs").glob("*.md")} - {ROOT / "docs" / "write-a-sink.md"}),  # its files are the reader's
@@ -293,7 +294,7 @@ def test_files_that_are_named_exist(path: Path) -> None:
 @cache
 def known_ends() -> tuple[frozenset[str], frozenset[str]]:
     """How files and folders of ours may be named: by their last parts."""
-    paths = [path.relative_to(ROOT) for path in (*FILES, *TESTS, *(ROOT / "benchmarks").rglob("*.py"))]
+    paths = [path.relative_to(ROOT) for path in (*FILES, *TESTS, *(ROOT / "benchmarks").rglob("*.py"), *OPS)]
     folders = {folder for path in paths for folder in path.parents}
     return ends_of(paths), ends_of(folders)
 
