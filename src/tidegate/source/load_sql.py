@@ -19,9 +19,10 @@ TIMESTAMPs are read at +00:00 and shown in the feed's time zone.
     a server without one       nothing: one chunk
 
 Borders are the first rows of regions (TABLESAMPLE REGIONS()), of which neighbours are joined or cut on to about
-`chunk_rows`; where a server has no TABLESAMPLE, each border is looked up from the one before.  Only the server compares
-keys.  A border that cannot be written as a literal, such as a text that is no UTF-8, is left out.  (a, b) >= (x, y) is
-written `a > x OR (a = x AND b >= y)`.
+`chunk_rows`, or CHUNK_BYTES by the table's estimated size, since a database takes a chunk as one transaction; where a
+server has no TABLESAMPLE, each border is looked up from the one before.  Only the server compares keys.  A border that
+cannot be written as a literal, such as a text that is no UTF-8, is left out.  (a, b) >= (x, y) is written
+`a > x OR (a = x AND b >= y)`.
 
     INT, DECIMAL, YEAR          digits                    TEXT, dates, times    'it\'s'
     FLOAT, DOUBLE               1.5e0                     BINARY, BLOB          x'00ff'
@@ -60,6 +61,7 @@ from tidegate.codec.columnar.values import Mismatch, typed_texts
 from tidegate.codec.wire_table import WireColumn, WireTable, wire_table
 from tidegate.codec.zone import zone_shift
 from tidegate.engine.filter import is_system
+from tidegate.engine.load import CHUNK_BYTES
 from tidegate.engine.load_plan import ROW_ID, LoadChunk, LoadGuard, LoadPlan, LoadReader, LoadTable
 from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.model.errors import ConfigError, HistoryLost, SchemaError, SourceError, TidegateError
@@ -298,13 +300,16 @@ def _layout(name: TableName, create: str, key: tuple[str, ...], ts: int) -> _Lay
 
 
 class _Splitter:
-    """Finds borders in tables, so that chunks have about `rows`; servers without TABLESAMPLE are remembered."""
+    """Finds borders in tables; servers without TABLESAMPLE are remembered."""
 
-    def __init__(self, rows: int) -> None:
-        self._rows, self._samples = rows, True
+    def __init__(self) -> None:
+        self._samples = True
 
-    def borders(self, session: _Session, layout: _Layout, table: str, estimated_rows: int) -> Iterator[tuple[str, ...]]:
-        """Return the borders in a table, or a partition of it, in their order."""
+    def borders(
+        self, session: _Session, layout: _Layout, table: str, estimated_rows: int, most: int
+    ) -> Iterator[tuple[str, ...]]:
+        """Return the borders in a table, or a partition of it, in their order, so that chunks have about `most`
+        rows."""
         keys = ", ".join(key.read for key in layout.keys)
         order = ", ".join(key.compared for key in layout.keys)
 
@@ -313,16 +318,16 @@ class _Splitter:
 
         regions = self._regions(ask, layout)
         if regions is None:
-            yield from self._hops(ask, layout, None, None)
+            yield from self._hops(ask, layout, (None, None), most)
             return
         rows = estimated_rows // (len(regions) + 1)
-        if rows > 2 * self._rows:
+        if rows > 2 * most:
             for lower, upper in pairwise([None, *regions, None]):
                 if lower is not None:
                     yield lower
-                yield from self._hops(ask, layout, lower, upper)
+                yield from self._hops(ask, layout, (lower, upper), most)
             return
-        joined = max(self._rows // rows, 1) if rows else 1
+        joined = max(most // rows, 1) if rows else 1
         yield from regions[joined - 1 :: joined]
 
     def _regions(self, ask: Ask, layout: _Layout) -> list[tuple[str, ...]] | None:
@@ -338,18 +343,19 @@ class _Splitter:
             return None
         return [*dict.fromkeys(bound for row in sample[1:] if (bound := layout.bound(row)) is not None)]
 
-    def _hops(self, ask: Ask, layout: _Layout, lower: Bound, upper: Bound) -> Iterator[tuple[str, ...]]:
+    @staticmethod
+    def _hops(ask: Ask, layout: _Layout, bounds: tuple[Bound, Bound], most: int) -> Iterator[tuple[str, ...]]:
         """Borders between two bounds, each looked up from the one before."""
-        ahead = self._rows
+        (lower, upper), ahead = bounds, most
         while border := ask(sent.BORDER, where=layout.where(lower, upper, ">"), rows=ahead - (lower is not None)):
             bound = layout.bound(border[0])
             if bound is None:
-                ahead += self._rows
+                ahead += most
                 continue
             if bound == lower:
                 return  # a server that finds a key above itself: what is left is one chunk
             yield bound
-            lower, ahead = bound, self._rows
+            lower, ahead = bound, most
 
 
 class SqlReader(LoadReader):
@@ -494,7 +500,7 @@ class SqlReader(LoadReader):
 
     def _tables(self, listed: Sequence[LoadTable], ts: int, *, tidb: bool) -> list[tuple[LoadTable, list[Part]]]:
         """The tables with the partition and bounds of each chunk, of which temporary ones have none."""
-        splitter, most = _Splitter(self.options.chunk_rows), self.options.max_connections or len(listed)
+        splitter, most = _Splitter(), self.options.max_connections or len(listed)
         count = min(self.options.connections, most, len(listed))
 
         def some(first: int) -> list[tuple[LoadTable, list[Part]]]:
@@ -525,11 +531,12 @@ def _described(
     hidden = (ROW_ID,) if tidb else ()
     key = hidden if primary is None or primary.clustered is False else primary.columns
     layout, parts = _layout(table.name, create, key, ts), partitions or ("",)
-    rows = table.estimated_rows // len(parts)
+    rows, row_bytes = table.estimated_rows // len(parts), table.estimated_bytes // max(table.estimated_rows, 1)
+    most = max(min(session.options.chunk_rows, CHUNK_BYTES // max(row_bytes, 1)), 1)
     bounds: list[Part] = []
     for part in parts:
         is_cut = key and session.options.whole
-        borders = splitter.borders(session, layout, layout.from_(part), rows) if is_cut else ()
+        borders = splitter.borders(session, layout, layout.from_(part), rows, most) if is_cut else ()
         bounds += [(part, lower, upper) for lower, upper in pairwise([None, *borders, None])]
     return msgspec.structs.replace(table, create=create, key=key, partitions=partitions), bounds
 

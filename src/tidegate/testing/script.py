@@ -482,9 +482,10 @@ class ScriptedLoad(LoadReader):
         return self.load_plan
 
     def batches(self, table: LoadTable, chunk: LoadChunk, ts: int) -> Iterator[Batch]:
-        """Return the rows of a chunk."""
-        for some in chunks_of([landed(table.name, list(self._of(table, chunk, ts)))], CHUNK_ROWS):
-            yield from (part.batch for part in some.parts)
+        """Return the rows of a chunk, each in a batch of its own."""
+        for row in self._of(table, chunk, ts):
+            for some in chunks_of([landed(table.name, [row])], CHUNK_ROWS):
+                yield from (part.batch for part in some.parts)
 
 
 TRIES: Final = 10

@@ -16,6 +16,8 @@ from tests.counts import crossed
 from tests.failpoint import DDL_FAILPOINTS, SQL_FAILPOINTS, armed
 from tests.mariadb import Server
 from tests.sink.sql.upstream import Upstream
+from tidegate.engine.load import LoadingSource
+from tidegate.engine.load_plan import KeptPlan
 from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import Fenced, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import Delete, Insert
@@ -24,7 +26,7 @@ from tidegate.sink.sql.progress import ShardLayout, TargetProgress
 from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing import validators
 from tidegate.testing.contract import stories
-from tidegate.testing.script import Script, ScriptedSource, put, remove, run_here
+from tidegate.testing.script import Script, ScriptedLoad, ScriptedSource, put, remove, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -76,20 +78,43 @@ def test_a_lost_answer(server: Server, place: str, nth: int) -> None:
     assert not same(server, story)
 
 
+def cut(server: Server) -> None:
+    """The server ends all connections but the test's."""
+    mine = server.connection.thread_id()
+    for number, *_ in asked(server, "SHOW PROCESSLIST"):
+        if number > mine:
+            server.run(f"KILL {number}")
+
+
 @pytest.mark.parametrize("place", ["sql/before-statements", "sql/before-commit", "sql/after-commit"])
 def test_cut_connections(server: Server, place: str) -> None:
     """The server cuts all connections of the feed at a place, and all rows arrive once."""
     story = stories.shop()
-
-    def cut() -> None:
-        mine = server.connection.thread_id()
-        for number, *_ in asked(server, "SHOW PROCESSLIST"):
-            if number > mine:
-                server.run(f"KILL {number}")
-
-    with armed({place: times(cut, 3)}):
+    with armed({place: times(partial(cut, server), 3)}):
         live(server, story)
     assert not same(server, story)
+
+
+@pytest.mark.parametrize("deed", [away, "cut", "dies"])
+@pytest.mark.parametrize("place", ["sql/before-statements", "sql/before-commit", "sql/after-commit"])
+def test_a_chunk_of_a_load_in_parts(server: Server, place: str, deed: Callable[[], None] | str, tmp_path: Path) -> None:
+    """A chunk of a load, which comes in several parts, is one transaction: whatever breaks at which part, each row is
+    there once, those of a table without a key and values that a strict server refuses among them."""
+    story = keyed("CREATE TABLE shop.t (id INT PRIMARY KEY, e ENUM('a', 'b'))")
+    story.ddl("shop.k", "CREATE TABLE shop.k (v INT)")
+    story.commit(*(put("shop.t", id=number, e=number % 3) for number in range(6)))
+    story.commit(*(put("shop.k", v=number // 2) for number in range(5)))
+    story.resolve()
+    act = deed if callable(deed) else {"cut": partial(cut, server), "dies": die}[deed]
+    for nth in (1, 2, 3, 5):
+        emptied(server)
+        stream = ScriptedSource(story)
+        kept = KeptPlan(str(tmp_path / str(nth)))
+        source = LoadingSource(ScriptedLoad(story, story.ts), kept, lambda *_: True, stream, ordered=True, keyless=True)
+        with armed({place: times(act, nth)}):
+            run_here(source, SqlSink(options(server)), until=story.ts, tasks=TwiceTasks())
+        assert asked(server, "SELECT id, e + 0 FROM shop.t ORDER BY id") == [(row, row % 3) for row in range(6)], nth
+        assert asked(server, "SELECT v FROM shop.k ORDER BY v") == [(0,), (0,), (1,), (1,), (2,)], nth
 
 
 @pytest.mark.parametrize("atomicity", ["none", "global"])

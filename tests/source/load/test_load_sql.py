@@ -14,7 +14,7 @@ from tests.source.load.kit import Loaded, loaded, of, rows_of
 from tidegate.config.changefeed import Checked, check
 from tidegate.config.full_load import parse_load
 from tidegate.config.load import load
-from tidegate.engine.load import undecodable
+from tidegate.engine.load import CHUNK_BYTES, undecodable
 from tidegate.engine.load_plan import create_statements, unloaded
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SchemaError, SourceError, TidegateError, UriInvalid
 from tidegate.model.table import TableName
@@ -294,15 +294,20 @@ def numbers(upstream: Loaded) -> Loaded:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("estimated", "chunk_rows", "chunks"),
-    [(0, 10, 10), (100, 10, 10), (100, 30, 4), (100, 2000, 1), (1000, 20, 10), (2000, 50, 10), (2100, 10, 10)],
+    "case", [(0, 10, 10), (100, 10, 10), (100, 30, 4), (100, 2000, 1), (1000, 20, 10), (2000, 50, 10), (2100, 10, 10)]
 )
+@pytest.mark.parametrize("limit", ["rows", "bytes"])
 def test_regions_are_joined_and_cut(
-    numbers: Loaded, monkeypatch: pytest.MonkeyPatch, estimated: int, chunk_rows: int, chunks: int
+    numbers: Loaded, monkeypatch: pytest.MonkeyPatch, limit: str, case: tuple[int, int, int]
 ) -> None:
-    """The first rows of ten regions are borders; small regions are joined, and large ones cut."""
+    """The first rows of ten regions are borders; small regions are joined, and large ones cut, by the number of rows
+    or by their size. A case is the estimated rows of the table, the rows of a chunk, and the number of chunks."""
+    estimated, chunk_rows, chunks = case
     monkeypatch.setattr(sent, "SAMPLE", "SELECT {keys} FROM {table} WHERE k % 10 = 0 ORDER BY {order}")
     listed = sent.ALL_TABLES.replace("`table_rows`", str(estimated))
+    if limit == "bytes":
+        row_bytes = CHUNK_BYTES // chunk_rows
+        listed, chunk_rows = listed.replace("`data_length`", str(max(estimated, 1) * row_bytes)), 1_000_000
     monkeypatch.setattr(sent, "ALL_TABLES", listed)
     reader = numbers.reader(chunk_rows=chunk_rows)
 

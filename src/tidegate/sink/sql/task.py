@@ -7,6 +7,9 @@ A group is written once.  Its transaction moves the shard's position from that o
 row; so after any error, even a COMMIT without an answer, the position shows whether to write the group again.  A task
 begins at the current position of its shard, which an earlier attempt may have moved.
 
+A chunk of a full load comes in several chunks of one commit_ts, each a group, which are one transaction; after an error
+behind the first of them the task fails, and its next attempt reads them again.
+
 A statement that changes more or fewer rows than it has is an error: a row is missing, or exists already.
 """
 
@@ -22,6 +25,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from tidegate.codec.batch import calls_of
+from tidegate.engine.load import LoadChanges
 from tidegate.engine.plan import Segment
 from tidegate.engine.ports import Changes, Written
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
@@ -55,6 +59,8 @@ TRIES: Final = 8
 PAUSE_S: Final = 0.1
 SILENT_S: Final = 60
 """The time for which a dead task holds its locks."""
+SILENT_LOAD_S: Final = 600
+"""The same in a full load, whose transactions wait for a slow upstream."""
 AHEAD: Final = 2
 """Chunks that wait to be written, at most."""
 
@@ -76,13 +82,14 @@ class ShardJob:
 
 class Group(NamedTuple):
     """Whole transactions from `first_ts` to `ts`, and the statements of their `rows`; `parts` are the net changes of
-    each table."""
+    each table. The next group goes on with the last transaction unless this one `ends` it."""
 
     first_ts: int
     ts: int
-    rows: int
-    statements: tuple[Statement, ...]
-    parts: Sequence[tuple[Entries, Net]]
+    rows: int = 0
+    statements: tuple[Statement, ...] = ()
+    parts: Sequence[tuple[Entries, Net]] = ()
+    ends: bool = True
 
 
 def write_shard(job: ShardJob) -> Written:
@@ -118,7 +125,9 @@ def _groups(job: ShardJob, position: int, done: Written) -> Iterator[list[Group]
     tables = {table.name.key: table for table in job.segment.tables}
     reader = EntryReader(tables, shards, documents=traits.documents, utc=utc)
     names, after = [table.name for table in job.segment.tables], max(job.segment.after, position)
-    for chunk in done.coming(job.changes.in_order(names, after, job.segment.upto)):
+    chunks = done.coming(job.changes.in_order(names, after, job.segment.upto))
+    chunk, begun = next(chunks, None), False
+    while chunk is not None:
         try:
             entries = reader.read(chunk)
         except TidegateError as error:
@@ -128,8 +137,12 @@ def _groups(job: ShardJob, position: int, done: Written) -> Iterator[list[Group]
             if TableName(entries_part.table.schema, entries_part.table.table).key in job.splits:
                 entries[index] = entries_part.of(entries_part.shard == job.shard)
         entries = [part for part in entries if len(part.number)]
-        if entries:
-            yield _cut(entries, limits, txn_rows)
+        last_ts, chunk = max(part.batch.commit_ts[-1].as_py() for part in chunk.parts), next(chunks, None)
+        ends = chunk is None or last_ts < min(part.batch.commit_ts[0].as_py() for part in chunk.parts)
+        groups = _cut(entries, limits, txn_rows) if entries else [Group(last_ts, last_ts)] if begun and ends else []
+        if groups:
+            begun = not ends
+            yield [*groups[:-1], groups[-1]._replace(ends=ends)]
 
 
 def _cut(entries: list[Entries], limits: StatementLimits, txn_rows: int) -> list[Group]:
@@ -165,13 +178,13 @@ class _Writer:
     def __init__(self, job: ShardJob, done: Written) -> None:
         self._job, self._done = job, done
         self._session: TargetSession | None = None
-        self._position = 0
+        self._committed = self._position = 0
         self._failed = False
 
     def begin(self) -> int:
         """Return the position of the shard. Raises Fenced if another writer has begun."""
         job = self._job
-        self._position = position_of(self._connected(), job.options.feed, job.shard, job.epoch)
+        self._committed = self._position = position_of(self._connected(), job.options.feed, job.shard, job.epoch)
         return self._position
 
     def write(self, groups: list[Group]) -> None:
@@ -182,14 +195,21 @@ class _Writer:
             self._failed = True
             self._write(group)
             self._position, self._failed = group.ts, False
+            if group.ends:
+                self._committed = group.ts
 
     def close(self) -> None:
         if self._session is not None:
             self._session.close()
             self._session = None
 
+    @property
+    def _is_open(self) -> bool:
+        """True amid a transaction: the groups before are not there to be written again."""
+        return self._position != self._committed
+
     def _write(self, group: Group) -> None:
-        outage = Outage(RetryPolicy(quick=TRIES - 1, stuck_s=None, first_s=PAUSE_S))
+        outage = Outage(RetryPolicy(quick=0 if self._is_open else TRIES - 1, stuck_s=None, first_s=PAUSE_S))
         retry(partial(self._try, group), outage.sleep)
         self._done.rows += group.rows
         self._done.messages += len(group.statements)
@@ -197,7 +217,7 @@ class _Writer:
 
     def _try(self, group: Group) -> None:
         try:
-            self._settle(group)
+            self._transaction(self._connected(), group)
         except TidegateError as error:
             self.close()
             tables = ", ".join(dict.fromkeys(statement.table.replace("`", "") for statement in group.statements))
@@ -216,7 +236,7 @@ class _Writer:
             if unknown.retry is Retry.NEVER or error.retry is Retry.NEVER:
                 raise unknown from error
             return False
-        if position not in (self._position, group.ts):
+        if position != self._committed and not (position == group.ts and group.ends):
             raise SinkError(f"shard {job.shard} is at {position}: another attempt of this task writes it") from error
         return position == group.ts
 
@@ -224,43 +244,45 @@ class _Writer:
         if self._session is None:
             job = self._job
             opened = TargetSession(job.options, read_s=job.options.read_s, many=job.options.multi_statements)
-            self._session = opened.prepare(job.target, wait_s=SILENT_S)
+            wait_s = SILENT_LOAD_S if isinstance(job.changes, LoadChanges) else SILENT_S
+            self._session = opened.prepare(job.target, wait_s=wait_s)
         return self._session
 
-    def _settle(self, group: Group) -> None:
-        """Write a group; where the server takes a value for none, as a server that is not strict may hold it, once more
-        in a session that is not, and look whether it holds what was sent."""
-        try:
-            self._transaction(self._connected(), group)
-        except SinkRefused as refusal:
-            if number_of(refusal) not in OF_VALUES:
-                raise
-            self.close()
-            session = self._connected()
-            session.set(self._job.target.modes(strict=False))
-            self._transaction(session, group, refusal)
-            session.set(self._job.target.modes(strict=True))
-
-    def _transaction(self, session: TargetSession, group: Group, refusal: SinkRefused | None = None) -> None:
-        """Write a group; with `refusal`, the error of the same try in a strict session, only if all values are kept."""
-        job, many = self._job, self._job.options.multi_statements
-        moves = fence(job.options.feed, job.shard, job.epoch, self._position, group.ts)
-        moved = Statement(moves, 1, Counted.AFFECTED, "tidegate.progress")
-        size_bytes = job.target.packet_bytes - ROOM_BYTES + 1  # but for the last ;
-        packets = calls_of([moved, *group.statements], lambda statement: len(statement.text) + 1, most_bytes=size_bytes)
-        for packet in packets if many else [[moved, *group.statements]]:
-            first = packet[0] is moved
-            texts = ([sent.BEGIN.encode()] if first else []) + [statement.text for statement in packet]
-            failpoint("sql/before-statements")
-            sends = [texts] if many else [[text] for text in texts]
-            answers = [answer for part in sends for answer in session.send(part)]
-            for statement, answer in zip(packet, answers[first:], strict=True):
-                _check(statement, answer, group)
+    def _transaction(self, session: TargetSession, group: Group) -> None:
+        """Write a group. Where the server refuses a value that a server that is not strict may hold, write the rest in
+        a session that is not, and check whether the server holds what was sent."""
+        target, refusal = self._job.target, None
+        moves = fence(self._job.options.feed, self._job.shard, self._job.epoch, self._position, group.ts)
+        left = deque([Statement(moves, 1, Counted.AFFECTED, "tidegate.progress"), *group.statements])
+        if not self._is_open:
+            left.appendleft(Statement(sent.BEGIN.encode(), 0, Counted.NONE, ""))
+        while left:
+            try:
+                self._send(session, left, group)
+            except SinkRefused as error:
+                if refusal is not None or number_of(error) not in OF_VALUES:
+                    raise
+                refusal = error
+                session.set(target.modes(strict=False))
         if refusal is not None:
-            _check_rows(session, group, refusal, documents=job.target.traits.documents)
-        failpoint("sql/before-commit")
-        list(session.send([sent.COMMIT.encode()]))
-        failpoint("sql/after-commit")
+            _check_rows(session, group, refusal, documents=target.traits.documents)
+            session.set(target.modes(strict=True))
+        if group.ends:
+            failpoint("sql/before-commit")
+            list(session.send([sent.COMMIT.encode()]))
+            failpoint("sql/after-commit")
+
+    def _send(self, session: TargetSession, left: deque[Statement], group: Group) -> None:
+        """Send statements, and take those that are done out of `left`."""
+        size_bytes = self._job.target.packet_bytes - ROOM_BYTES + 1  # but for the last ;
+        most = None if self._job.options.multi_statements else 1
+        packets = calls_of(list(left), lambda statement: len(statement.text) + 1, most=most, most_bytes=size_bytes)
+        for packet in packets:
+            failpoint("sql/before-statements")
+            answers = session.send([statement.text for statement in packet])
+            for statement, answer in zip(packet, answers, strict=True):
+                _check(statement, answer, group)
+                left.popleft()
 
 
 def _check(statement: Statement, answer: RowCounts, group: Group) -> None:
