@@ -1,32 +1,33 @@
 """A full load into a database and into topics, and back out of a topic: rows a second.
 
-    python benchmarks/full_load_sinks.py [--rows 4000000] [--case mariadb] [--json]
+    python benchmarks/full_load_sinks.py [--rows 4000000] [--case mariadb] [--table wide] [--json]
 
     mariadb      MariaDB, one table ──  a feed of a load alone   ──►  another MariaDB     ours
                                     ──  mariadb-dump | mariadb   ──►  the same            peer      bar 0.7
     topic        MariaDB, one table ──  a feed of a load alone   ──►  topic, 2 partitions  ours
                  change log         ──  the feed of changefeed.py ──►  another             peer      bar 0.5
-    topic-back   the topic of a load ── a feed                   ──►  lake: rows/s, the largest worker and this driver,
-                                                                      in MiB, which docs/limits.md bounds: 2048 and 384
+    topic-back   the topic of a load ── a feed                   ──►  lake: rows/s, driver, largest worker and JVM, in
+                                                                      MiB; docs/limits.md: 384, 2048 and 2048
 
-Tables are those of full_load.py.  Both sides take turns in one run, warm, the best of three; ours with its plan.
+Tables are those of full_load.py.  Both sides take turns in one run, warm, the median of three; ours with its plan.
 `topic-back` runs once, behind a topic of a tenth.
 """
 
 import json
-import resource
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pymysql
 from backlog import write_backlog
-from changefeed import peak_worker, run_feed, sink_of, uri_of
+from changefeed import run_feed, sink_of, uri_of
 from full_load import CASES as TABLES
 from full_load import TIMES, options_of, table
+from full_load_memory import Peaks
 from rig import PARTITIONS, Rig, arguments, rig, seconds
 from traffic import PROTOCOLS
 
@@ -43,7 +44,6 @@ from tidegate_upstream.demo.recorded import create_topic
 from tidegate_upstream.demo.replica import running_mariadb
 
 CASES = ("mariadb", "topic", "topic-back")
-MIB = 1 << 20
 
 
 def loaded(bench: Rig, port: int, sink_uri: str) -> int:
@@ -107,7 +107,7 @@ def into_mariadb(bench: Rig, port: int, rows: int) -> dict[str, float]:
 
         ours: Callable[[], Any] = lambda: loaded(bench, port, f"mysql://root@127.0.0.1:{written}/")  # noqa: E731
         _, *turns = [(took(ours), took(lambda: dumped(port, written))) for _ in range(TIMES + 1)]
-    return rates(rows, *map(min, zip(*turns, strict=True)))
+    return rates(rows, *map(median, zip(*turns, strict=True)))
 
 
 def into_topic(bench: Rig, port: int, rows: int, protocol: str) -> dict[str, float]:
@@ -124,7 +124,7 @@ def into_topic(bench: Rig, port: int, rows: int, protocol: str) -> dict[str, flo
         (seconds(ours), run_feed(bench, f"tidb://{log}", backlog, bench.directory("feed").name, protocol)[0])
         for _ in range(TIMES + 1)
     ]
-    return rates(rows, *map(min, zip(*turns, strict=True)))
+    return rates(rows, *map(median, zip(*turns, strict=True)))
 
 
 def rates(rows: int, ours_s: float, peer_s: float) -> dict[str, float]:
@@ -139,36 +139,43 @@ def back(bench: Rig, port: int, rows: int, protocol: str) -> dict[str, float]:
     ts = loaded(bench, port, sink_of(bench, topic, protocol))
     config = load(source_uri=uri_of(bench, topic, protocol), sink_uri=f"delta://{lake}", rules=["load.*"])
     reports: list[int] = []
-    with peak_worker() as peak:
-        took_s = seconds(lambda: reports.append(Changefeed(config).run(bench.spark, until=ts).rows))
+    peaks = Peaks(rows)
+    with peaks.watched():
+        took_s = seconds(
+            lambda: reports.append(Changefeed(config).run(bench.spark, until=ts, on_progress=peaks.report).rows)
+        )
     assert reports == [rows], (reports, rows)
-    driver_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"ours": round(rows / took_s), "worker_mib": peak[0] // MIB, "driver_mib": driver_kib >> 10}
+    return {"ours": round(rows / took_s), **peaks.most()}
 
 
 def main() -> None:
     """Measure the cases."""
     parser = arguments(__doc__, 4_000_000)
     parser.add_argument("--case", choices=CASES, action="append", help="only this one")
+    parser.add_argument("--table", choices=TABLES, action="append", help="only this one")
+    parser.add_argument("--protocol", choices=PROTOCOLS, action="append", help="only this one")
     given = parser.parse_args()
-    cases, found = given.case or CASES, {}
+    cases, protocols, found = given.case or CASES, given.protocol or PROTOCOLS, {}
+
+    def show(case: str, figures: dict[str, float]) -> None:
+        found[case] = figures
+        if not given.json:
+            print(f"{case:32} " + "   ".join(f"{label} {value:,}" for label, value in figures.items()), flush=True)
+
     with rig() as bench:
-        for name, share in TABLES.items():
-            rows = given.rows // share
+        for name in given.table or TABLES:
+            rows = given.rows // TABLES[name]
             with table(name, rows) as port:
                 if "mariadb" in cases:
-                    found[f"mariadb, {name}"] = into_mariadb(bench, port, rows)
-                for protocol in PROTOCOLS if "topic" in cases else ():
-                    found[f"topic, {protocol}, {name}"] = into_topic(bench, port, rows, protocol)
-            for protocol in PROTOCOLS if "topic-back" in cases and name == "narrow" else ():
+                    show(f"mariadb, {name}", into_mariadb(bench, port, rows))
+                for protocol in protocols if "topic" in cases else ():
+                    show(f"topic, {protocol}, {name}", into_topic(bench, port, rows, protocol))
+            for protocol in protocols if "topic-back" in cases and name == "narrow" else ():
                 for count in (rows // 10, rows):
                     with table(name, count) as port:
-                        found[f"topic-back, {protocol}"] = back(bench, port, count, protocol)
+                        show(f"topic-back, {protocol}", back(bench, port, count, protocol))
     if given.json:
         print(json.dumps(found))
-        return
-    for case, figures in found.items():
-        print(f"{case:32} " + "   ".join(f"{label} {value:,}" for label, value in figures.items()))
 
 
 if __name__ == "__main__":
