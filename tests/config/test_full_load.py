@@ -110,6 +110,20 @@ def test_rules_of_a_later_load(tmp_path: Path) -> None:
         load(written(tmp_path, {"uri": TOPIC, "load-from": FROM, "load-number": 1, "load-tables": ["items"]}))
 
 
+@pytest.mark.parametrize(
+    "option",
+    ["load-target=keep", "load-publish=table", "gc-life-time=72h", "rows-per-second=5", "chunk-rows=5",
+     "load-hours=22-6", "max-connections=1"],
+)  # fmt: skip
+def test_definitions_take_no_option_of_rows(option: str) -> None:
+    """Options of a load that would do nothing are named; those of the connection are taken."""
+    with pytest.raises(UriInvalid, match=f"definitions-from: {option.partition('=')[0]} would do nothing"):
+        load(source_uri=TOPIC, sink_uri=LAKE, definitions_from=f"{FROM}?{option}")
+    uri = f"{FROM}?replica-read=follower&resource-group=g&connections=2&scan-concurrency=3&timeout=3s"
+    assert load(source_uri=TOPIC, sink_uri=LAKE, definitions_from=uri).load is not None
+    assert load(source_uri=TOPIC, sink_uri=LAKE, load_from=f"{FROM}?{option}").load is not None
+
+
 def test_definitions_alone(tmp_path: Path) -> None:
     """definitions-from and definitions-at under [source]; options override them, and a load has its own."""
     path = written(tmp_path, {"uri": TOPIC, "definitions-from": FROM, "definitions-at": "now"})

@@ -89,7 +89,9 @@ if TYPE_CHECKING:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Archive of Tidegate for executors (`tidegate pack`); built if none is given, except for sc://.",
 )
-@click.option("--check", "checks", is_flag=True, help="Check source, sink and load-from, list tables, and exit.")
+@click.option(
+    "--check", "checks", is_flag=True, help="Check source, sink, load-from and --ticdc, list tables, and exit."
+)
 @click.option("--json", "as_json", is_flag=True, help="Report progress as JSON lines on stdout.")
 @click.option("--no-color", is_flag=True, help="No colors.")
 def run(
@@ -168,6 +170,8 @@ def _check(config: "FeedConfig", *, as_json: bool) -> None:
     if as_json:
         echo_json(checked)
         return
+    for warning in checked.warnings[len(config.warnings) :]:
+        echo(f"warning: {warning}", err=True)
     for line in checked.lines():
         echo(line)
 

@@ -120,7 +120,7 @@ class Changefeed:
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Result of a check; `taken` is None if the source's tables are unknown before it is read, `sink_met` False if only
-    a run connects to the sink, `loads` are the tables of load-from, or definitions-from."""
+    a run connects to the sink, `loads` are the tables of the database of `option`."""
 
     changefeed: str
     source: str
@@ -130,6 +130,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     taken: tuple[str, ...] | None = None
     left_out: tuple[LeftOut, ...] = ()
     loads: tuple[str, ...] | None = None
+    option: str = "load-from"
 
     def lines(self) -> list[str]:
         """Return it for people."""
@@ -140,7 +141,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         else:
             lines += [f"replicates {len(self.taken)} tables: {', '.join(self.taken) or 'none'}"]
         if self.loads is not None:
-            lines += [f"load-from: is there, {len(self.loads)} tables: {', '.join(self.loads) or 'none'}"]
+            lines += [f"{self.option}: is there, {len(self.loads)} tables: {', '.join(self.loads) or 'none'}"]
         lines += [f"skips {table}" for table in self.left_out]
         return [*lines, "nothing was written"]
 
@@ -160,8 +161,9 @@ def check(config: FeedConfig) -> Checked:
         source=config.source_uri,
         sink=config.sink_uri,
         sink_met=met,
-        warnings=config.warnings,
+        warnings=(*config.warnings, *(plan.notes if plan else ())),
         taken=None if tables is None else tables.tables,
         left_out=tuple(dict.fromkeys([*(tables.left_out if tables else ()), *(unloaded(plan) if plan else ())])),
         loads=None if plan is None else tuple(str(table.name) for table in plan.tables),
+        option="definitions-from" if config.load and config.load.definitions else "load-from",
     )

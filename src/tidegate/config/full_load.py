@@ -76,6 +76,8 @@ class DatabaseRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OPTIONS: Final = options_of(SqlLoadOptions)
+_OF_SESSIONS: Final = frozenset({"connections", "replica-read", "resource-group", "scan-concurrency"})
+"""Those that do not need rows."""
 PARAMETERS: Final = {**options_of(Address), **OPTIONS}
 
 
@@ -90,6 +92,10 @@ def parse_load(uri: str, option: str = "load-from") -> SqlLoadOptions:
             own[name] = RawValue(f'{option} parameter "{name}"', value)
         else:
             others.append((name, value))
+    if option != "load-from" and (idle := sorted(own.keys() - _OF_SESSIONS)):
+        raise UriInvalid(
+            f"{option}: {', '.join(idle)} would do nothing, since no rows are read: leave out what is for load-from"
+        )
     fields, _ = read_all(OPTIONS, own, UriInvalid)
     address = parse_address(f"{head}?{urlencode(others)}" if others else head, option)
     for name, path in (("ssl-ca", address.ssl_ca), ("ssl-cert", address.ssl_cert), ("ssl-key", address.ssl_key)):
@@ -238,8 +244,9 @@ def look_at(config: FeedConfig, home: str, source: SourceEntry, sink: SinkEntry)
         return None
     accept, ts = config.table_filter().matches, None if KeptPlan(home).read() is not None else load.ts
     reader = SqlReader(msgspec.structs.replace(load.options, whole=False))
-    plan = reader.plan(lambda name: accept(*name), ts)
-    return plan if _keyless(load, source, sink) else without_keyless(plan)
+    keyed: Callable[[LoadPlan], LoadPlan] = (lambda plan: plan) if _keyless(load, source, sink) else without_keyless
+    left_by = keyed if load.ticdc is None else _comparison(load, load.ticdc, config)
+    return left_by(reader.plan(lambda name: accept(*name), ts))
 
 
 def not_loading(config: FeedConfig, home: str, stream: "Source") -> "Source":

@@ -70,9 +70,9 @@ from tidegate.engine.load_plan import (
     is_unfinished,
     names_of,
     schema_of,
-    selected_since,
     some_of,
     unloaded,
+    warnings_of,
     without,
     without_keyless,
 )
@@ -376,7 +376,7 @@ class LoadingSource(Source):
             kept = {"number": self.number, "gc_life_time": unrestored or plan.gc_life_time}
             plan = self._plan = self.kept.write(msgspec.structs.replace(plan, **kept))
             failpoint("load/plan-kept")
-        self._begin, self._notes = begin_ts(plan), (*self._notes, *selected_since(plan, self.accept))
+        self._begin, self._notes = begin_ts(plan), (*self._notes, *warnings_of(plan, self.accept, self.ts))
         start_ts = self._begin if checkpoint_ts is None else checkpoint_ts
         if start_ts < plan.ts and self._guard is None and not plan.cancelled:
             self._guard = self.guard(plan).__enter__()

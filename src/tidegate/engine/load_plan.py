@@ -317,10 +317,16 @@ def begins_above(names: Iterable[object]) -> str:
     )
 
 
-def selected_since(plan: LoadPlan, accept: Callable[[str, str], bool]) -> Iterator[str]:
-    """Return what the users of a feed are told whose filter accepts tables that it left out when S was taken."""
+def warnings_of(plan: LoadPlan, accept: Callable[[str, str], bool], ts: int | None) -> Iterator[str]:
+    """Return what the users of a feed are told whose filter accepts tables that it left out when S was taken, or that
+    asks for another S."""
     if plan.chunks and (names := [name for name in plan.unselected if accept(*name)]):
         yield (
             f"{some_of(names)}: the filter left them out of the load at {shown_ts(plan.ts)}, so the target lacks their "
             "rows of then. `tidegate load start` loads them into a feed of a server"
+        )
+    if ts not in {None, plan.ts} and not plan.cancelled:
+        yield (
+            f"load-ts is {ts} and has no effect: the load of this feed is of {plan.ts}, and another TSO is never taken "
+            "for it. Leave load-ts out, or begin in a fresh target"
         )

@@ -315,6 +315,8 @@ class ServedFeed:
     rows: int = 0
     """Row changes and DDLs of the run, as of its last write."""
     failures: int = 0
+    cancels: bool = False
+    """The next run cancels the load."""
     noted_s: float = 0.0
     lock: threading.RLock = field(default_factory=threading.RLock)
     """Held while the record is replaced; one per changefeed, so that a slow store does not block the others."""
@@ -543,7 +545,7 @@ class Changefeeds:
         Raises UpdateRefused where no load runs."""
         with self.operation_log.noting("cancel load", feed_id, who):
             view = self.get(feed_id)
-            section, database = view.record.config.get("source", {}), _database(view.record)
+            section = view.record.config.get("source", {})
             try:
                 plan = KeptPlan(home_of(self.config_of(view.record))).read()
             except STORE_ERRORS as error:
@@ -552,9 +554,11 @@ class Changefeeds:
                 ) from error
             checkpoint_ts = view.progress.checkpoint_ts if view.progress else view.checkpoint_ts
             is_open = is_unfinished(plan, int(section.get("load-number", 0)), checkpoint_ts)
-            if not database or section.get("load") == "done" or not is_open:
+            if not _database(view.record) or section.get("load") == "done" or not is_open:
                 raise UpdateRefused(f"{feed_id.name} has no load that is unfinished")
-            return self._run_load(feed_id, {**section, "load-from": database, "load": "cancel"}, who)
+            self.pause(feed_id, who)
+            self._feed(feed_id).cancels = True
+            return self.resume(feed_id, who)
 
     def _run_load(self, feed_id: FeedId, section: Mapping[str, Any], who: str) -> FeedView:
         """Run a changefeed with another section [source] of its configuration."""
@@ -586,8 +590,8 @@ class Changefeeds:
                 self._owned().pop(feed_id, None)
             return view
 
-    def config_of(self, record: FeedRecord) -> FeedConfig:
-        """Return the configuration of a record. Raises the error of an invalid one."""
+    def config_of(self, record: FeedRecord, *, cancels: bool = False) -> FeedConfig:
+        """Return the configuration of a record, or that which cancels its load. Raises the error of an invalid one."""
         begins_at_s = bool(loads_from(record.config))
         return load(
             document_of(record.config),
@@ -597,6 +601,8 @@ class Changefeeds:
             start_ts=None if begins_at_s else record.start_ts or None,
             target_ts=record.target_ts or None,
             state_dir=self._config.state_dir(record.id.namespace),
+            load_mode="cancel" if cancels else None,
+            load_from=_database(record) if cancels else None,
         )
 
     # Records
@@ -694,7 +700,7 @@ class Changefeeds:
         """Start a run; if it cannot start, the changefeed has failed."""
         with feed.lock:
             try:
-                config = self.config_of(feed.record)
+                config, feed.cancels = self.config_of(feed.record, cancels=feed.cancels), False
             except TidegateError as error:
                 self._enter(feed, "failed", FeedError.of(error, since=now()))
                 return
@@ -708,8 +714,6 @@ class Changefeeds:
         """Handle a report of a run: a new state or error is written into the record."""
         if feed.run is not run or feed.record.state not in RUNS:
             return
-        if progress.load is not None:
-            self._after_cancel(feed)
         state = STATES.get(progress.state, progress.state)
         error = progress.error
         total = progress.rows + progress.ddls
@@ -730,17 +734,7 @@ class Changefeeds:
         """Handle the end of a run. A stop that no user requested leaves the record for the next owner."""
         if feed.run is run and feed.record.state in RUNS and outcome.state in {"failed", "finished"}:
             cancelled = outcome.error is not None and outcome.error.code == LoadCancelled.code
-            if cancelled or outcome.state == "finished":
-                self._after_cancel(feed)
             self._settle(feed, "stopped" if cancelled else outcome.state, outcome.error)
-
-    def _after_cancel(self, feed: ServedFeed) -> None:
-        """Give a changefeed whose load was cancelled, or done before that, its mode again, with its next change."""
-        with feed.lock:
-            config = feed.record.config
-            if config.get("source", {}).get("load") == "cancel":
-                source = {**config["source"], "load": _mode(feed.record)}
-                feed.record = msgspec.structs.replace(feed.record, config={**config, "source": source})
 
     def _settle(self, feed: ServedFeed, state: str, error: FeedError | None) -> None:
         """Write the state that a run reports, unless a user has changed it meanwhile."""

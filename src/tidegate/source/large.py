@@ -251,7 +251,7 @@ LOST: Final = frozenset({0, 2006, 2013, 2014, 4031})
 """Errors of a lost connection; 0 is PyMySQL's number for one that it closed itself."""
 _CLIENT: Final = frozenset(range(2000, 3000))
 """Error numbers of the driver, not of the server."""
-_NO_TLS: Final = 2026
+_NO_ANSWER, _NO_TLS = 2013, 2026
 _MAX_KEY_SHOWN: Final = 200
 _CLOCKS_MS: Final = 60_000
 """The largest difference between the clocks of two machines."""
@@ -334,9 +334,7 @@ class UpstreamRows:
         return f"{self._address.host}:{self._address.port}"
 
     def _error(self, error: Exception, name: TableName, ts: int) -> TidegateError:
-        code = code_of(error)
-        text = str(error.args[1] if len(error.args) > 1 else error)
-        where = f"{name} at ts {ts}: upstream {self._server}"
+        code, text, where = code_of(error), text_of(error), f"{name} at ts {ts}: upstream {self._server}"
         if code in GONE:
             return HistoryLost(
                 f"{where} has garbage-collected the snapshot ({code} {text}). Raise tidb_gc_life_time above the "
@@ -347,26 +345,17 @@ class UpstreamRows:
             return UpstreamRowMissing(
                 f"{where} has no such table ({code} {text}); is it the database that the changefeed reads?"
             )
-        if untrusted := tls_error(error, self._server, OPTION):
-            return untrusted
         if code == 1054:
             return SchemaError(f"{where} has other columns than at ts {ts - 1} ({code} {text})")
         if code in _UNFIT:
             return SchemaError(
                 f"{where} cannot look for such a row ({code} {text}): no changefeed sent this message; skip it"
             )
-        if code in REFUSED:
-            return ConfigError(
-                f"upstream {self._server} refuses ({code} {text}); it must be the TiDB that TiCDC's changefeed reads, "
-                f"and the account needs SELECT on {name.schema}.*"
-            )
-        if code not in LOST | _CLIENT and ts >> LOGICAL_BITS > time.time() * 1000 + _CLOCKS_MS:
+        if code not in LOST | _CLIENT | REFUSED and ts >> LOGICAL_BITS > time.time() * 1000 + _CLOCKS_MS:
             return UpstreamRowMissing(
                 f"{where} cannot read a time in the future ({code} {text}): no changefeed sent this message; skip it"
             )
-        if answer_kind(code, text) is AnswerKind.REFUSED:
-            return SchemaError(f"{where} does not answer ({code} {text}); is it the TiDB that the changefeed reads?")
-        return SourceError(f"{where} does not respond ({code} {text}); is it running, and are host and port correct?")
+        return upstream_error(error, where, self._server, OPTION)
 
 
 def _whole(
@@ -403,8 +392,31 @@ def tls_error(error: Exception, server: str, option: str) -> ConfigError | None:
     return None
 
 
+def upstream_error(error: Exception, where: str, server: str, option: str) -> TidegateError:
+    """Return what an error of the driver means for every reader of an upstream, whose address `option` holds; `where`
+    begins the text."""
+    if untrusted := tls_error(error, server, option):
+        return untrusted
+    code, said = code_of(error), f"({code_of(error)} {text_of(error)})"
+    if code in REFUSED:
+        return ConfigError(
+            f"{where} refuses {said}; {option} must be the TiDB of the changefeed, and the account needs SELECT, and "
+            "SHOW VIEW for views, on what is read"
+        )
+    if answer_kind(code, text_of(error)) is AnswerKind.REFUSED:
+        return SchemaError(f"{where} does not answer {said}; is it the TiDB that the changefeed reads?")
+    return SourceError(f"{where} does not respond {said}; is it running, and are host and port correct?")
+
+
+def text_of(error: Exception) -> str:
+    """Return the words of a driver's error."""
+    return str(error.args[1] if len(error.args) > 1 else error)
+
+
 def code_of(error: Exception) -> int:
-    """Return the number of a driver's error; -1 for none."""
+    """Return the number of a driver's error, that of no answer for one of the network; -1 for none."""
+    if isinstance(error, OSError):
+        return _NO_ANSWER
     return error.args[0] if error.args and isinstance(error.args[0], int) else -1
 
 

@@ -71,8 +71,7 @@ from tidegate.model.tso import LOGICAL_BITS, physical_ms
 from tidegate.mysql import server_sql as sent
 from tidegate.mysql.client import abandon, connect, driver, faults, raw_result
 from tidegate.mysql.rows import ROWS_MAX, ResultBroken, ResultRows
-from tidegate.mysql.server_answer import AnswerKind, answer_kind
-from tidegate.source.large import ABSENT, GONE, LOST, REFUSED, code_of, read_as, table_info, tls_error
+from tidegate.source.large import ABSENT, GONE, LOST, code_of, read_as, table_info, text_of, upstream_error
 from tidegate.source.upstream_address import SqlLoadOptions, rests_until
 
 Bound: TypeAlias = tuple[str, ...] | None
@@ -97,8 +96,10 @@ _SPARING: Final = {
 _UNKNOWN_VARIABLE, _NO_RIGHT = 1193, 1227
 _UNSETTABLE: Final = frozenset({_UNKNOWN_VARIABLE, _NO_RIGHT, 1231, 1238})
 """A variable that a server does not have, or lets nobody set."""
+_ODD_VALUES: Final = _UNSETTABLE | {_SYNTAX, 1235, 8249, 8250}
+"""A value of an option that a server does not take, also since it is too old."""
+_ODD_TS: Final = 1292
 _FUTURE: Final = "future time"
-_NO_ANSWER: Final = 2013
 _NUMBER: Final = re.compile(rb"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _NUMBERS: Final = INTEGERS | UNSIGNED_TYPES | {MysqlType.YEAR, MysqlType.DECIMAL}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
@@ -115,30 +116,18 @@ _SEQUENCE: Final = re.compile(
 
 def load_error(error: Exception, where: str, options: SqlLoadOptions) -> TidegateError:
     """Return the error for one of the driver, or of a result; `where` names what was read, and S."""
-    code, text = code_of(error), str(error.args[1] if len(error.args) > 1 else error)
-    if isinstance(error, OSError):
-        code = _NO_ANSWER
-    said = f"{where}: upstream {options.server}"
+    where, code, text = f"{where}: upstream {options.server}", code_of(error), text_of(error)
     if _FUTURE in text:
-        return ConfigError(f"{said} has not come to this ts ({code} {text}): it is that of another cluster")
+        return ConfigError(f"{where} has not come to this ts ({code} {text}): it is that of another cluster")
     if code in GONE:
         return HistoryLost(
-            f"{said} has collected the snapshot ({code} {text}). No load can go on at this ts: begin a new one at a "
+            f"{where} has collected the snapshot ({code} {text}). No load can go on at this ts: begin a new one at a "
             "later ts, by `tidegate load start FEED --all` in a server, by a higher load-number under [source] without "
             "one; tidb_gc_life_time must be longer than it takes"
         )
     if code in ABSENT:
-        return SchemaError(f"{said} has no such table at this ts ({code} {text})")
-    if untrusted := tls_error(error, options.server, OPTION):
-        return untrusted
-    if code in REFUSED:
-        return ConfigError(
-            f"{said} refuses ({code} {text}); {OPTION} must be a TiDB, and the account needs SELECT, and SHOW VIEW for "
-            "views, on what is loaded"
-        )
-    if answer_kind(code, text) is AnswerKind.REFUSED:
-        return SchemaError(f"{said} will not answer ({code} {text})")
-    return SourceError(f"{said} gives no answer ({code} {text}); is it up, and are host and port right?")
+        return SchemaError(f"{where} has no such table at this ts ({code} {text})")
+    return upstream_error(error, where, options.server, OPTION)
 
 
 class _Session:
@@ -224,12 +213,21 @@ class _Session:
                 if code_of(error) not in _UNSETTABLE:
                     raise
                 return name
-        if options.replica_read:
-            self.ask(sent.REPLICA_READ, (options.replica_read,))
-        if options.resource_group:
-            self.ask(sent.RESOURCE_GROUP.format(name=quote_name(options.resource_group)))
-        if self.ts is not None:
-            self.ask(sent.AT_TS, (str(self.ts),))
+        group = sent.RESOURCE_GROUP.format(name=quote_name(options.resource_group))
+        for name, value, statement, refusals, right in (
+            ("replica-read", options.replica_read, sent.REPLICA_READ, _ODD_VALUES, "a value of its tidb_replica_read"),
+            ("resource-group", options.resource_group, group, _ODD_VALUES, "one of its resource groups"),
+            ("load-ts", str(self.ts or ""), sent.AT_TS, {_ODD_TS}, "a TSO, such as SHOW MASTER STATUS tells"),
+        ):
+            try:
+                if value:
+                    self.ask(statement, () if statement is group else (value,))
+            except faults() as error:
+                if code_of(error) not in refusals:
+                    raise
+                raise ConfigError(
+                    f"{OPTION}: upstream {options.server} refuses {name} = {value} ({error}): write {right}"
+                ) from error
         self.verify()
         return ""
 

@@ -413,7 +413,7 @@ def test_texts_that_are_no_utf8_are_kept_and_counted() -> None:
     assert list(undecodable(batch)) == [("a", 1)]
 
 
-def test_check_looks_at_the_database(upstream: Loaded, tmp_path: Path) -> None:
+def test_check_looks_at_the_database(upstream: Loaded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It logs in, reads a snapshot and lists the tables of the filter; what a load would end with ends it, too, and
     nothing is written."""
     upstream.run("CREATE DATABASE looked")
@@ -424,7 +424,7 @@ def test_check_looks_at_the_database(upstream: Loaded, tmp_path: Path) -> None:
     upstream.run("DROP TABLE looked.b")
 
     def checked(port: int = upstream.port, **more: Any) -> Checked:
-        address = f"mysql://root@127.0.0.1:{port}/?enable-tls=false&timeout=1s"
+        address = f"mysql://root@127.0.0.1:{port}/?enable-tls=false&timeout=1s&{more.pop('options', '')}"
         given: dict[str, Any] = {"sink_uri": f"sqlite://{tmp_path / 'x.db'}", "state_dir": tmp_path / "state", **more}
         return check(load(load_mode="only", load_from=address, rules=["looked.*"], **given))
 
@@ -437,7 +437,44 @@ def test_check_looks_at_the_database(upstream: Loaded, tmp_path: Path) -> None:
         checked(load_ts=5 << 18)
     with pytest.raises(SourceError):
         checked(1)
+    monkeypatch.setattr(load_sql.sent, "RESOURCE_GROUP", "SET SESSION no_groups = 1")  # as an old server says no
+    for more, words in (
+        ({"load_ts": 5}, "load-ts = 5 .*SHOW MASTER STATUS"),
+        ({"options": "replica-read=odd"}, "replica-read = odd"),
+        ({"options": "resource-group=odd"}, "resource-group = odd"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            checked(**more)
     assert not [*tmp_path.rglob("load*.json")]
+
+
+def test_check_asks_the_changefeed_that_writes(upstream: Loaded, tmp_path: Path) -> None:
+    """What it leaves out is named as in a run; a check of definitions-from says so."""
+    upstream.run("CREATE DATABASE asked")
+    for name in ("a", "b"):
+        upstream.run(f"CREATE TABLE asked.{name} (id INT PRIMARY KEY)")
+    rules = '[filter]\nrules = ["asked.a"]\n[[filter.event-filters]]\n'
+    (tmp_path / "cdc.toml").write_text(f'{rules}matcher = ["asked.*"]\nignore-event = ["delete"]\n')
+    (tmp_path / "in").mkdir()
+
+    def checked(**more: Any) -> Checked:
+        return check(
+            load(
+                source_uri=f"file://{tmp_path / 'in'}?protocol=canal-json&enable-tidb-extension=true",
+                sink_uri=f"sqlite://{tmp_path / 'x.db'}",
+                state_dir=tmp_path / "state",
+                rules=["asked.*"],
+                **more,
+            )
+        )
+
+    address = f"mysql://root@127.0.0.1:{upstream.port}/?enable-tls=false"
+    found = checked(load_from=address, ticdc=str(tmp_path / "cdc.toml"))
+    assert found.loads == ("asked.a",)
+    assert [one.table for one in found.left_out] == ["asked.b"]
+    assert [text for text in found.warnings if "ignore-event" in text]
+    lines = checked(definitions_from=address).lines()
+    assert "definitions-from: is there, 2 tables: asked.a, asked.b" in lines
 
 
 def test_a_lost_snapshot_stops_the_load() -> None:

@@ -116,6 +116,16 @@ def test_a_filter_that_accepts_more_than_at_s(tmp_path: Path) -> None:
     assert [text.partition(":")[0] for text in again.warnings if "load start" in text] == ["shop.late"]
 
 
+def test_another_load_ts_at_a_restart(tmp_path: Path) -> None:
+    """S is never taken again: the one that is given is named, with the way to another one; the same one is not."""
+    for ts, count in ((S, 0), (S, 0), (S + 5, 1), (None, 0)):
+        source = loading(tmp_path, ScriptedSource(STORY), ts=ts)
+        source.start(LocalTasks(), None)
+        told = source.reading().warnings
+        assert len(told) == count
+        assert all(f"load-ts is {ts}" in text and str(S) in text and "fresh target" in text for text in told)
+
+
 def test_without_load_from_a_feed_does_not_go_on_amid_its_load(tmp_path: Path) -> None:
     """Its tables would lack rows for ever; behind the load the option is not needed."""
     config = load(source_uri=f"tidb://{tmp_path}", sink_uri=f"sqlite://{tmp_path}/x.db", state_dir=tmp_path / "state")
