@@ -18,6 +18,8 @@ CORES ?= 2
 BASE ?=
 # What a soak runs, instead of everything: make soak SUITE='tests/kill tests/replay'
 SUITE ?=
+# The Pythons of make soak SUITE=python, by names or paths, as far as they are found
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 
 # Vulnerabilities that are known and do not reach us, each with its reason in a comment here: --ignore-vuln ID
 HARMLESS :=
@@ -41,7 +43,7 @@ LOOPS := test_columnar.py or test_columnar_encode_cells.py or test_mount_columns
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replica demo-recorded test test-more check audit soak bench bench-table bench-pair dist dist-check release docs pictures clean
+.PHONY: help setup demo demo-replica demo-recorded test test-more check audit soak bench bench-table bench-pair dist dist-check release docs pictures python clean
 
 help: ## Tell what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -76,9 +78,23 @@ audit: $(AUDIT)/.ready ## Compare every pinned package with the vulnerabilities 
 	  $(AUDIT)/bin/pip-audit --disable-pip --progress-spinner off $(HARMLESS) -r "$$list"; \
 	done
 
-soak: setup $(S3)/.ready $(READERS)/.ready $(TOOLS)/.ready ## Run everything, with the full counts of fuzzing (SUITE=tests/kill runs that alone)
+# Setup and fast tests by each Python, in an environment of its own
+python:
+	@told=''; for python in $(PYTHONS); do \
+	  "$$python" -c '$(OLD_ENOUGH)' 2>/dev/null || { told="$$told$$python: not found\n"; continue; }; \
+	  venv=build/matrix/$${python##*/}; \
+	  if $(MAKE) --no-print-directory VENV=$$venv PYTHON=$$python setup && \
+	    $$venv/bin/python -m pytest -m 'not slow and not soak' $(call parallel,$(CORES)); \
+	  then told="$$told$$python: passed\n"; else told="$$told$$python: FAILED\n"; fi; \
+	done; printf "$$told"; printf "$$told" | grep -q passed && ! printf "$$told" | grep -q FAILED
+
+ifneq ($(filter python,$(SUITE)),)
+soak: $(SUITE)
+else
+soak: setup $(S3)/.ready $(READERS)/.ready $(TOOLS)/.ready ## Run everything, with the full counts of fuzzing (SUITE=tests/kill: that alone; SUITE=python: fast tests by each Python)
 	@$(BIN)/python -m tests.jvms
 	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest $(SUITE)
+endif
 
 bench: setup ## Measure the hot paths, beside Flink where it can be installed
 	@$(MAKE) --no-print-directory $(FLINK)/.ready || echo "no Flink here: it is left out"

@@ -68,6 +68,18 @@ def test_the_version_has_one_place() -> None:
     assert not [one for one in WING["tool"]["hatch"]["metadata"]["hooks"]["custom"]["requires"] if "tidegate" in one]
 
 
+def test_pythons_are_those_that_are_tried() -> None:
+    """Both distributions name the same Pythons, from the oldest that is required, and a soak tries each."""
+    tried = re.search(r"^PYTHONS \?= (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()
+    for file in (PROJECT, WING):
+        named = re.findall(r"Python :: (3\.\d+)", "\n".join(file["project"]["classifiers"]))
+        assert file["project"]["requires-python"] == f">={named[0]}"
+        assert {f"python{version}" for version in named} <= {*tried}
+    assert [one for one in PROJECT["project"]["classifiers"] if "Python ::" in one] == [
+        one for one in WING["project"]["classifiers"] if "Python ::" in one
+    ]
+
+
 @pytest.mark.parametrize("path", FRAGMENTS, ids=lambda path: path.name)
 def test_changes_can_be_collected(path: Path) -> None:
     """A change is a paragraph in a file of a known kind, and its links work from CHANGELOG.md."""
