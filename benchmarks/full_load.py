@@ -70,7 +70,7 @@ def table(case: str, rows: int) -> Iterator[int]:
 def options_of(port: int) -> SqlLoadOptions:
     """The reader's options for a server that is no TiDB."""
     address = Address("127.0.0.1", port, user="root", enable_tls=False)
-    return SqlLoadOptions(address, snapshot=False, chunk_rows=200_000)
+    return SqlLoadOptions(address, snapshot=False)
 
 
 def read(work: tuple[SqlReader, LoadPlan, tuple[LoadChunk, ...]]) -> tuple[int, float, int]:

@@ -76,7 +76,7 @@ def some_rows(random: Random, width: int) -> list[Cells]:
             else random.randbytes(random.choice(sizes) if random.random() < 0.1 else random.randint(0, 12))
             for _ in range(width)
         )
-        for _ in range(random.randint(0, 120))
+        for _ in range(random.randint(0, random.choice([120, 1200])))
     ]
 
 

@@ -83,6 +83,8 @@ _OLDEST: Final = (5, 3)
 """Earlier versions lose a session's tidb_snapshot with the next SET."""
 _VERSION: Final = re.compile(r"-TiDB-v(\d+)\.(\d+)")
 _SYNTAX, _REFUSED_SAMPLE = 1064, 8128
+_SPARE: Final = 1.03
+"""How much larger equal chunks are than the estimated rows need, lest the last one has a few rows."""
 _NO_SAMPLE: Final = frozenset({_SYNTAX, 1235, _REFUSED_SAMPLE})
 _TEMPORARY: Final = re.compile(r"CREATE (GLOBAL )?TEMPORARY ", re.IGNORECASE)
 _SPARING: Final = {
@@ -306,8 +308,8 @@ class _Splitter:
     def borders(
         self, session: _Session, layout: _Layout, table: str, estimated_rows: int, most: int
     ) -> Iterator[tuple[str, ...]]:
-        """Return the borders in a table, or a partition of it, in their order, so that chunks have about `most`
-        rows."""
+        """Return the borders in a table, or a partition of it, in their order, so that chunks have about `most` rows,
+        and less where tasks then share them evenly."""
         keys = ", ".join(key.read for key in layout.keys)
         order = ", ".join(key.compared for key in layout.keys)
 
@@ -316,7 +318,10 @@ class _Splitter:
 
         regions = self._regions(ask, layout)
         if regions is None:
-            yield from self._hops(ask, layout, (None, None), most)
+            chunks = -(-estimated_rows // most) or 1
+            shared = -(-chunks // session.options.connections) * session.options.connections
+            even = int(_SPARE * estimated_rows / (shared if shared <= 2 * chunks else chunks))
+            yield from self._hops(ask, layout, (None, None), min(even, most) or most)
             return
         rows = estimated_rows // (len(regions) + 1)
         if rows > 2 * most:

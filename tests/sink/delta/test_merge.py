@@ -5,6 +5,7 @@ from decimal import Decimal
 from itertools import pairwise
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -186,6 +187,16 @@ def test_files_are_limited_by_bytes_too(tmp_path, monkeypatch):
 
     assert len(adds) >= 2
     assert sum(json.loads(one["add"]["stats"])["numRecords"] for one in adds) == 4
+
+
+def test_columns_that_repeat_have_dictionaries(tmp_path):
+    """Others are written without one."""
+    columns = defined("text")[0].columns
+    values = {"k0": [f"key {number}" for number in range(1000)], "v": [number % 7 for number in range(1000)]}
+    list(data_files.write(str(tmp_path), pa.table(values, schema=logical_schema(columns)), columns, ["k0"]))
+
+    group = pq.read_metadata(next(tmp_path.glob("*.parquet"))).row_group(0)
+    assert [group.column(number).has_dictionary_page for number in range(2)] == [False, True]
 
 
 def test_small_files_become_one(tmp_path, monkeypatch):

@@ -113,6 +113,20 @@ def test_zero_dates_follow_their_policy():
         from_text(ZEROS, column, "timestamp_ntz", zero_date="error")
 
 
+@pytest.mark.parametrize(
+    ("code", "delta", "text"),
+    [(T.DATETIME, "timestamp_ntz", b"0000-05-05 10:00:00"), (T.DATE, "date", b"0000-05-05")],
+)
+def test_the_year_0_is_a_zero_date(code, delta, text):
+    """Arrow has it, Delta has not."""
+    column = ColumnType(code, decimal=0)
+    texts = pa.array([text, None, text.replace(b"0000", b"0001")])
+
+    assert from_text(texts, column, delta).is_valid().to_pylist() == [False, False, True]
+    with pytest.raises(SinkRefused, match="zero-date"):
+        from_text(texts, column, delta, zero_date="error")
+
+
 def test_timestamps_are_read_in_the_changefeed_s_zone():
     """The wall clock of the message becomes UTC, also where clocks go back."""
     column = ColumnType(T.TIMESTAMP, decimal=0)

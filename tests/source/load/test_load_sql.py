@@ -1,6 +1,7 @@
 """A load over SQL: each row once, whatever its key; at S, whatever happens meanwhile; what goes wrong has its error."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -315,6 +316,22 @@ def test_regions_are_joined_and_cut(
 
     assert sorted(loaded(reader, plan)["t"]) == [(at, str(at % 9)) for at in range(100)]
     assert len(plan.chunks) == chunks
+
+
+@pytest.mark.parametrize(
+    ("estimated", "sizes"), [(0, [30, 30, 30, 10]), (60, [15] * 6 + [10]), (100, [25] * 4), (2000, [30, 30, 30, 10])]
+)
+def test_chunks_are_equal(
+    numbers: Loaded, monkeypatch: pytest.MonkeyPatch, estimated: int, sizes: Sequence[int]
+) -> None:
+    """As far as the estimated rows of a table say, lest tasks wait for one of them."""
+    monkeypatch.setattr(sent, "ALL_TABLES", sent.ALL_TABLES.replace("`table_rows`", str(estimated)))
+    reader = numbers.reader(chunk_rows=30)
+
+    plan = reader.plan(of("numbers"))
+
+    rows = [sum(batch.rows for batch in reader.batches(plan.tables[0], part, plan.ts)) for part in plan.chunks]
+    assert rows == sizes
 
 
 def test_lists_that_differ_are_refused(numbers: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ Source: the Delta protocol document, "Column Mapping", "Writer Requirements for 
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
@@ -160,12 +161,11 @@ def from_text(
     if delta == "string":
         return strings
     if column.code in MOMENTS:
-        strings = _without_zero_dates(strings, zero_date, exact=exact)
-        if delta == "timestamp":
-            naive = pc.cast(strings, pa.timestamp("us"))
-            return pc.cast(
-                pc.assume_timezone(naive, time_zone, ambiguous="earliest", nonexistent="latest"), arrow_type(delta)
-            )
+        if delta != "timestamp":
+            return _moments(strings, arrow_type(delta), zero_date, exact=exact)
+        moments = _moments(strings, pa.timestamp("us"), zero_date, exact=exact)
+        zoned = pc.assume_timezone(moments, time_zone, ambiguous="earliest", nonexistent="latest")
+        return pc.cast(zoned, arrow_type(delta))
     if delta in {"float", "double"}:
         numbers = pc.cast(strings, pa.float64())
         if not pc.all(pc.is_finite(numbers)).as_py() and pc.count(numbers).as_py():
@@ -197,10 +197,15 @@ def _strings(texts: pa.Array, *, exact: bool = False) -> pa.Array:
         )
 
 
-def _without_zero_dates(strings: pa.Array, zero_date: str, *, exact: bool) -> pa.Array:
+def _moments(strings: pa.Array, kind: pa.DataType, zero_date: str, *, exact: bool) -> pa.Array:
+    """Texts as dates or times without a zone: only if one is neither, or of the year 0, zero dates are looked for."""
+    with suppress(pa.ArrowInvalid):
+        moments = pc.cast(strings, kind)
+        if pc.less(pc.min(moments), pa.scalar("0001-01-01").cast(kind)).as_py() is not True:
+            return moments
     zero = pc.match_substring_regex(strings, ZERO_PART)
     if not pc.any(zero).as_py():
-        return strings
+        return pc.cast(strings, kind)
     if zero_date == "error":
         raise SinkRefused(f"zero date {pc.filter(strings, zero)[0].as_py()!r}: set zero-date=null or zero-date=string")
     if exact:
@@ -208,7 +213,7 @@ def _without_zero_dates(strings: pa.Array, zero_date: str, *, exact: bool) -> pa
             f"zero date {pc.filter(strings, zero)[0].as_py()!r} in the key, where NULL would merge rows; set "
             f"zero-date=string, which keeps dates as text"
         )
-    return pc.if_else(zero, pa.scalar(None, pa.string()), strings)
+    return pc.cast(pc.if_else(zero, pa.scalar(None, pa.string()), strings), kind)
 
 
 def _named(strings: pa.Array, column: ColumnType, *, exact: bool) -> pa.Array:

@@ -38,7 +38,9 @@ FILE_BYTES: Final = 64 << 20
 SMALL_ROWS: Final = 100_000
 SMALL_BYTES: Final = 4 << 20
 DICTIONARY_BYTES_MAX: Final = 256 << 10
-"""Of one column: values that hardly repeat are written twice as fast without, and in less."""
+DICTIONARY_SAMPLE: Final = 8192
+"""Rows that tell whether a column has a dictionary: values that hardly repeat are written faster without, and in
+less."""
 GROUP_ROWS_MAX: Final = 500_000
 GROUP_BYTES_MAX: Final = 16 << 20
 """Of compressed files: what is read at once to make one of small ones."""
@@ -99,9 +101,16 @@ def write(uri: str, rows: pa.Table, columns: Sequence[LakeColumn], key: Sequence
     physical = rows.rename_columns([column.physical for column in columns]).cast(schema)
     bounded = [column.physical for column in columns if column.name in key]
     for part in _parts(physical):
-        sink = pa.BufferOutputStream()
+        sink, sample = pa.BufferOutputStream(), part.slice(0, DICTIONARY_SAMPLE)
+        named = zip(sample.column_names, sample.columns, strict=True)
+        repeating = [name for name, values in named if 2 * pc.count_distinct(values).as_py() <= sample.num_rows]
         pq.write_table(
-            part, sink, compression="zstd", compression_level=1, dictionary_pagesize_limit=DICTIONARY_BYTES_MAX
+            part,
+            sink,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=repeating,
+            dictionary_pagesize_limit=DICTIONARY_BYTES_MAX,
         )
         body = sink.getvalue()
         path = f"part-{uuid.uuid4().hex}.zstd.parquet"

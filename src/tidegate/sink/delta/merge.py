@@ -315,7 +315,7 @@ def merge(
     changes: NetChanges,
 ) -> list[Action]:
     """Return the remove and add actions that merge `changes` into the table."""
-    work = _ordered(uri, columns, changes)
+    work = _ordered(uri, columns, changes, with_files=bool(files))
     touches = [touched for touched in _each(lambda file: _touched(work, file), files) if touched is not None]
     jobs = _jobs(work, touches, files)
     removed = [remove(touch.file) for job in jobs for touch in job.touches]
@@ -341,13 +341,15 @@ def rewrite(
     return actions
 
 
-def _ordered(uri: str, columns: Sequence[LakeColumn], changes: NetChanges) -> _Merge:
+def _ordered(uri: str, columns: Sequence[LakeColumn], changes: NetChanges, *, with_files: bool) -> _Merge:
     keyed = [column for column in columns if column.name in changes.keys.column_names]
     keys = changes.keys.select([column.name for column in keyed])
     order = key_order(keys)
     numbers = np.arange(keys.num_rows) if order is None else order.to_numpy().astype(np.int64)
     keys = (keys if order is None else keys.take(order)).combine_chunks()
-    rows = changes.rows.select([column.name for column in columns]).combine_chunks()  # taken from once a file
+    rows = changes.rows.select([column.name for column in columns])
+    if with_files or order is not None:
+        rows = rows.combine_chunks()  # taken from once a file
     return _Merge(uri, columns, keyed, keys, rows, np.where(numbers < rows.num_rows, numbers, -1))
 
 

@@ -46,6 +46,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar import as_texts
+from tidegate.codec.columnar.encode.arrays import seen_content
 from tidegate.codec.columnar.rows import Batch, RowTexts
 from tidegate.engine.change import Chunk, Layout
 from tidegate.engine.plan import Position
@@ -160,13 +161,16 @@ class ImageReader:
         """Return a mask of the rows of the batch that are one of these changes."""
         mask = np.zeros(self.batch.rows, np.bool_)
         for op in ops:
-            mask |= pc.equal(self.batch.op, op).to_numpy(zero_copy_only=False)
+            mask |= self._ops == ord(op)
         return mask
+
+    @cached_property
+    def _ops(self) -> Any:
+        return np.frombuffer(seen_content(self.batch.op)[1], np.uint8)
 
     def images(self, side: Side, rows: Any) -> SideImages:
         """Return the old or new images of the rows in the mask `rows`, all of which have one."""
-        present = pc.not_equal(self.batch.op, LACKING[side]).to_numpy(zero_copy_only=False)
-        return SideImages(getattr(self.batch, side), np.flatnonzero(rows[present]))
+        return SideImages(getattr(self.batch, side), np.flatnonzero(rows[self._ops != ord(LACKING[side])]))
 
     def read(self, side: Side, rows: Any, columns: Sequence[LakeColumn]) -> pa.Table:
         """Return the old or new images of the rows in the mask `rows` as stored columns, one row each.
@@ -606,8 +610,10 @@ def _stored(name: str, table: TableInfo, columns: Sequence[LakeColumn]) -> LakeC
 
 def _rank(reader: ImageReader, rows: Any, rank: int) -> Any:
     """A number that grows with (commit_ts, rank): commit_ts is below 2**63, so it is doubled as unsigned."""
-    ts = reader.commit_ts(rows).cast(pa.uint64())
-    return pc.add(pc.multiply(ts, pa.scalar(2, pa.uint64())), pa.scalar(rank, pa.uint64()))
+    ts = reader.commit_ts(rows).to_numpy().astype(np.uint64)
+    ts *= 2
+    ts += rank
+    return pa.array(ts)
 
 
 def _last_per_key(gone: list[pa.Table], come: list[pa.Table], key: list[str], count: int) -> NetChanges:
