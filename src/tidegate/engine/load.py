@@ -376,10 +376,13 @@ class LoadingSource(Source):
             kept = {"number": self.number, "gc_life_time": unrestored or plan.gc_life_time}
             plan = self._plan = self.kept.write(msgspec.structs.replace(plan, **kept))
             failpoint("load/plan-kept")
-        self._begin, self._notes = begin_ts(plan), (*self._notes, *warnings_of(plan, self.accept, self.ts))
+        self._begin = begin_ts(plan)
         start_ts = self._begin if checkpoint_ts is None else checkpoint_ts
-        if start_ts < plan.ts and self._guard is None and not plan.cancelled:
-            self._guard = self.guard(plan).__enter__()
+        told = warnings_of(plan, self.accept, self.ts, lacks_rows=start_ts < plan.ts)
+        self._notes = (*self._notes, *told)
+        if start_ts < plan.ts:
+            self.stream.carry(self._target_state.with_unknown(defined_tables(plan)))
+            self._guard = self._guard or (None if plan.cancelled else self.guard(plan).__enter__())
         silent = self.kept.silent()
         self._silent = silent if silent is not None and silent.since >= plan.ts else None
         if not self._landing:

@@ -317,9 +317,11 @@ def begins_above(names: Iterable[object]) -> str:
     )
 
 
-def warnings_of(plan: LoadPlan, accept: Callable[[str, str], bool], ts: int | None) -> Iterator[str]:
-    """Return what the users of a feed are told whose filter accepts tables that it left out when S was taken, or that
-    asks for another S."""
+def warnings_of(
+    plan: LoadPlan, accept: Callable[[str, str], bool], ts: int | None, *, lacks_rows: bool
+) -> Iterator[str]:
+    """Return what the users of a feed are told whose filter accepts tables that it left out when S was taken, or, while
+    the load `lacks_rows`, leaves out others, or that asks for another S."""
     if plan.chunks and (names := [name for name in plan.unselected if accept(*name)]):
         yield (
             f"{some_of(names)}: the filter left them out of the load at {shown_ts(plan.ts)}, so the target lacks their "
@@ -329,4 +331,9 @@ def warnings_of(plan: LoadPlan, accept: Callable[[str, str], bool], ts: int | No
         yield (
             f"load-ts is {ts} and has no effect: the load of this feed is of {plan.ts}, and another TSO is never taken "
             "for it. Leave load-ts out, or begin in a fresh target"
+        )
+    if lacks_rows and (names := [table.name for table in plan.tables if not accept(*table.name)]):
+        yield (
+            f"{some_of(names)}: the filter leaves them out since the load at {shown_ts(plan.ts)} has begun, so the "
+            "target has no rows of theirs, or some. Let the filter take them until the load is done, or drop them there"
         )

@@ -481,8 +481,11 @@ class Engine:
 
     def start_position(self, position: SinkPosition, begun: int) -> SinkPosition:
         """Return the start position, with the tables that only the source knows: all tables of a new feed or of a
-        checkpoint without a schema, and tables that new filter rules add."""
+        checkpoint without a schema, and tables that new filter rules add, whose rows of before the target lacks."""
         state = position.state.with_unknown(self.source.definitions(begun), self.source.databases(begun))
+        added = [state.tables[key].name for key in state.tables.keys() - position.state.tables.keys()]
+        if added and position.state.tables:
+            self.meter.warn(begins_above(added))
         return SinkPosition(Checkpoint(begun) if position.is_new else position.checkpoint, state)
 
     def carry(self, state: SchemaState) -> None:

@@ -145,6 +145,11 @@ class LogLanding(BatchLoop):
             self._first = tuple(self._definitions(timeline.snapshot, timeline.tables, self._position_ts))
             replicated = timeline.tables.replicated(timeline.snapshot)
             self.warnings = _rows_below(self._log.begin(), self._position_ts, replicated)
+        elif self.carried is not None:
+            replicated = self._timeline.tables.replicated(self._timeline.snapshot)
+            names = [name_of(table) for table in replicated if table.version <= self.needed_ts]
+            if added := [name for name in names if name.key not in self.carried]:
+                self.warnings = (begins_above(added),)
         return state
 
     def _completed(self, state: State) -> State:

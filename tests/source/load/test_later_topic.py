@@ -233,3 +233,18 @@ def test_a_table_that_is_parked_amid_a_load(
         feed.follow(feed.config(2, ("w.other",)))
     assert not feed.follow(feed.config(2, ("w.t",))).parked
     assert not feed.unlike()
+
+
+@pytest.mark.parametrize("sink", ["sqlite", "lake"])
+def test_a_filter_that_is_widened(database: Database, tmp_path: Path, sink: str) -> None:
+    """A feed without a load that takes more tables than before names them, once."""
+    feed = Later(database, tmp_path, sink=sink)
+
+    def told(rules: tuple[str, ...]) -> list[str]:
+        database.play(f"REPLACE INTO w.{name} VALUES (1, {database.now() % 10**9})" for name in ("t", "other"))
+        config = replace(feed.config(), rules=rules)
+        done = run_here(source_of(config), sink_of(config), until=feed.write(), rules=rules)
+        return [text.partition(": the feed begins above")[0] for text in done.warnings if "begins above" in text]
+
+    few, more = ("w.t",), ("w.t", "w.other")
+    assert [told(few), told(few), told(more), told(more)] == [["w.t"], [], ["w.other"], []]

@@ -126,6 +126,35 @@ def test_another_load_ts_at_a_restart(tmp_path: Path) -> None:
         assert all(f"load-ts is {ts}" in text and str(S) in text and "fresh target" in text for text in told)
 
 
+def test_a_filter_that_accepts_less_than_at_s(tmp_path: Path) -> None:
+    """A table that the filter leaves out amid the load is named; behind the load nothing is."""
+    KeptPlan(str(tmp_path / "plan")).write(LOAD.load_plan)
+
+    def told(checkpoint_ts: int) -> list[str]:
+        source = loading(tmp_path, ScriptedSource(STORY), accept=lambda _, table: table != "orders")
+        source.start(LocalTasks(), checkpoint_ts)
+        return [text.partition(": the filter leaves")[0] for text in source.reading().warnings if "leaves them" in text]
+
+    assert [told(S - 1), told(S)] == [["shop.orders"], []]
+
+
+def test_a_stream_is_told_the_tables_of_the_load(tmp_path: Path) -> None:
+    """The target has them at S, where the stream begins, however many of them a restart finds there."""
+    carried: list[set[str]] = []
+
+    class Carrying(ScriptedSource):
+        def carry(self, state: SchemaState) -> None:
+            carried.append({str(table.name) for table in state.tables.values()})
+
+    KeptPlan(str(tmp_path / "plan")).write(LOAD.load_plan)
+    tables, begin = defined_tables(LOAD.load_plan), begin_ts(LOAD.load_plan)
+    for checkpoint_ts, known in ((begin + 2, tables[:1]), (S, tables)):
+        source = loading(tmp_path, Carrying(STORY))
+        source.carry(SchemaState().with_unknown(known))
+        source.start(LocalTasks(), checkpoint_ts)
+        assert carried[-1] == {str(table.name) for table in tables}
+
+
 def test_without_load_from_a_feed_does_not_go_on_amid_its_load(tmp_path: Path) -> None:
     """Its tables would lack rows for ever; behind the load the option is not needed."""
     config = load(source_uri=f"tidb://{tmp_path}", sink_uri=f"sqlite://{tmp_path}/x.db", state_dir=tmp_path / "state")
