@@ -163,7 +163,9 @@ class TableFilter:
         return cls(texts, tuple(reversed(parsed)))
 
     def matches(self, schema: str, table: str) -> bool:
-        """Return True if rows and DDLs of this table belong to the changefeed."""
+        """Return True if rows and DDLs of this table belong to the changefeed; of the schema itself without a table."""
+        if not table:
+            return self.matches_schema(schema)
         if is_system(schema) or table.startswith(FILE_NAME):
             return False
         return _first(

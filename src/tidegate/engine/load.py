@@ -378,8 +378,8 @@ class LoadingSource(Source):
             failpoint("load/plan-kept")
         self._begin = begin_ts(plan)
         start_ts = self._begin if checkpoint_ts is None else checkpoint_ts
-        told = warnings_of(plan, self.accept, self.ts, lacks_rows=start_ts < plan.ts)
-        self._notes = (*self._notes, *told)
+        notes = warnings_of(plan, self.accept, self.ts, lacks_rows=start_ts < plan.ts)
+        self._notes = (*self._notes, *notes)
         if start_ts < plan.ts:
             self.stream.carry(self._target_state.with_unknown(defined_tables(plan)))
             self._guard = self._guard or (None if plan.cancelled else self.guard(plan).__enter__())
@@ -404,6 +404,7 @@ class LoadingSource(Source):
 
     def _planned(self, tasks: Tasks) -> LoadPlan:
         """Return the plan of a feed that begins; of a load that somebody else has done the definitions alone."""
+        self._check_target()
         self._cover(tasks)
         left_by = self._left_by()
         plan = self._defined() if self.defined else self.reader.plan(lambda name: self.accept(*name), self.ts)
@@ -424,6 +425,7 @@ class LoadingSource(Source):
             if selects:
                 raise ConfigError("the last load has not been done, so its tables lack rows: load all tables again")
             broken_from = before.broken_from or (begin_ts(before) if checkpoint_ts > begin_ts(before) else 0)
+        self._check_target()
         left_by = self._left_by()
         ts = self.reader.plan(lambda _: False).ts >> LOGICAL_BITS << LOGICAL_BITS
         plan = left_by(self.reader.plan(lambda name: self.accept(*name) and (not selects or selects(*name)), ts - 1))
@@ -482,6 +484,14 @@ class LoadingSource(Source):
         if not plan.ts:
             raise LoadCancelled(CANCELLED + UNTOUCHED)
         return plan
+
+    def _check_target(self) -> None:
+        """Raise ConfigError for a target that is the upstream, by another address."""
+        with self.reader.lock() as name:
+            if name and self._sink is not None and not self.defined and self._sink.has_lock(name):
+                raise ConfigError(
+                    "load-from is also the sink, by another address; a changefeed must not write what it reads"
+                )
 
     def _into_target(self, plan: LoadPlan) -> LoadPlan:
         """Return the plan with what becomes of rows that the target holds: it is written down with S, so that a restart
@@ -544,7 +554,7 @@ class LoadingSource(Source):
         )
         notes = tuple(f"definitions-at = now: tables {how}: {some_of(some)}" for how, some in groups if some)
         left = without(plan, [LeftOut(str(name), "") for name in altered], listed=False)
-        return msgspec.structs.replace(left, notes=notes)
+        return msgspec.structs.replace(left, notes=(*left.notes, *notes))
 
     def _cover(self, tasks: Tasks) -> None:
         """Begin to land, and wait until the stream covers everything from now on."""
@@ -647,8 +657,11 @@ class LoadingSource(Source):
         return self.stream.definitions(ts) or own
 
     def databases(self, ts: int) -> Sequence[Database]:
+        if self._loads() and not self._follows(ts):
+            return ()
         plan = self._plan
-        return [*schema_of(plan).databases.values()] if plan is not None and plan.done and ts == plan.ts else ()
+        own = [*schema_of(plan).databases.values()] if plan is not None and plan.done and ts == plan.ts else ()
+        return own or self.stream.databases(ts)
 
     def ddls(self, after: int, upto: int) -> Sequence[SourceDdl]:
         """Return the definitions of S, or the DDLs of the stream above S."""
@@ -741,8 +754,9 @@ class LoadingSource(Source):
             size_bytes=self._sizes[-1],
             bytes_done=self._sizes[done],
         )
+        left_out = unloaded(plan, views=self._sink is None or self._sink.makes_views)
         warnings = (*reading.warnings, *plan.notes, *filter(None, [self._unheld]), *self._notes)
-        return replace(reading, load=progress, left_out=(*unloaded(plan), *reading.left_out), warnings=warnings)
+        return replace(reading, load=progress, left_out=(*left_out, *reading.left_out), warnings=warnings)
 
     def _loads(self) -> bool:
         return self._plan is not None and self._position_ts < self._plan.ts

@@ -7,7 +7,7 @@ engine/load.py says what these timestamps are for.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
@@ -175,6 +175,12 @@ class LoadReader:
         """Return the plan of the tables that are selected, at `ts`, or at a timestamp of now."""
         return LoadPlan(ts or 0)
 
+    @contextmanager
+    def lock(self) -> Iterator[str]:
+        """Have a lock of the upstream while the block runs, by which another address of it is recognized; its name is
+        "" where there is none."""
+        yield ""
+
     def batches(self, table: LoadTable, chunk: LoadChunk, ts: int) -> "Iterator[Batch]":  # noqa: ARG002
         """Return the rows of a chunk as INSERTs at `ts`. After an error all of the chunk is read again."""
         return iter(())
@@ -278,9 +284,10 @@ class KeptPlan:
         return plan
 
 
-def unloaded(plan: LoadPlan) -> Iterator[LeftOut]:
-    """Return what the database has and the load does not make."""
+def unloaded(plan: LoadPlan, *, views: bool = True) -> Iterator[LeftOut]:
+    """Return what the database has and the load does not make, `views` of a target that has none among it."""
     yield from plan.left_out
+    yield from (LeftOut(str(name), "a view") for name, _ in plan.views if not views)
     created = {name for name, _ in plan.made_sequences}
     yield from (LeftOut(str(name), "a sequence") for name, _ in plan.sequences if name not in created)
     yield from (LeftOut(str(name), "a temporary table") for name in plan.temporary)

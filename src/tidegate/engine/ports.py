@@ -561,6 +561,8 @@ class Sink(Protocol[R]):
     """The epoch of the source; the engine sets it."""
     whole_from: int = 0
     """The TSO from which the tables are whole (`Source.whole_from`); the engine sets it."""
+    makes_views: bool = True
+    """True if CREATE VIEW makes a view, or is brought to readers."""
     truncates: bool = True
     """True if TRUNCATE TABLE empties a table of the target."""
 
@@ -568,6 +570,10 @@ class Sink(Protocol[R]):
         """Return the tables that hold rows in the target, with a description: "table shop.t of .. has rows". None
         if each feed has its own tables. It is called between `recover` and `open`."""
         return {}
+
+    def has_lock(self, name: str) -> bool:  # noqa: ARG002
+        """Return True if another session of the target's server has a user-level lock of that name."""
+        return False
 
     def run_lock(self) -> AbstractContextManager[None]:
         """Exclude or fence other writers until the block ends. Raises EnvironmentFault and Fenced."""

@@ -1,4 +1,5 @@
-"""The meaning of a MySQL server's error: whether the same statement may succeed later. Pure.
+"""The meaning of a MySQL server's answers: whether a statement that failed may succeed later, and the rights that SHOW
+GRANTS lists. Pure.
 
     1213, 1205, 1040, 1290, 9007, ..    locks, limits, a server that is read-only or going down      later
     2003, 2013, ..                      the driver: no answer                                        later
@@ -15,8 +16,11 @@ Troubleshooting", pkg/errno/errcode.go.
 """
 
 import re
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final
+
+from tidegate.model.pattern import like
 
 
 class AnswerKind(Enum):
@@ -88,3 +92,25 @@ def answer_kind(number: int, text: str) -> AnswerKind:
         return AnswerKind.ACCOUNT
     may_pass = number in _PASSES or number in _CLIENT or (number >= _TIDB and number not in _REFUSED_BY_TIDB)
     return AnswerKind.PASSES if may_pass else AnswerKind.REFUSED
+
+
+_GRANT: Final = re.compile(r"GRANT (.+?) ON (\*|`(?:[^`]|``)+`)\.(\*|`(?:[^`]|``)+`) TO ")
+_ROLE: Final = re.compile(r"GRANT [^ ]+ TO ")
+
+
+def granted(lines: Iterable[str]) -> list[tuple[str, ...]] | None:
+    """Return the lines of SHOW GRANTS as rights, database and table; None where a role may have more."""
+    lines = [*lines]
+    if any(map(_ROLE.match, lines)):
+        return None
+    return [match.groups() for match in map(_GRANT.match, lines) if match is not None]
+
+
+def has_right(grants: Iterable[Sequence[str]], right: str, schema: str, table: str = "") -> bool:
+    """Return True for a right on a table, or on every table of a database."""
+    for rights, database, name in grants:
+        listed = {right.strip() for right in re.sub(r"\([^)]*\)", "", rights).split(",")}
+        is_here = database == "*" or like(database[1:-1].replace("``", "`")).matches(schema)
+        if is_here and listed & {right, "ALL PRIVILEGES"} and name in ("*", f"`{table.replace('`', '``')}`"):
+            return True
+    return False

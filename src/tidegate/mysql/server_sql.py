@@ -163,6 +163,8 @@ USE: Final = "USE {schema}"
 CONNECTION: Final = "SELECT CONNECTION_ID()"
 CLOCK: Final = "SET TIMESTAMP = {seconds}"
 LOCK: Final = "SELECT GET_LOCK(%s, 1)"
+IS_LOCKED: Final = "SELECT GET_LOCK(%s, 1), RELEASE_LOCK(%s)"
+"""0 where another session has the lock; nothing is locked afterwards."""
 LOCKED_BY: Final = "SELECT `id`, `command` FROM `information_schema`.`processlist` WHERE `id` = IS_USED_LOCK(%s)"
 KILL: Final = "KILL {number}"
 RUNNING: Final = (

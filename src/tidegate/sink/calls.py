@@ -46,6 +46,7 @@ class KeyedSink(SegmentSink[Written], WithOmissions):
     that `_keyed` returns. `held` keeps another run of the feed on this machine out."""
 
     flush_policy = FlushPolicy(limit=RoundLimit(rows=200_000, size_bytes=128 << 20), idle_s=5.0)
+    makes_views = False
 
     def __init__(self, run_lock: Callable[[], AbstractContextManager[None]]) -> None:
         self._run_lock = run_lock

@@ -44,13 +44,14 @@ Source: TiDB documentation, "Read Historical Data Using tidb_snapshot", "Dumplin
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, Self, TypeAlias
+from uuid import uuid4
 
 import msgspec
 import numpy as np
@@ -62,7 +63,7 @@ from tidegate.codec.wire_table import WireColumn, WireTable, wire_table
 from tidegate.codec.zone import zone_shift
 from tidegate.engine.filter import is_system
 from tidegate.engine.load import CHUNK_BYTES
-from tidegate.engine.load_plan import ROW_ID, LoadChunk, LoadGuard, LoadPlan, LoadReader, LoadTable
+from tidegate.engine.load_plan import ROW_ID, LoadChunk, LoadGuard, LoadPlan, LoadReader, LoadTable, some_of
 from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.model.errors import ConfigError, HistoryLost, SchemaError, SourceError, TidegateError
 from tidegate.model.mysql import FLOATS, INTEGERS, STRINGS, UNSIGNED_TYPES, MysqlType
@@ -71,6 +72,7 @@ from tidegate.model.tso import LOGICAL_BITS, physical_ms
 from tidegate.mysql import server_sql as sent
 from tidegate.mysql.client import abandon, connect, driver, faults, raw_result
 from tidegate.mysql.rows import ROWS_MAX, ResultBroken, ResultRows
+from tidegate.mysql.server_answer import granted, has_right
 from tidegate.source.large import ABSENT, GONE, LOST, code_of, read_as, table_info, text_of, upstream_error
 from tidegate.source.upstream_address import SqlLoadOptions, rests_until
 
@@ -401,10 +403,9 @@ class SqlReader(LoadReader):
         with closing(self._opened(ts)) as session, session.errors():
             version = _text(session.ask(sent.VERSION)[0][0])
             schemas, listed = _listed(session)
-            filled = {item.name.schema for _, item in listed}
             chosen = [(kind, item) for kind, item in listed if selects(item.name)]
             databases = {item.name.schema for _, item in chosen}
-            databases |= {name for name in schemas if name not in filled and selects(TableName(name, ""))}
+            databases |= {name for name in schemas if selects(TableName(name, ""))}
             views, sequences = (
                 tuple(
                     (item.name, _create(session, statement.format(table=quote_names(*item.name))))
@@ -418,7 +419,7 @@ class SqlReader(LoadReader):
                 for name in schemas
                 if name in databases
             )
-            cluster = _cluster(session)
+            cluster, notes = "".join(_answer(session, sent.CLUSTER)), tuple(_hidden(session, sorted(databases)))
             was, ours_ms = _global(session, _LIFE_TIME), self.options.gc_life_time_ms
         tables_in_parts = self._tables(
             [item for kind, item in chosen if kind in _TABLES], ts, tidb=bool(_VERSION.search(version))
@@ -433,6 +434,7 @@ class SqlReader(LoadReader):
             databases=described,
             tables=tuple(table for table, _ in tables),
             views=views,
+            notes=notes,
             sequences=sequences,
             made_sequences=tuple(self.continued(sequences if self.options.sequences else ())),
             gc_life_time=(was, f"{ours_ms // 1000}s") if self.options.whole and 0 < duration_ms(was) < ours_ms else (),
@@ -440,6 +442,14 @@ class SqlReader(LoadReader):
             unselected=tuple(item.name for kind, item in listed if kind in _TABLES and not selects(item.name)),
             chunks=tuple(LoadChunk(number, *part) for number, part in enumerate(bounds)),
         )
+
+    @contextmanager
+    def lock(self) -> Iterator[str]:
+        name = f"tidegate-{uuid4().hex}"
+        with closing(self._opened(None)) as session:
+            with suppress(*faults()):
+                session.ask(sent.LOCK, (name,))
+            yield name
 
     def batches(self, table: LoadTable, chunk: LoadChunk, ts: int) -> Iterator[Batch]:
         """Return the rows of a chunk as INSERTs at `ts`. Raises ConfigError, SchemaError, HistoryLost, SourceError."""
@@ -568,14 +578,24 @@ def _create(session: _Session, statement: str) -> str:
     return _text(session.ask(statement)[0][1])
 
 
-def _cluster(session: _Session) -> str:
+def _answer(session: _Session, statement: str) -> list[str]:
+    """The first column of an answer; nothing where the server refuses to tell."""
     try:
-        rows = session.ask(sent.CLUSTER)
+        return [_text(row[0]) for row in session.ask(statement)]
     except faults() as error:
         if code_of(error) in LOST:
             raise
-        return ""
-    return _text(rows[0][0]) if rows else ""
+        return []
+
+
+def _hidden(session: _Session, schemas: Iterable[str]) -> Iterator[str]:
+    """What the users of a load are told of databases of which the account may not see all tables."""
+    grants = granted(_answer(session, sent.GRANTS))
+    if grants and (some := [schema for schema in schemas if not has_right(grants, "SELECT", schema)]):
+        yield (
+            f"{some_of(some)}: the account has no SELECT on all of it, so there may be tables that it does not see, "
+            "which are not loaded; grant it (docs/full-load.md, The account), and begin again, if that is not intended"
+        )
 
 
 def _listed(session: _Session) -> tuple[list[str], list[tuple[str, LoadTable]]]:
@@ -664,10 +684,14 @@ class GcGuard(LoadGuard):
 
     def __enter__(self) -> Self:
         self._session = self._opened()
-        self._set_life_time(*self._life_time)
-        with self._session.errors():
-            wait_ms = 1000 * int(_global(self._session, "tidb_gc_max_wait_time") or _GC_MAX_WAIT_S)
-            life_ms = duration_ms(_global(self._session, _LIFE_TIME))
+        try:
+            self._set_life_time(*self._life_time)
+            with self._session.errors():
+                wait_ms = 1000 * int(_global(self._session, "tidb_gc_max_wait_time") or _GC_MAX_WAIT_S)
+                life_ms = duration_ms(_global(self._session, _LIFE_TIME))
+        except TidegateError:
+            self._session.close()
+            raise
         self.deadline_ms = physical_ms(self._ts) + max(wait_ms, life_ms)
         self._thread = threading.Thread(target=self._renew, name="tidegate-load-guard", daemon=True)
         self._thread.start()
@@ -693,7 +717,7 @@ class GcGuard(LoadGuard):
     def _opened(self) -> _Session:
         session = _Session(self._options, self._ts, set())
         with session.errors():
-            cluster = _cluster(session)
+            cluster = "".join(_answer(session, sent.CLUSTER))
         if self._cluster and cluster and cluster != self._cluster:
             session.kill()
             raise ConfigError(

@@ -59,7 +59,8 @@ from tidegate.model.event import Ddl
 from tidegate.model.left_out import LeftOut
 from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import TableInfo, TableName
-from tidegate.schema.snapshot import SchemaState
+from tidegate.schema.columns import default_collation
+from tidegate.schema.snapshot import Database, SchemaState
 from tidegate.schema.stored.snapshot import StoredSnapshot, TableVersion
 from tidegate.source.tidb_changes import LogChanges, MountOptions, spans_of
 from tidegate.source.tidb_ddl import DdlEvent, Timeline
@@ -441,7 +442,7 @@ class LogSource(Source):
         ticdc_texts: bool = False,
     ) -> None:
         self._log, self._rows = log, without(log, events.start_ts, replicated=mount.bdr)
-        self._mount, self._events, self._start_ts = mount, events, start_ts
+        self._mount, self._events, self._start_ts, self._accept = mount, events, start_ts, rules.matches
         self._safe_point = SafePoint(log, hold_as)
         self._timeline = timeline_of(log, rules, mount, events, ticdc_texts=ticdc_texts)
         self._replicated = _Replicated.of(StoredSnapshot(), self._timeline.tables)
@@ -526,6 +527,12 @@ class LogSource(Source):
     def definitions(self, ts: int) -> list[TableInfo]:
         self._move(ts)
         return [definition_of(version) for version in self._replicated.versions]
+
+    def databases(self, ts: int) -> list[Database]:
+        self._move(ts)
+        schemas = [each for each in self._replicated.snapshot.schemas.values() if self._accept(each.name.original, "")]
+        collations = [each.collate if each.collate != default_collation(each.charset) else "" for each in schemas]
+        return [Database(each.name.original, each.charset, own) for each, own in zip(schemas, collations, strict=True)]
 
     def ddls(self, after: int, upto: int) -> list[SourceDdl]:
         """Return the DDLs of the first stop with after < commit_ts <= upto, in order. DDLs that bdr-mode or a filter of

@@ -15,6 +15,8 @@ from tests.source.load.kit import Loaded, loaded, of, rows_of
 from tidegate.config.changefeed import Checked, check
 from tidegate.config.full_load import parse_load
 from tidegate.config.load import load
+from tidegate.config.registry import sink_of, source_of
+from tidegate.engine.filter import TableFilter
 from tidegate.engine.load import CHUNK_BYTES, undecodable
 from tidegate.engine.load_plan import create_statements, unloaded
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SchemaError, SourceError, TidegateError, UriInvalid
@@ -25,6 +27,7 @@ from tidegate.mysql.rows import ResultBroken
 from tidegate.source import load_sql
 from tidegate.source.load_sql import GcGuard, SqlReader, duration_ms, load_error
 from tidegate.source.upstream_address import Address, SqlLoadOptions, parse_address, rests_until
+from tidegate.testing.script import run_here
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.listener import Upstream
 
@@ -210,6 +213,64 @@ def test_gc_life_time_is_set_and_set_back(upstream: Loaded) -> None:
     GcGuard.of_plan(reader.options, plan).restore()
     assert duration_ms(now()) == duration_ms("48h")
     upstream.run("SET GLOBAL tidb_gc_life_time = '10m0s'")
+
+
+def test_a_guard_that_fails_leaves_no_session(upstream: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the account may not set tidb_gc_life_time, the session at S ends with the error."""
+    reader = upstream.reader(gc_life_time_ms=72 * 3_600_000)
+    plan = reader.plan(of("nothing"))
+    monkeypatch.setattr(sent, "SET_GLOBAL", "SET GLOBAL no_{name} = %s")
+    guard = GcGuard.of_plan(reader.options, plan)
+    with pytest.raises(TidegateError), guard:
+        pass
+    assert guard._session is not None
+    assert not guard._session._connection.open
+
+
+GRANTS = {
+    "SELECT 'GRANT USAGE ON *.* TO a'": True,
+    "SELECT 'GRANT SELECT ON `rights`.`t` TO a'": True,
+    "SELECT 'GRANT SELECT(`id`) ON `rights`.* TO a'": False,
+    "SELECT 'GRANT ALL PRIVILEGES ON `right_`.* TO a'": False,
+    "SELECT 'GRANT INSERT, SELECT ON *.* TO a'": False,
+    "SELECT 'GRANT `role`@`%` TO a'": False,
+    "SELECT nothing": False,
+}
+
+
+@pytest.mark.parametrize("grants", GRANTS)
+def test_an_account_that_does_not_see_all_tables(
+    upstream: Loaded, monkeypatch: pytest.MonkeyPatch, grants: str
+) -> None:
+    """A database of which it may read some tables is named; rights of a role, and those of nobody, say nothing."""
+    upstream.run("CREATE DATABASE IF NOT EXISTS rights")
+    upstream.run("CREATE TABLE IF NOT EXISTS rights.t (id INT PRIMARY KEY)")
+    monkeypatch.setattr(sent, "GRANTS", grants)
+    notes = upstream.reader().plan(of("rights")).notes
+    assert [note.partition(":")[0] for note in notes] == ["rights"] * GRANTS[grants]
+
+
+def test_a_load_into_its_own_server(upstream: Loaded, tmp_path: Path) -> None:
+    """By another address than the one that the sink has it is refused, too, before S is taken."""
+    upstream.run("CREATE DATABASE IF NOT EXISTS itself")
+    config = load(
+        load_mode="only", load_from=f"mysql://root@127.0.0.1:{upstream.port}/?enable-tls=false", rules=["itself.*"],
+        sink_uri=f"mysql://root@localhost:{upstream.port}/", state_dir=tmp_path, name="itself",
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="load-from is also the sink, by another address"):
+        run_here(source_of(config), sink_of(config), rules=config.rules)
+    assert not [*tmp_path.rglob("load.json")]
+
+
+def test_databases_of_a_filter(upstream: Loaded) -> None:
+    """A database is defined where the filter could take a table of it: a later CREATE TABLE has its charset."""
+    upstream.run("CREATE DATABASE charsets CHARACTER SET latin1")
+    upstream.run("CREATE TABLE charsets.a (id INT PRIMARY KEY)")
+    for rules, names in ((["charsets.b*"], ["charsets"]), (["chars.*"], [])):
+        accept = TableFilter.parse(rules).matches
+        plan = upstream.reader().plan(lambda name, accept=accept: accept(*name))
+        assert [name for name, _ in plan.databases] == names
+        assert plan.tables == ()
 
 
 def test_another_cluster_behind_the_address_is_refused(upstream: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:

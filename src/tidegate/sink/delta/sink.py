@@ -128,7 +128,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
 
     A second run is not locked out: the one whose source has the higher epoch continues (snapshots.py)."""
 
-    fences = False
+    fences = makes_views = False
 
     def __init__(
         self,

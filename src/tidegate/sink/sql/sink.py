@@ -28,7 +28,6 @@ be ahead and are not compared.  Grants by roles, and those of a TiDB, are not re
 """
 
 import logging
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,9 +55,9 @@ from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
 from tidegate.model.left_out import NO_KEY
 from tidegate.model.name import lowered
-from tidegate.model.pattern import like
 from tidegate.model.table import TableInfo, TableName
 from tidegate.mysql import server_sql as sent
+from tidegate.mysql.server_answer import granted, has_right
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sql.connection import WORKERS_MAX, SqlOptions, TargetServer, TargetSession, number_of, probe
@@ -150,6 +149,10 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         with self._connected() as session:
             filled = [table.name for table in tables if has_rows(session, table.name)]
         return {name: f"table {name} of {self.options.address} has rows" for name in filled}
+
+    def has_lock(self, name: str) -> bool:
+        with self._connected() as session:
+            return bool(session.ask(sent.IS_LOCKED, values=(name, name))[0][0] == 0)
 
     def _warn_keyless(self, tables: Iterable[TableInfo]) -> None:
         keyless = sorted(str(table.name) for table in tables if not table.handle_key)
@@ -295,9 +298,6 @@ ROW_RIGHTS: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
 DDL_RIGHTS: Final = ("CREATE", "DROP", "ALTER", "INDEX")
 SUMMARY_COUNT: Final = 5
 """Differences that a message names."""
-_GRANT: Final = re.compile(r"GRANT (.+?) ON (\*|`(?:[^`]|``)+`)\.(\*|`(?:[^`]|``)+`) TO ")
-_ROLE: Final = re.compile(r"GRANT [^ ]+ TO ")
-
 
 ABSENT: Final = frozenset({1049, 1146})
 """There is no such database, or no such table."""
@@ -318,16 +318,15 @@ def check_rights(session: TargetSession, target: TargetServer, tables: Sequence[
     statement that grants it."""
     if not target.traits.grants:
         return
-    lines = [str(row[0]) for row in session.ask(sent.GRANTS)]
-    if any(_ROLE.match(line) for line in lines):
+    grants = granted(str(row[0]) for row in session.ask(sent.GRANTS))
+    if grants is None:
         return
-    grants = [match.groups() for match in map(_GRANT.match, lines) if match is not None]
     ((account,),) = session.ask(sent.ACCOUNT)
     user, _, host = str(account).rpartition("@")
     for schema in dict.fromkeys(table.name.schema for table in tables):
         names = [table.name.table for table in tables if table.name.schema == schema]
         rows, ddls = (
-            [right for right in rights if not all(_has(grants, right, schema, name) for name in names)]
+            [right for right in rights if not all(has_right(grants, right, schema, name) for name in names)]
             for rights in (ROW_RIGHTS, DDL_RIGHTS)
         )
         statement = f"GRANT {', '.join([*rows, *ddls])} ON {quote_name(schema)}.* TO '{user}'@'{host}'"
@@ -336,15 +335,6 @@ def check_rights(session: TargetSession, target: TargetServer, tables: Sequence[
             raise AccountRefused(error).at(table=schema)
         if ddls:
             yield f"DDLs of database {schema} need privileges that the account lacks: {statement}"
-
-
-def _has(grants: Iterable[Sequence[str]], right: str, schema: str, table: str) -> bool:
-    for rights, database, name in grants:
-        listed = {right.strip() for right in re.sub(r"\([^)]*\)", "", rights).split(",")}
-        is_here = database == "*" or like(database[1:-1].replace("``", "`")).matches(schema)
-        if is_here and listed & {right, "ALL PRIVILEGES"} and name in ("*", quote_name(table)):
-            return True
-    return False
 
 
 def summary(differences: Sequence[str]) -> str:
