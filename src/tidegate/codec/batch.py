@@ -74,8 +74,19 @@ class ClaimStore(Protocol):
 
 
 class BatchEncoder:
-    """Events in, messages out. `now_ms` is canal-json's clock, 0 when it is not given; `claims` is needed for
-    claim-check only. ConfigError for a handling of large rows that the protocol does not support."""
+    """Events in, messages out.
+
+    Parameters:
+        options: the protocol, and what TiCDC's changefeed would have
+        now_ms: the clock of canal-json
+        claims: where large rows are stored, for claim-check only
+
+    Raises ConfigError: a handling of large rows that the protocol does not support
+
+    >>> encoder = BatchEncoder(encode_options({"enable-tidb-extension": True}, "canal-json"))
+    >>> encoder.append(Resolved(7))[0].value
+    b'{"id":0,"database":"","table":"","pkNames":null,"isDdl":false,...,"_tidb":{"watermarkTs":7}}'
+    """
 
     def __init__(
         self,

@@ -182,8 +182,13 @@ IGNORED: Final[Mapping[str, str]] = {
 
 
 def encode_options(config: Mapping[str, object], protocol: str | None = None) -> EncodeOptions:
-    """Return the encode options of a changefeed; `protocol` None takes it from the configuration. Raises ConfigError,
-    or a subclass with TiCDC's code, for values that TiCDC refuses."""
+    """Return the encode options of a changefeed.
+
+    Parameters:
+        config: its file, in TiCDC's form
+        protocol: wins over that of the file
+
+    Raises ConfigError: a value that TiCDC refuses; a subclass has TiCDC's code"""
     shared = {key: value for key, value in config.items() if key not in _OWN}
     configured = protocol or next((str(value) for key, value in shared.items() if key.endswith("protocol")), None)
     if configured is not None and configured.lower() not in PROTOCOLS:

@@ -128,7 +128,13 @@ def protocol_name(name: str) -> str:
 
 
 def from_config(config: Mapping[str, object], protocol: str | None = None) -> DecodeOptions:
-    """Return the decode options of a changefeed; `protocol` None takes it from the configuration."""
+    """Return the decode options of a changefeed.
+
+    Parameters:
+        config: its file, in TiCDC's form
+        protocol: wins over that of the file
+
+    Raises ConfigError: an unknown key, or a value that TiCDC refuses"""
     last: dict[str, tuple[str, object]] = {}
     for key, value in config.items():
         _check_known(key)

@@ -281,7 +281,13 @@ class Sniffed(msgspec.Struct, frozen=True):
 
 
 def sniff(key: bytes | None, value: bytes | None) -> Sniffed:
-    """Return the evidence of one message, or of a claim check's file as `value`. Raises DecodeError for other bytes."""
+    """Return the evidence of one message.
+
+    Parameters:
+        key: of the message; None for canal-json
+        value: of the message, or the file of a claim check
+
+    Raises DecodeError: bytes of neither protocol"""
     if not key and value and value[:1] == b"{":
         try:
             inner = open_claim(value, _CLAIM)
@@ -306,8 +312,12 @@ def remedy(key: bytes | None, value: bytes | None, options: DecodeOptions) -> st
 
 
 def sniff_all(messages: Iterable[tuple[bytes | None, bytes | None]]) -> Sniffed:
-    """Return the evidence of all messages; undecodable ones are skipped. Raises DecodeError when none is left, or for
-    several protocols."""
+    """Return the evidence of all messages; undecodable ones are skipped.
+
+    Parameters:
+        messages: keys and values
+
+    Raises DecodeError: none can be decoded, or they are of several protocols"""
     merged: Sniffed | None = None
     first: DecodeError | None = None
     for key, value in messages:

@@ -105,8 +105,18 @@ DECODERS: Final[Mapping[str, Decode]] = {"open-protocol": decode_open, "canal-js
 
 
 def decode(key: bytes | None, value: bytes | None, options: DecodeOptions) -> tuple[Event, ...]:
-    """Return the events of one message in the protocol that `options` names; DecodeError for bytes that break it, with
-    the options that read them, if some do."""
+    """Return the events of one message.
+
+    Parameters:
+        key: of the message; None for canal-json
+        value: of the message
+        options: the protocol, and what the sender's configuration omits
+
+    Raises DecodeError: bytes that break the protocol; names the options that read them, if some do
+
+    >>> value = b'{"id":0,"database":"","table":"","isDdl":false,"type":"TIDB_WATERMARK","_tidb":{"watermarkTs":7}}'
+    >>> decode(None, value, DecodeOptions(protocol="canal-json"))
+    (Resolved(ts=7),)"""
     try:
         return DECODERS[protocol_name(options.protocol)](key, value, options)
     except DecodeError as error:
@@ -152,15 +162,26 @@ Refused: TypeAlias = Callable[[StreamPosition, DecodeError], None]
 def read_events(
     source: bytes | Readable, options: DecodeOptions, refused: Refused | None = None
 ) -> Iterator[StreamEvent]:
-    """Return the events of framed bytes or of a stream of them, in order."""
+    """Return the events of framed bytes or of a stream of them, in order.
+
+    Parameters:
+        source: frames, as `tidegate decode` reads them: each key and value behind its length
+        options: as in `decode`
+        refused: as in `decode_messages`"""
     return decode_messages(read_frames(source), options, refused)
 
 
 def decode_messages(
     messages: Iterable[tuple[bytes | None, bytes | None]], options: DecodeOptions, refused: Refused | None = None
 ) -> Iterator[StreamEvent]:
-    """Return the events of messages, in order; DecodeError at the first that cannot be read, unless `refused` takes
-    it."""
+    """Return the events of messages, in order.
+
+    Parameters:
+        messages: keys and values
+        options: as in `decode`
+        refused: takes the position and the error of each message that cannot be read
+
+    Raises DecodeError: the first message that cannot be read, unless `refused` is given"""
     number, byte = 0, 0
     stream = iter(messages)
     while True:

@@ -85,7 +85,10 @@ class WireTable(msgspec.Struct, frozen=True):
 
 
 def wire_table(info: TableInfo) -> WireTable:
-    """Return the wire form of a table definition."""
+    """Return the wire form of a table definition.
+
+    Parameters:
+        info: as `lake.definition` returns it"""
     flags = flags_of(info)
     columns = tuple(
         WireColumn(column.name, column.type, flags[column.name]) for column in info.columns if not column.virtual

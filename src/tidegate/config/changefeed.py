@@ -41,11 +41,16 @@ STILL_S: Final = 30.0
 class Changefeed:
     """One source into one sink.
 
-    `Changefeed("kafka://…", "delta://…").run(spark)` or `Changefeed(config).run()` with a FeedConfig; `tidb:///LOG` is
-    a source, too, and `start_ts` where a new feed of it begins.  For a sink that stores no progress, `state_dir`,
-    a directory or an object store, holds the checkpoint.  The sink may also be functions
-    (`tidegate.sinks.callback(write)`), or a factory of a Sink: `Changefeed("kafka://…", MySink, …)`.
-    """
+    Parameters:
+        source: its address, such as `kafka://…` or `tidb:///LOG`, or a FeedConfig, which names the sink, too
+        sink: its address, functions (`tidegate.sinks.callback(write)`), or a factory of a Sink
+        name: under which progress is kept; by default it follows from both addresses
+        start_ts: where a new feed of a change log begins
+        state_dir: a directory or an object store for the checkpoint of a sink that stores no progress
+
+    >>> feed = tidegate.Changefeed("tidb:///srv/log", "delta:///srv/lake")
+    >>> feed.run(spark, idle_s=0).ddls > 0
+    True"""
 
     config: FeedConfig
 
@@ -76,14 +81,20 @@ class Changefeed:
         idle_s: float | None = None,
         stop_when_ended: bool = False,
     ) -> Progress:
-        """Run until `stop` is set, the checkpoint reaches `until`, or no data arrived for `idle_s` seconds; with
-        `stop_when_ended` also once everything is applied that the writer of a change log wrote before it ended.
+        """Run until it is stopped, and return the last progress.
 
-        Raises the error that ends the feed: a poison message under dead-letter=halt, a DDL that cannot be followed,
-        another writer. Transient errors, such as an unreachable broker, are retried; one at the start, where it may be
-        a wrong address, for some seconds only. Changes applied until then are published. `tasks` stand for those
-        of Spark.
-        """
+        Parameters:
+            spark: the session that runs tasks; by default the active one, or a new one
+            tasks: stand for those of Spark
+            on_progress: called with each progress
+            stop: ends the run once it is set
+            until: the run ends when the checkpoint reaches this TSO
+            idle_s: the run ends when no data arrived for so many seconds
+            stop_when_ended: the run ends when all is applied that the writer of a change log wrote before its end
+
+        Raises TidegateError: what ends the feed, such as a poison message under dead-letter=halt, a DDL that cannot be
+        followed, another writer. Transient errors, such as an unreachable broker, are retried; one at the start, where
+        it may be a wrong address, for some seconds only. Changes applied until then are published."""
         from tidegate.spark.session import check_session
         from tidegate.spark.tasks import SparkTasks, show
 

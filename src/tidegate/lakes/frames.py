@@ -55,10 +55,18 @@ _LAST: Final = "_tidegate_last"
 
 
 def net_changes(changes: "DataFrame", key: Sequence[str]) -> "DataFrame":
-    """Return one row per key of `changes`, which are rows of the format `tidegate` or of a lake of mode changelog.
+    """Return one row per key of `changes`: the columns of the table and `_op`, `upsert` or `delete`.
 
-    The columns are the table's and `_op`, `upsert` or `delete`. Raises ConfigError if a column of the key is
-    missing."""
+    Parameters:
+        changes: rows of the format `tidegate`, or of a lake of mode changelog
+        key: names of columns
+
+    Raises ConfigError: a column of the key is missing
+
+    >>> reader = spark.read.format("tidegate").option("table", "shop.orders").option("state", "/srv/query")
+    >>> changes = reader.load("tidb:///srv/log")
+    >>> sorted(tuple(row) for row in tidegate.net_changes(changes, ["id"]).collect())
+    [(1, 'tea', 'upsert'), (2, 'milk', 'upsert')]"""
     from pyspark.sql import functions
 
     unknown = [name for name in key if name not in changes.columns]
@@ -101,9 +109,21 @@ EVENT_SCHEMA: Final = pa.schema(
 
 def decode_frame(frame: Any, *, protocol: str, key: str = "key", value: str = "value", **options: Any) -> Any:
     """Return the events of a DataFrame of Kafka messages, batch or streaming, as rows of EVENT_DDL.
+    Undecodable messages become rows of kind "error" that hold the message.
 
-    `options` are those of codec.options.DecodeOptions (compression="snappy", legacy=True, ...). Undecodable messages
-    become rows of kind "error" that hold the message."""
+    Parameters:
+        frame: the messages
+        protocol: `open-protocol` or `canal-json`
+        key: the column of keys
+        value: the column of values
+        options: further fields of `codec.DecodeOptions` (`compression="snappy"`)
+
+    Raises ConfigError: a column is missing, or an option is unknown
+
+    >>> message = b'{"id":0,"database":"","table":"","isDdl":false,"type":"TIDB_WATERMARK","_tidb":{"watermarkTs":7}}'
+    >>> messages = spark.createDataFrame([(None, message)], "key binary, value binary")
+    >>> tidegate.decode(messages, protocol="canal-json").select("kind", "commit_ts").collect()
+    [Row(kind='resolved', commit_ts=7)]"""
     for name in (key, value):
         if name not in frame.columns:
             raise ConfigError(f"the DataFrame has no column {name!r}; it has {', '.join(frame.columns)}")
@@ -167,9 +187,16 @@ PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: Any) -> None:
-    """Register the formats with a session, and let Spark push its filters down to them.
+    """Register the formats `tidegate` and `tidegate-lake`, and let Spark push its filters down to them.
 
-    Raises EnvironmentFault, which names the setting to add, if the session cannot run them."""
+    Parameters:
+        spark: a session, classic or Connect
+
+    Raises EnvironmentFault: the session cannot run them; names the setting to add
+
+    >>> tidegate.register(spark)
+    >>> spark.read.format("tidegate-lake").option("table", "shop.orders").load("/srv/lake").count()
+    2"""
     from tidegate.lakes.data_source import ChangesSource, LakeSource
     from tidegate.spark.session import WORKERS_PYTHON, check_session, find_python, is_connect
 

@@ -112,7 +112,18 @@ class SnapshotChanges:
 
 
 class Lake:
-    """A lake at one snapshot: the newest, or the newest at or before a moment."""
+    """A lake at one snapshot: the newest, or the newest at or before a moment.
+
+    Parameters:
+        root: directory or URL of the lake
+        ts: the moment, as in `at`
+        changelog: of the lake, if it was opened before
+
+    >>> lake = tidegate.lake("/srv/lake")
+    >>> lake.tables()
+    ['shop.orders']
+    >>> lake.arrow("shop.orders", ["id", "item"], where={"id": 2}).to_pylist()
+    [{'id': 2, 'item': 'milk'}]"""
 
     def __init__(self, root: str, ts: Moment = LATEST, *, changelog: Changelog | None = None) -> None:
         self.options = DeltaOptions(root=location_of(str(root), "lake"), feed="")

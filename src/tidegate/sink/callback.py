@@ -18,7 +18,12 @@ from tidegate.sink.calls import CheckpointSink
 
 
 class Callback(NamedTuple):
-    """The functions. `write` is pickled for tasks, so it must be defined at the top level of a module."""
+    """Functions as a sink of a changefeed.
+
+    Parameters:
+        write: called in tasks with rows as Arrow columns; pickled, so defined at the top level of a module
+        ddl: called on the driver with each DDL, between the rows before and after it
+        resolved: called on the driver with each TSO up to which everything was written"""
 
     write: Callable[[Batch], None]
     ddl: Callable[[Ddl], None] = lambda _: None

@@ -167,11 +167,17 @@ def session(
     conf: Mapping[str, str] | None = None,
     archive: str | Path | None = None,
 ) -> "SparkSession":
-    """Return the session to work with; the arguments count only when it has to be started.
+    """Return the session to work with; the arguments count only when it has to be started. The first
+    call on a machine fetches jars.
 
-    `conf` wins over our settings, `spark.master` and `spark.driver.extraJavaOptions` included; `archive` is one that
-    `tidegate pack` made, for the executors of a cluster or the workers of a Connect server. The first call on a machine
-    fetches jars. Raises EnvironmentFault when Java, PySpark or jars are missing."""
+    Parameters:
+        app_name: the name in Spark's UI
+        cores: of this machine; by default all
+        driver_memory: heap of the JVM, if it is ours
+        conf: wins over our settings, `spark.master` and `spark.driver.extraJavaOptions` included
+        archive: made by `tidegate pack`, for the executors of a cluster or the workers of a Connect server
+
+    Raises EnvironmentFault: Java, PySpark or jars are missing"""
     try:
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
