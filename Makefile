@@ -123,7 +123,7 @@ docs: $(DOCS)/.ready ## Build the site of the documentation, with its links chec
 	@$(DOCS)/bin/python ops/docs/site.py
 
 pictures: setup ## Renew the pictures of the documentation, which show the server's page in Chromium
-	@UPDATE=1 $(BIN)/python -m pytest -q tests/server/page
+	@UPDATE=1 $(BIN)/python -m pytest -q tests/server/page/test_page.py tests/server/page/test_mending.py
 
 clean: ## Remove what was made here; the per-user cache of jars stays
 	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
