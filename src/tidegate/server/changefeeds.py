@@ -162,9 +162,11 @@ class ClientReach:
 def _real(path: str) -> Path | None:
     """Return the resolved path; None if no file can have it."""
     try:
-        return Path(path).resolve()
+        real = Path(path).resolve()
+        is_circle = any(part.is_symlink() for part in (real, *real.parents))  # an error until Python 3.13
     except (OSError, ValueError, RuntimeError):  # a NUL byte; links in a circle
         return None
+    return None if is_circle else real
 
 
 def _named(loads: Loads) -> tuple[set[LocalName], frozenset[str]]:
