@@ -320,7 +320,8 @@ class Changes(Protocol):
         """Return the rows of one table in (after, upto], in commit order; images are typed or texts."""
 
     def in_order(self, names: Collection[TableName], after: int, upto: int) -> Iterator[Chunk]:
-        """Return the rows of several tables in (after, upto]: whole transactions, in commit order."""
+        """Return the rows of several tables in (after, upto]: whole transactions, in commit order; a chunk of a full
+        load, which has one commit_ts, in parts."""
 
 
 class PartitionReached(NamedTuple):
