@@ -7,7 +7,8 @@
 
 Tables are those of full_load.py.  Both read the same one in one run with one Spark, in turns, warm, the best of three,
 and write the same types: BIGINT, text, DECIMAL, TIMESTAMP without a zone.  The peer is told the bounds of the key; ours
-finds borders in the table, which is timed apart: `whole` is the ratio with it.
+finds borders in the table, which is timed apart: `whole` is the ratio with it.  `by CPU` is the ratio of the seconds of
+CPU of all processes, the server among them: it holds on a machine that is busy with other things too.
 """
 
 import json
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 from full_load import CASES, TIMES, options_of, table
 from peers.flink import jar
-from rig import arguments
+from rig import arguments, cpu_s
 
 from tidegate.engine.load import LoadingSource, NoStream
 from tidegate.engine.load_plan import KeptPlan, LoadPlan
@@ -64,15 +65,15 @@ def peer(spark: "SparkSession", port: int, rows: int, home: Path) -> None:
     read.load().write.format("delta").save(str(home / "t"))
 
 
-def seconds(work: Callable[[Path], None], rows: int) -> float:
-    """How long it takes to write all rows once."""
+def seconds(work: Callable[[Path], None], rows: int) -> tuple[float, float]:
+    """How long it takes to write all rows once, and its CPU."""
     with TemporaryDirectory(dir="/dev/shm") as home:
-        begun = time.perf_counter()
+        begun, begun_cpu = time.perf_counter(), cpu_s()
         work(Path(home))
-        took_s = time.perf_counter() - begun
+        took_s, spent_s = time.perf_counter() - begun, cpu_s() - begun_cpu
         files = [path for path in Path(home).rglob("*.parquet") if "_delta_log" not in path.parts]
         assert sum(pq.read_metadata(path).num_rows for path in files) == rows
-        return took_s
+        return took_s, spent_s
 
 
 def measured(spark: "SparkSession", case: str, rows: int) -> dict[str, Any]:
@@ -86,12 +87,16 @@ def measured(spark: "SparkSession", case: str, rows: int) -> dict[str, Any]:
             lambda home: peer(spark, port, rows, home),
         ]
         _, *turns = [[seconds(work, rows) for work in both] for _ in range(TIMES + 1)]
-        ours_s, peer_s = map(min, zip(*turns, strict=True))
+        (ours_s, ours_cpu_s), (peer_s, peer_cpu_s) = (
+            map(min, zip(*work, strict=True)) for work in zip(*turns, strict=True)
+        )
     return {
         "plan_s": round(plan_s, 2),
         "ours": round(rows / ours_s),
         "peer": round(rows / peer_s),
         "ratio": round(peer_s / ours_s, 2),
+        "by_cpu": round(peer_cpu_s / ours_cpu_s, 2),
+        "cpu_us": [round(1e6 * cpu / rows, 3) for cpu in (ours_cpu_s, peer_cpu_s)],
         "whole": round(peer_s / (ours_s + plan_s), 2),
     }
 
@@ -112,8 +117,8 @@ def main() -> None:
         return
     for case, rates in results.items():
         print(
-            f"{case:8} {rates['ours']:>10,} rows/s  {rates['peer']:>10,} Spark's JDBC   ratio {rates['ratio']:.2f}   "
-            f"plan {rates['plan_s']:.2f} s, with it {rates['whole']:.2f}"
+            f"{case:8} {rates['ours']:>10,} rows/s  {rates['peer']:>10,} Spark's JDBC   ratio {rates['ratio']:.2f}, "
+            f"by CPU {rates['by_cpu']:.2f}   plan {rates['plan_s']:.2f} s, with it {rates['whole']:.2f}"
         )
 
 
