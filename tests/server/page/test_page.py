@@ -1,18 +1,21 @@
 """The page in a real browser, over changefeeds that run: what it shows, what can be done, and for everybody."""
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.failpoint import armed
 from tests.server.http_kit import Client, served
 from tests.server.kit import ServerHome, until
 from tests.server.page.browser import Visitor, picture, violations, visiting
 from tidegate.server.entrance import with_user
 from tidegate.server.record import FeedId
 from tidegate.server.server import Server
+from tidegate_upstream.tidb.listener import Upstream
 
 pytestmark = pytest.mark.slow
 
@@ -157,6 +160,58 @@ def test_two_browsers(browser: Browser, serving: tuple[Server, Client], visitor:
         page.get_by_role("button", name="Load…", exact=True).click()
         expect(page.get_by_role("dialog").get_by_label("Tables")).to_be_editable()
         page.keyboard.press("Escape")
+
+
+def test_a_load(browser: Browser, place: ServerHome, serving: tuple[Server, Client]) -> None:
+    """Started, paused, resumed and cancelled by its buttons, a load is as the page shows it; one that waits for its
+    database can be cancelled, too, and another one loads all."""
+    feeds, name, go = serving[0].changefeeds, FeedId("default", "loads"), threading.Event()
+
+    def hold() -> None:
+        """Wait amid a load of this changefeed until its run is stopped."""
+        run = feeds._feed(name).run if threading.current_thread().name == str(name) else None
+        while run and run.progress and run.progress.load and not (go.is_set() or run._stop.wait(0.02)):
+            pass
+
+    begun = place.work()
+    made = {"changefeed_id": name.name, "sink_uri": place.sink("loads"), "start_ts": begun}
+    with Upstream(place.upstream.cluster) as sql, visiting(browser, serving[1].address) as visitor:
+        address = f"mysql://root:@127.0.0.1:{sql.ports['n1']}/?enable-tls=false"
+        assert serving[1].post("/changefeeds", made).status == 200
+        page = visitor.go("/?feed=default/loads")
+        state, shown = page.locator("p.state"), page.get_by_role("definition")
+
+        def press(button: str, verb: str, database: str = "") -> None:
+            page.get_by_role("button", name=button, exact=True).click()
+            dialog = page.get_by_role("dialog")
+            if database:
+                dialog.get_by_label("Database").fill(database)
+            dialog.get_by_role("button", name=verb, exact=True).click()
+            expect(dialog).to_have_count(0)
+
+        with armed({"round/planned": hold}):
+            press("Load…", "Load", address)
+            until(lambda: place.work(1) and (run := feeds.get(name).progress) and run.load)
+            expect(shown.filter(has_text="loading test.")).to_be_visible()
+            expect(page.get_by_role("button", name="Load…", exact=True)).to_be_hidden()
+            press("Pause…", "Pause")
+            expect(state).to_have_text("‖ paused")
+            press("Resume…", "Resume")
+            expect(state).to_have_text("● normal")
+            expect(shown.filter(has_text="loading test.")).to_be_visible()
+            press("Cancel load…", "Cancel the load")
+            expect(page.get_by_role("region", name="Why it does not run well")).to_contain_text("was cancelled")
+            expect(state).to_have_text("‖ paused")
+            go.set()
+        press("Load…", "Load", "mysql://root@127.0.0.1:1/?enable-tls=false&timeout=1s")
+        expect(page.get_by_role("button", name="Load…", exact=True)).to_be_visible()
+        press("Cancel load…", "Cancel the load")
+        until(lambda: feeds.get(name).state == "stopped")
+        press("Load…", "Load", address)
+        until(lambda: place.work(1) and (run := feeds.get(name).progress) and run.load and run.load.is_done)
+        expect(shown.filter(has_text=re.compile(r"loaded \d+ tables"))).to_be_visible()
+        expect(page.get_by_role("button", name="Cancel load…", exact=True)).to_be_hidden()
+    assert serving[1].delete("/changefeeds/loads").status == 200
 
 
 def test_a_ddl_in_flight(browser: Browser, place: ServerHome, serving: tuple[Server, Client]) -> None:

@@ -154,7 +154,8 @@ export class FeedPage {
     this.resume.hidden = !RESTS.has(data.state);
     const load = data.progress.load;
     this.load.hidden = Boolean(load && load.chunks_done < load.chunks);
-    this.cancel.hidden = !this.load.hidden;
+    const waits = phase === "starting" && data.config.some((setting) => setting.key === "source.load_from");
+    this.cancel.hidden = !this.load.hidden && !waits;
     this.wrong.hidden = !data.error || data.state === "normal";
     if (!this.wrong.hidden) this.error.update(data);
     this.letter.hidden = !this.waiting;
