@@ -458,30 +458,23 @@ class LoadingSource(Source):
     def _cancelled(self, plan: LoadPlan | None, checkpoint_ts: int | None) -> LoadPlan:
         """Return the plan that drops what an unfinished load has made, or that of a load that is done. Raises
         LoadCancelled where there is nothing to drop."""
-        if not is_unfinished(plan, self.number, checkpoint_ts):
-            if plan is None:
-                raise LoadCancelled("the feed has no load that is unfinished")
-            if not plan.cancelled:
-                self._notes = (
-                    f"the load at {shown_ts(plan.ts)} was done before it could be cancelled: the feed goes on",
-                )
-                return plan
-        number = max(self.number, plan.number if plan is not None else 0)
-        if plan is None or is_done(plan, checkpoint_ts):
-            self.kept.write(msgspec.structs.replace(plan or LoadPlan(0, cancelled=True), number=number))
-            raise LoadCancelled(CANCELLED + UNTOUCHED)
-        if not plan.cancelled:
+        if plan is not None and not plan.cancelled and not is_unfinished(plan, self.number, checkpoint_ts):
+            self._notes = (f"the load at {shown_ts(plan.ts)} was done before it could be cancelled: the feed goes on",)
+            return plan
+        left, number = LoadPlan(0, cancelled=True), max(self.number, plan.number if plan is not None else 0)
+        if plan is not None and (plan.cancelled or is_done(plan, checkpoint_ts)):
+            left = plan
+        elif plan is not None:
             if plan.gc_life_time:
                 self.guard(plan).restore()
             begin, tables = plan.broken_from or begin_ts(plan), self._target_state.tables.values()
-            nothing = LoadPlan(0, cancelled=True)
             if (checkpoint_ts or 0) > begin:
                 loaded = tuple(table.name for table in tables if begin < table.version <= plan.ts)
                 views = tuple(name for name, _ in plan.views)
                 ts = (checkpoint_ts or 0) + len(loaded) + len(views)
-                nothing = LoadPlan(ts, cancelled=True, replaced=loaded, dropped_views=views, broken_from=begin)
-            plan = self.kept.write(msgspec.structs.replace(nothing, number=number))
-        if not plan.ts:
+                left = LoadPlan(ts, cancelled=True, replaced=loaded, dropped_views=views, broken_from=begin)
+        plan = self.kept.write(msgspec.structs.replace(left, number=number))
+        if not plan.ts or not plan.cancelled:
             raise LoadCancelled(CANCELLED + UNTOUCHED)
         return plan
 

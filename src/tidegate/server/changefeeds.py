@@ -531,16 +531,25 @@ class Changefeeds:
         """Load the tables of a changefeed again, all or those of some rules, from its configured database if
         `load_from` is empty; then continue. Raises ApiParamInvalid if none is configured."""
         with self.operation_log.noting("load", feed_id, who, ", ".join(tables)):
-            record = self._feed(feed_id).record
-            section = record.config.get("source", {})
-            load = {
+            feed = self._feed(feed_id)
+            record, before = feed.record, feed.record.config.get("source", {})
+            section = {name: value for name, value in before.items() if name != "load-ts"}
+            section |= {
+                "load": _mode(record),
                 "load-from": load_from or _database(record),
-                "load-number": int(section.get("load-number", 0)) + 1,
+                "load-number": int(before.get("load-number", 0)) + 1,
                 "load-tables": list(tables),
             }
-            if not load["load-from"]:
+            if not section["load-from"]:
                 raise ApiParamInvalid(f"load_from is empty, and {feed_id.name} has begun without a database to load")
-            return self._run_load(feed_id, {**section, **load, "load": _mode(record)}, who)
+            config = {**record.config, "source": section}
+            changed = msgspec.structs.replace(record, config=config)
+            self._client_reach.admitted(partial(self.config_of, changed), partial(self.config_of, record))
+            self.pause(feed_id, who)
+            with feed.lock:
+                feed.cancels = False
+                self._replace(feed, msgspec.structs.replace(feed.record, config=config))
+            return self.resume(feed_id, who)
 
     def cancel_load(self, feed_id: FeedId, who: str) -> FeedView:
         """End a load that is not done: its tables are dropped where they can be seen, and the changefeed is stopped.
@@ -561,17 +570,6 @@ class Changefeeds:
             self.pause(feed_id, who)
             self._feed(feed_id).cancels = True
             return self.resume(feed_id, who)
-
-    def _run_load(self, feed_id: FeedId, section: Mapping[str, Any], who: str) -> FeedView:
-        """Run a changefeed with another section [source] of its configuration."""
-        feed = self._feed(feed_id)
-        config = {**feed.record.config, "source": {key: section[key] for key in section if key != "load-ts"}}
-        changed = msgspec.structs.replace(feed.record, config=config)
-        self._client_reach.admitted(partial(self.config_of, changed), partial(self.config_of, feed.record))
-        self.pause(feed_id, who)
-        with feed.lock:
-            self._replace(feed, msgspec.structs.replace(feed.record, config=config))
-        return self.resume(feed_id, who)
 
     def remove(self, feed_id: FeedId, who: str) -> FeedView | None:
         """End a changefeed and remove its record and checkpoint; the sink's data stays. None if there is none."""

@@ -96,13 +96,11 @@ def _snapshot_is(word: str, about: str) -> Gauge:
     """Return whether Debezium calls the full load running, paused, aborted or completed."""
 
     def value(view: FeedView, _: int) -> float | None:
-        load, state = view.progress.load if view.progress else None, view.state
+        load = view.progress.load if view.progress else None
         if view.error is not None and view.error.code == LoadCancelled.code:
             return word == "aborted"
-        if load is None:
-            return None
-        now = "completed" if load.is_done else {"stopped": "paused", "failed": "aborted"}.get(state, "running")
-        return word == now
+        ends = {"stopped": "paused", "failed": "aborted"}
+        return None if load is None else word == ("completed" if load.is_done else ends.get(view.state, "running"))
 
     return Gauge(f"tidegate_snapshot_{word}", about, value)
 
