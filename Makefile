@@ -18,8 +18,10 @@ CORES ?= 2
 BASE ?=
 # What a soak runs, instead of everything: make soak SUITE='tests/kill tests/replay'
 SUITE ?=
-# The Pythons of make soak SUITE=python, by names or paths, as far as they are found
+# The Pythons of make soak SUITE=python and SUITE=matrix, by names or paths, as far as they are found
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+# The Spark of make test-spark: 3.5, 4.0, or 4.1, which is that of all other tests
+SPARK ?= 3.5
 
 # Vulnerabilities that are known and do not reach us, each with its reason in a comment here: --ignore-vuln ID
 HARMLESS :=
@@ -43,7 +45,7 @@ LOOPS := test_columnar.py or test_columnar_encode_cells.py or test_mount_columns
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replica demo-recorded test test-more check audit soak bench bench-table bench-pair dist dist-check release docs pictures python clean
+.PHONY: help setup demo demo-replica demo-recorded test test-more test-spark check audit soak bench bench-table bench-pair dist dist-check release docs pictures python matrix clean
 
 help: ## Tell what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -67,6 +69,9 @@ test-more: setup $(S3)/.ready $(READERS)/.ready $(TOOLS)/.ready ## Run further v
 	@$(BIN)/python -m tests.jvms
 	@$(BIN)/python -m pytest -m 'more and not soak' $(call parallel,$(JOBS))
 
+test-spark: setup $(if $(filter-out 4.1,$(SPARK)),$(VENV)/spark-$(SPARK)/.ready) ## Run the smallest feeds on Spark 3.5, or on another: SPARK=4.0
+	@$(if $(filter-out 4.1,$(SPARK)),$(VENV)/spark-$(SPARK)/bin,$(BIN))/python -m pytest tests/spark/test_each_version.py
+
 check: setup audit ## Lint, format, types, known vulnerabilities, fast tests: what must hold before each commit
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -88,10 +93,20 @@ python:
 	  then told="$$told$$python: passed\n"; else told="$$told$$python: FAILED\n"; fi; \
 	done; printf "$$told"; printf "$$told" | grep -q passed && ! printf "$$told" | grep -q FAILED
 
-ifneq ($(filter python,$(SUITE)),)
+# The smallest feeds on each Spark by each Python
+matrix:
+	@told=''; for python in $(PYTHONS); do \
+	  "$$python" -c '$(OLD_ENOUGH)' 2>/dev/null || { told="$$told$$python: not found\n"; continue; }; \
+	  for spark in 3.5 4.0 4.1; do \
+	    if $(MAKE) --no-print-directory VENV=build/matrix/$${python##*/} PYTHON=$$python SPARK=$$spark test-spark; \
+	    then told="$$told$$python, Spark $$spark: passed\n"; else told="$$told$$python, Spark $$spark: FAILED\n"; fi; \
+	  done; \
+	done; printf "$$told"; printf "$$told" | grep -q passed && ! printf "$$told" | grep -q FAILED
+
+ifneq ($(filter python matrix,$(SUITE)),)
 soak: $(SUITE)
 else
-soak: setup $(S3)/.ready $(READERS)/.ready $(TOOLS)/.ready ## Run everything, with the full counts of fuzzing (SUITE=tests/kill: that alone; SUITE=python: fast tests by each Python)
+soak: setup $(S3)/.ready $(READERS)/.ready $(TOOLS)/.ready ## Run everything, with the full counts of fuzzing (SUITE=tests/kill: that alone; SUITE=python: fast tests by each Python; SUITE=matrix: the smallest feeds by each, on each Spark)
 	@$(BIN)/python -m tests.jvms
 	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest $(SUITE)
 endif
@@ -132,6 +147,14 @@ clean: ## Remove what was made here; the per-user cache of jars stays
 $(AUDIT)/.ready $(S3)/.ready $(READERS)/.ready $(FLINK)/.ready $(TOOLS)/.ready $(DOCS)/.ready: build/%/.ready: requirements-%.txt $(READY)
 	@$(BIN)/python -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
+	@touch $@
+
+# Another PySpark in front of all that .venv has.
+$(VENV)/spark-%/.ready: requirements-spark-%.txt $(READY)
+	@$(BIN)/python -m venv --clear $(@D)
+	@site='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$site")')" >"$$($(@D)/bin/python -c "$$site")/venv.pth"
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes --no-deps --no-build-isolation -r $<
 	@touch $@
 
 $(READY): requirements.txt requirements-dev.txt requirements-build.txt pyproject.toml src/tidegate_upstream/pyproject.toml

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from readers_lines import Request, ran, serve, written
+from tidegate.lakes.read import collected
 from tidegate.spark.java import ensure_jars
 from tidegate.spark.session import DELTA, session
 
@@ -45,7 +46,7 @@ def with_catalog(spark: "SparkSession", properties: Mapping[str, str]) -> "Spark
 def tables(spark: "SparkSession", names: list[str]) -> Iterator[pa.Table]:
     """Tables of the catalog, read one after the other."""
     for name in names:
-        yield spark.table(f"lake.{name}").toArrow()
+        yield collected(spark.table(f"lake.{name}"))
 
 
 def names_of(spark: "SparkSession") -> list[str]:
@@ -65,7 +66,7 @@ def answer(request: Request, home: Path) -> dict[str, Any]:
     if "catalog" in request:
         found = tables(with_catalog(spark, request["catalog"]), request["tables"])
         return {"arrow": [written(table, home) for table in found]}
-    return {"arrow": written(spark.read.format("iceberg").load(request["place"]).toArrow(), home)}
+    return {"arrow": written(collected(spark.read.format("iceberg").load(request["place"])), home)}
 
 
 if __name__ == "__main__":

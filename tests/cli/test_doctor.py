@@ -77,7 +77,7 @@ def test_fix_fetches_both(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 MADE = {
     "": "click>=8",
     "kafka": "confluent-kafka>=2.6",
-    "spark": "pyspark==4.1.3",
+    "spark": "pyspark>=3.5,<4.2",
     "server": "fastapi>=0.1",
     "jre": "j",
 }

@@ -555,7 +555,7 @@ def test_setup_takes_known_files_alone() -> None:
     lines = [line for line in makefile if "$(PIP) -" in line]
     from_lists = [line for line in makefile if " -r " in line and ("$(PIP)" in line or "pip install" in line)]
 
-    assert len(from_lists) == 3
+    assert len(from_lists) == 4
     assert all("--require-hashes" in line for line in from_lists)
     assert all("--no-build-isolation" in line for line in lines if "requirements-build" not in line)
 

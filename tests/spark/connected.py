@@ -18,8 +18,10 @@ from tests.engine.test_chain import Upstream
 from tidegate.lakes.read import spark_rows
 from tidegate.model.errors import EnvironmentFault, HistoryLost, SinkError, SourceError
 from tidegate.spark.archive import PYTHON
+from tidegate.spark.java import ensure_jars
 from tidegate.spark.session import DELTA, SQL, WORKERS_PYTHON, _driver, _local
 from tidegate.spark.tasks import SparkTasks
+from tidegate.spark.versions import installed, is_3
 
 
 def bare_python(home: Path) -> Path:
@@ -91,14 +93,17 @@ def feed_of(spark: Any, home: Path) -> dict[str, object]:
     root = str(home / "lake")
     tidegate.Changefeed(f"tidb://{home / 'log'}", f"delta://{root}").run(spark, idle_s=0.5)
     lake = tidegate.lake(root)
-    tidegate.register(spark)
     read = {
         "table": lake.table("test.a", spark),
         "sql": lake.sql("select a.* from test.a where '{x}' <> ''", spark),
         "live": lake.live().table("test.a", spark),
-        "format": spark.read.format("tidegate-lake").option("table", "test.a").load(root),
+        "format": lake.table("test.a", spark),
     }
-    changes = spark.read.format("tidegate").option("table", "test.a").option("starting", "0").load(root)
+    changes = lake.table("test.a", spark)
+    if not is_3(spark):
+        tidegate.register(spark)
+        read["format"] = spark.read.format("tidegate-lake").option("table", "test.a").load(root)
+        changes = spark.read.format("tidegate").option("table", "test.a").option("starting", "0").load(root)
     told: dict[str, object] = {name: sorted(map(list, frame.collect())) for name, frame in read.items()}
     return {
         **told,
@@ -113,6 +118,8 @@ if __name__ == "__main__":
     settings = {**SQL, **_driver("1g"), **_local(2)}
     for name in ("spark.master", "spark.jars", *DELTA):
         settings.pop(name)
+    if installed().connect:
+        settings["spark.jars"] = ",".join(map(str, ensure_jars("connect").glob("*.jar")))
     builder = SparkSession.builder.remote("local[2]")
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -14,11 +14,15 @@ from tidegate.model.errors import EnvironmentFault, Retry
 from tidegate.spark import session as fitness
 from tidegate.spark.archive import EXECUTORS_PYTHON
 from tidegate.spark.java import expected_jars
-from tidegate.spark.session import DELTA_JAR, SPARK_FAILURES, WORKERS_PYTHON, check_session, lack_of
+from tidegate.spark.session import SPARK_FAILURES, WORKERS_PYTHON, check_session, lack_of
 from tidegate.spark.tasks import SparkTasks
+from tidegate.spark.versions import NEWEST, SPARKS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+DELTA_JAR = SPARKS[NEWEST].delta[0]
 
 
 @pytest.fixture
@@ -127,7 +131,7 @@ def test_formats_are_planned_by_a_python_that_is_here(
 )
 def test_what_a_reader_lacks(text: str, lack: str | None) -> None:
     """Failures that a line in the session mends are told from others."""
-    session = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
+    session = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"), version="4.1.3")
     told = lack_of(session, Py4JError(text))
     assert (told is None) == (lack is None)
     assert (lack or "") in (told or "")

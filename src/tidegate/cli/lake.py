@@ -452,9 +452,10 @@ def _names(columns: str | None) -> Sequence[str]:
 def sql(*, root: str, query: str, moment: str, live: bool, form: str, limit: int | None) -> None:
     """Print the result of QUERY, in Spark's SQL, over the tables of LAKE (database.table), all at one moment."""
     from tidegate.cli.lake import tell
+    from tidegate.lakes.read import collected
 
     frame = _view(root, moment, live=live).sql(query)
-    tell((frame if limit is None else frame.limit(limit)).toArrow(), form)
+    tell(collected(frame if limit is None else frame.limit(limit)), form)
 
 
 @lake.command()

@@ -10,7 +10,8 @@
 
 Snapshot, files and unmerged changes are fixed when the DataFrame is made.  A task reads a bin of files without the keys
 that changed since, or the changed rows.  Filters `column = value` and `column IN (..)` on numbers and texts skip files
-by their bounds, and rows.  Spark 4.1 does not tell a Python source which columns are needed: hence `columns`.
+by their bounds, and rows; Spark 4.0 does not push filters.  No Spark tells a Python source which columns are needed:
+hence `columns`.
 
     spark.readStream.format("tidegate").option("table", "shop.orders").load("/srv/lake")
     spark.readStream.format("tidegate").option("state", "/srv/query").load("kafka://127.0.0.1:9092/shop?protocol=…")
@@ -56,15 +57,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    EqualTo,
-    Filter,
-    In,
-    InputPartition,
-)
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
 from tidegate.changelog.changelog import Changelog
@@ -300,13 +294,13 @@ class TableView:
         by_name = {column.name: column for column in self.stored}
         return spark_schema([by_name[name] for name in self.names])
 
-    def row_filter(self, filters: Iterable[Filter]) -> RowFilter:
+    def row_filter(self, filters: "Iterable[datasource.Filter]") -> RowFilter:
         """Return the row filter that some of Spark's filters imply, as far as bounds can be compared with it."""
         row_filter = RowFilter()
         for filter_ in filters:
-            if not isinstance(filter_, EqualTo | In) or len(filter_.attribute) != 1:
+            if not isinstance(filter_, datasource.EqualTo | datasource.In) or len(filter_.attribute) != 1:
                 continue
-            values = [filter_.value] if isinstance(filter_, EqualTo) else list(filter_.value)
+            values = [filter_.value] if isinstance(filter_, datasource.EqualTo) else list(filter_.value)
             if not all(type(value) in PUSHED for value in values):
                 continue
             try:
@@ -347,7 +341,7 @@ class LakeReader(DataSourceReader):  # type: ignore[misc]  # the library has no 
     def __init__(self, view: TableView) -> None:
         self._view, self._row_filter = view, RowFilter()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
+    def pushFilters(self, filters: "list[datasource.Filter]") -> "Iterable[datasource.Filter]":  # noqa: N802  Spark's name
         """Use the filters that bounds can be compared with; Spark evaluates all of them again."""
         self._row_filter = self._view.row_filter(filters)
         return filters

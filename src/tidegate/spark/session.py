@@ -72,6 +72,7 @@ from tidegate.spark.archive import EXECUTORS_PYTHON, UNPACKED, cached_archive
 from tidegate.spark.cache import cache_dir, keep_program
 from tidegate.spark.daemon import WARM
 from tidegate.spark.java import ensure_jars, find_java
+from tidegate.spark.versions import running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -290,8 +291,11 @@ MANY: Final = 10_000
 
 
 def is_connect(spark: Any) -> bool:
-    """Return True for a session of Spark Connect."""
-    return type(spark).__module__.startswith("pyspark.sql.connect.")
+    """Return True for a session of Spark Connect, and for any other that gives no SparkContext away."""
+    try:
+        return spark.sparkContext is None
+    except (AttributeError, NotImplementedError, OSError, RuntimeError, *SPARK_FAILURES):  # each platform has its own
+        return True
 
 
 def slots_of(spark: Any) -> int:
@@ -331,14 +335,13 @@ SPARK_FAILURES: Final = (Py4JError, PySparkException)
 TRACEBACK: Final = "Traceback (most recent call last):"
 UNBORN: Final = "Error from python worker:"
 """The begin of the output of a Python that did not start, which Spark indents; the path follows."""
-DELTA_JAR: Final = "io.delta:delta-spark_4.1_2.13:4.4.0"
 REBASE: Final = "spark.sql.parquet.datetimeRebaseModeInRead"
 """The setting for dates in Parquet: with another value than CORRECTED, dates before 1582 are read wrongly or not at
 all."""
 SET_PYTHON: Final = 'os.environ["PYSPARK_PYTHON"] = "{}"'
 WITHOUT_DELTA: Final = 'read with spark.read.format("tidegate-lake")'
 NO_DELTA: Final = "the session has no Delta; SparkSession.builder{}, or {}".format(
-    "".join(f'.config("{name}", "{value}")' for name, value in {"spark.jars.packages": DELTA_JAR, **DELTA}.items()),
+    "".join(f'.config("{name}", "{value}")' for name, value in {"spark.jars.packages": "{delta}", **DELTA}.items()),
     WITHOUT_DELTA,
 )
 
@@ -346,9 +349,11 @@ _fit: "WeakSet[Any]" = WeakSet()
 
 
 def check_session(spark: Any) -> None:
-    """Run one job in a worker of a session. Raises EnvironmentFault with the line to add if it cannot run Tidegate."""
+    """Run one job in a worker of a session. Raises EnvironmentFault with the line to add if it cannot run Tidegate, and
+    for a version of Spark that is not supported."""
     if spark in _fit:
         return
+    running(spark)
     names = [name for name in WARM if find_spec(name.partition(".")[0]) is not None]
     try:
         with explaining_lacks(spark):
@@ -395,7 +400,7 @@ def lack_of(spark: Any, failure: BaseException) -> str | None:
     text = str(getattr(failure, "java_exception", failure))
     for pattern, advice in LACKS:
         if match := pattern.search(text):
-            return advice.format(*match.groups(), python=_python_line(spark))
+            return advice.format(*match.groups(), python=_python_line(spark), delta=running(spark).delta[0])
     return None
 
 
