@@ -8,6 +8,7 @@ from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import compose
 from tidegate.schema import effects as e
+from tidegate.schema import snapshot
 from tidegate.schema.columns import render_type
 from tidegate.schema.state import SchemaState, apply_ddl
 from tidegate.schema.stored.snapshot import table_info
@@ -423,3 +424,18 @@ def test_stored_state() -> None:
     for junk in (b"", b"{}", b"[1]", state.to_json()[:-5]):
         with pytest.raises(SchemaError):
             SchemaState.from_json(junk)
+
+
+def test_a_table_is_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JSON of a state packs the tables that the DDLs since the last one changed, and is that of a state anew."""
+    packed: list[str] = []
+    pack = snapshot._pack_table
+    monkeypatch.setattr(snapshot, "_pack_table", lambda table: (packed.append(table.name.table), pack(table))[1])
+    state, names = SchemaState(), [f"t{number}" for number in range(20)]
+    for at, query in enumerate([*(f"create table {name} (a int)" for name in names), "alter table t3 add b int"]):
+        state, _ = run(query, state=state, start=at + 1)
+        text = state.to_json()
+    assert packed == [*names, "t3"]
+    assert SchemaState.from_json(text).to_json() == text
+    dropped, _ = run("drop table t3", state=state, start=99)
+    assert SchemaState.from_json(dropped.to_json()) == dropped

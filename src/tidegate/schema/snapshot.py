@@ -75,6 +75,8 @@ class SchemaState:
     dropped: tuple[TableInfo, ...] = ()
     views: Mapping[Key, TableName] = field(default_factory=dict)
     lost: Mapping[Key, LostTable] = field(default_factory=dict)
+    _packed: dict[int, tuple[TableInfo, msgspec.Raw]] = field(default_factory=dict, repr=False, compare=False)
+    """The JSON of tables by their identities, for the states that follow: a DDL changes few of them."""
 
     def table(self, name: TableName) -> TableInfo | None:
         """Return the table of that name in any case; None if there is none."""
@@ -134,10 +136,16 @@ class SchemaState:
 
     def to_json(self) -> bytes:
         """Return the whole state as JSON."""
+        packed = {
+            id(table): self._packed.get(id(table)) or (table, msgspec.Raw(msgspec.json.encode(_pack_table(table))))
+            for table in (*self.tables.values(), *self.dropped)
+        }
+        self._packed.clear()
+        self._packed.update(packed)
         state = _State(
             tuple(self.databases.values()),
-            tuple(map(_pack_table, self.tables.values())),
-            tuple(map(_pack_table, self.dropped)),
+            tuple(packed[id(table)][1] for table in self.tables.values()),
+            tuple(packed[id(table)][1] for table in self.dropped),
             tuple(self.views.values()),
             tuple(self.lost.values()),
         )

@@ -91,9 +91,10 @@ class ChangeStreams(RedisMode):
 
     needs_key = follows = False
 
-    def has_rows(self, servers: RedisServers, table: TableInfo) -> bool:
-        stream = stream_of(self.options.stream, table.name)
-        return any(servers.read([stream], lambda pipeline, key: pipeline.exists(key)))
+    def filled(self, servers: RedisServers, tables: Sequence[TableInfo]) -> list[TableName]:
+        streams = [stream_of(self.options.stream, table.name) for table in tables]
+        present = servers.read(streams, lambda pipeline, key: pipeline.exists(key))
+        return [table.name for table, exists in zip(tables, present, strict=True) if exists]
 
     def run(
         self, tasks: Tasks, changes: Changes, steps: Sequence[Rows], run_ids: Mapping[str, str]
@@ -350,7 +351,7 @@ class RedisSink(KeyedSink, WithCheck):
 
     def filled(self, tables: Sequence[TableInfo]) -> Mapping[TableName, str]:
         with self._connected() as servers:
-            filled = [table.name for table in tables if self._mode.has_rows(servers, table)]
+            filled = self._mode.filled(servers, tables)
         return {name: f"table {name} of {self.options.address} has rows" for name in filled}
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:

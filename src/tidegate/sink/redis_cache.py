@@ -43,6 +43,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from operator import itemgetter
+from os.path import commonprefix
 from types import NoneType
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -78,6 +79,7 @@ from tidegate.sink.redis_options import (
     Mode,
     RedisOptions,
     channel_of,
+    escaped_pattern,
     lookup_key,
     parse_template,
     row_key,
@@ -111,9 +113,9 @@ class RedisMode(ABC):
     def check(self, tables: Sequence[TableInfo]) -> None:  # noqa: B027  a mode may have nothing to check
         """Raise ConfigError where the mode fits none of the tables."""
 
-    def has_rows(self, servers: RedisServers, table: TableInfo) -> bool:  # noqa: ARG002
-        """Return True for a table of which Redis holds rows or entries."""
-        return False
+    def filled(self, servers: RedisServers, tables: Sequence[TableInfo]) -> list[TableName]:  # noqa: ARG002
+        """Return the tables of which Redis holds rows or entries."""
+        return []
 
     @abstractmethod
     def run(
@@ -465,10 +467,20 @@ def _exchanged(effect: effects.PartitionExchanged, zone: str) -> Iterator[KeyMov
 class KeptRows(RedisMode):
     """The modes `hash` and `json`."""
 
-    def has_rows(self, servers: RedisServers, table: TableInfo) -> bool:
-        form = FORMS[self.options.mode]
-        values = (value for keys in keys_of(servers, table) for value in servers.read(keys, form.get))
-        return any(value and form.version(value) for value in values)
+    def filled(self, servers: RedisServers, tables: Sequence[TableInfo]) -> list[TableName]:
+        form, template = FORMS[self.options.mode], parse_template(self.options.template)
+        left = {template.prefix(table.name): table.name for table in tables}
+        lengths, filled = {len(prefix) for prefix in left}, set[TableName]()
+        common = escaped_pattern(commonprefix([*left]) or b"") + b"*"  # noqa: RUF071  they are no paths
+        for page in servers.scan(common) if left else ():
+            owners = {key: key[:length] for key in page for length in lengths if key[:length] in left}
+            keys = [key for key, prefix in owners.items() if not key.startswith(prefix + LOOKUP_PREFIX)]
+            values = zip(keys, servers.read(keys, form.get), strict=True)
+            filled |= {left[owners[key]] for key, value in values if value and form.version(value)}
+            left = {prefix: name for prefix, name in left.items() if name not in filled}
+            if not left:
+                break
+        return [table.name for table in tables if table.name in filled]
 
     def run(
         self,

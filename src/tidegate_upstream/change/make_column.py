@@ -241,6 +241,10 @@ def make_column(
     return with_default(column, definition.default, session)
 
 
+_NAME: Final = r"(?:`(?:[^`]|``)+`|[\w$]+)"
+_NEXT_VALUE: Final = re.compile(rf"(?i)\bNEXT\s+VALUE\s+FOR\s+({_NAME}(?:\s*\.\s*{_NAME})?)")
+
+
 def with_default(column: StoredColumn, default: Default | None, session: DdlSession) -> StoredColumn:
     """`column` with that default, and the flag that says whether it has none where it needs one."""
     kind, name = column.type, column.name.original
@@ -266,7 +270,7 @@ def _kept(column: StoredColumn, default: Default | None, session: DdlSession) ->
             raise SqlRefused(1067, f"Invalid default value for '{column.name.original}'", "42000")
         return "CURRENT_DATE" if column.type.tp == T.DATE else "CURRENT_TIMESTAMP", None, False
     if isinstance(default, Expression):
-        return restore(default.sql).text, None, True
+        return restore(_NEXT_VALUE.sub(r"NEXTVAL(\1)", default.sql)).text, None, True
     kind = ColumnType(
         T(column.type.tp),
         column.type.flen,

@@ -143,15 +143,19 @@ class Cluster:
         return physical_ms(self.storage.oracle.next())
 
     def collect_garbage(self, life_ms: int) -> tuple[int, int]:
-        """Remove versions older than `life_ms` and than every open transaction; return (versions, delete ranges)
-        removed.
+        """Remove versions older than `life_ms`, than every open transaction and than the tidb_snapshot of every session
+        that is not older than tidb_gc_max_wait_time; return (versions, delete ranges) removed.
 
         Raises KeyLocked, before anything is removed, if an older transaction is still alive.
         """
         store, oracle = self.storage.store, self.storage.oracle
         safe_point = (self.clock_ms - life_ms) << LOGICAL_BITS
         for node in self.nodes.values():
-            safe_point = min([safe_point, *(transaction.start_ts - 1 for transaction in node.open_transactions)])
+            snapshots = [transaction.start_ts for transaction in node.open_transactions]
+            with node.guard:
+                sessions = list(node.sessions)
+            snapshots += [ts for session in sessions if (ts := session.held_ts)]
+            safe_point = min([safe_point, *(ts - 1 for ts in snapshots)])
         if safe_point <= store.safe_point:
             return 0, 0
         versions = collect_garbage(store, safe_point, oracle.next())

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import RLock
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 from weakref import WeakSet
 
 from tidegate.model.tso import physical_ms
@@ -170,6 +170,14 @@ class GuardedTransaction(Transaction):
         )
 
 
+class ReadsThePast(Protocol):
+    """A session, as garbage collection sees it."""
+
+    @property
+    def held_ts(self) -> int:
+        """The snapshot that is kept for it, idle as it may be; 0 for none."""
+
+
 class Node:
     """A SQL node; `guard` is held only briefly. `ddl_client` submits DDL jobs."""
 
@@ -183,6 +191,7 @@ class Node:
         self.valid_until_ms = 0
         self.loaded = LoadedSchema(0, StoredSnapshot())
         self._open: WeakSet[GuardedTransaction] = WeakSet()
+        self.sessions: WeakSet[ReadsThePast] = WeakSet()
         self._past: OrderedDict[int, StoredSnapshot] = OrderedDict()
         self.reload()
 

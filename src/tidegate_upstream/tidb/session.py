@@ -164,6 +164,8 @@ class Session:
             lambda: self.state.write_source,
         )
         self.snapshot_ts: int | None = None
+        with node.guard:
+            node.sessions.add(self)
         self.running = ""
         self._interrupted = Event()
         self._locks = SessionLocks(self.tools.locks, lambda: self.connection_id, self._stop_if_interrupted)
@@ -202,6 +204,11 @@ class Session:
             return int(self.state.variables.shared[EXTERNAL_TS])
         return self.snapshot_ts
 
+    @property
+    def held_ts(self) -> int:
+        oldest_ms = self.state.now_ms() - 1000 * int(self._shared["tidb_gc_max_wait_time"])
+        return self.snapshot_ts if self.snapshot_ts and physical_ms(self.snapshot_ts) > oldest_ms else 0
+
     def interrupt(self) -> None:
         """Interrupt the running statement, which fails with 1317; thread-safe."""
         if self.running:
@@ -218,10 +225,10 @@ class Session:
         old, oracle = self.state, self.node.storage.oracle
         self.state = SessionState.of(self._shared, old.now_ms, oracle.next)
         self.state.connection_id, self.state.user, self.state.locks = old.connection_id, old.user, self._locks
-        self.snapshot_ts = None
 
     def close(self) -> None:
-        """Roll back and release locks."""
+        """Roll back and release locks and the snapshot."""
+        self.snapshot_ts = None
         self.transaction.rollback()
         self._locks.release_all()
 

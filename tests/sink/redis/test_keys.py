@@ -1,6 +1,8 @@
 """Names of keys: no two rows share one, no table's pattern finds another's, tombstones lie in the row's slot."""
 
 import re
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,8 +10,10 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 
 from tidegate.model.errors import UriInvalid
-from tidegate.model.table import TableName
-from tidegate.sink.redis_options import parse_template, row_key, tombstone_key
+from tidegate.model.table import TableInfo, TableName
+from tidegate.sink.redis_cache import KeptRows
+from tidegate.sink.redis_options import LOOKUP_PREFIX, RedisOptions, parse_template, row_key, tombstone_key
+from tidegate.sink.redis_server import OPENING, VERSION_BYTES
 
 PLAIN = parse_template("{schema}:{table}:{pk}")
 NAMES = st.text(st.sampled_from("ab:/{}%*é\\"), min_size=1, max_size=4)
@@ -65,3 +69,35 @@ def test_a_tombstone_lies_with_its_row(row: tuple[TableName, list[str]], templat
     """Whatever names, values and braces of a template are, a cluster keeps a row and its tombstone in one slot."""
     key = row_key(parse_template(template).prefix(row[0]), row[1])
     assert key_slot(tombstone_key(key)) == key_slot(key)
+
+
+class OnePass:
+    """A server that counts its scans."""
+
+    def __init__(self, rows: dict[bytes, bytes]) -> None:
+        self.rows, self.patterns = rows, list[bytes]()
+
+    def scan(self, pattern: bytes) -> Iterator[list[bytes]]:
+        """Every key, one a page."""
+        self.patterns.append(pattern)
+        yield from ([key] for key in self.rows)
+
+    def read(self, keys: Sequence[bytes], _get: object) -> list[bytes]:
+        """The values of keys."""
+        return [self.rows[key] for key in keys]
+
+
+@pytest.mark.parametrize("count", [0, 1, 300])
+def test_tables_that_hold_rows_are_found_by_one_scan(count: int) -> None:
+    """A key of the table with a version is a row; another one is not, nor is a look-up, nor one of another table."""
+    names = [TableName("shop", f"t{number}") for number in range(count)]
+    options = RedisOptions(feed="f", hosts=(("h", 1),), template="{schema}:{table}:{pk}", mode="json")
+    row = (OPENING + "0" * VERSION_BYTES).encode()
+    rows = {b"shop:t1:1": row, b"shop:t10:1": b"{}", b"shop:t2:" + LOOKUP_PREFIX + b"a:1": row, b"shop:t:3": row}
+    rows |= {b"shop:t299:1": b"{}", b"shop:t299:2": row, b"shop:t299:3": row}
+    server: Any = OnePass(rows)
+    filled = KeptRows(options).filled(
+        server, [TableInfo(name=name, columns=(), incarnation="", version=1) for name in names]
+    )
+    assert filled == ([names[1], names[299]] if count == 300 else [])
+    assert server.patterns == ([b"shop:t*"] if count == 300 else [b"shop:t0:*"] if count else [])

@@ -564,6 +564,8 @@ def test_a_lost_snapshot_stops_the_load() -> None:
         reader = client.reader()
         plan = reader.plan(of("d"))
         client.run("INSERT INTO d.t VALUES (1)")
+        while len(client.run("SHOW PROCESSLIST")) > 1:  # the sessions of the plan end
+            time.sleep(0.01)
         made.cluster.collect_garbage(0)
 
         with pytest.raises(HistoryLost, match=str(plan.ts)) as lost:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.upstream.ddl.kit import LEASE_MS, SESSION_MS, Crash, World, anomalies, insert
 from tidegate.model.errors import UpstreamError
+from tidegate.model.tso import physical_ms
 from tidegate.schema.job import SchemaDiff
 from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.stored.meta import Meta
@@ -17,6 +18,7 @@ from tidegate_upstream.errors import SchemaChanged
 from tidegate_upstream.tidb.cluster import Cluster, Move
 from tidegate_upstream.tidb.engine import SqliteEngine
 from tidegate_upstream.tidb.metadata import MetaWriter
+from tidegate_upstream.tidb.session import Session
 from tidegate_upstream.tidb.table_rows import TableShape
 
 
@@ -224,6 +226,28 @@ def test_a_statement_that_lost_can_begin_again() -> None:
     assert refused.value.retry.name == "LATER"
     assert world.rows()[1]["c"] == 7
     assert world.node().open_transactions == []
+
+
+def test_garbage_is_kept_for_a_session_that_reads_the_past() -> None:
+    """Idle as it is, a session with tidb_snapshot keeps its snapshot, for tidb_gc_max_wait_time; a closed one does
+    not."""
+    cluster = Cluster.open(None, nodes=("n1",))
+    first, second = Session(cluster.node), Session(cluster.node)
+    moment = cluster.storage.oracle.next()
+    first.execute(f"SET tidb_snapshot = '{moment}'")
+    for _ in range(2):
+        cluster.collect_garbage(0)
+        assert cluster.storage.store.safe_point == moment - 1
+    second.execute(f"SET tidb_snapshot = '{moment}'")
+    first.execute("SET tidb_snapshot = ''")
+    cluster.collect_garbage(0)
+    assert cluster.storage.store.safe_point == moment - 1
+    assert second.held_ts == moment
+    second.state.now_ms = lambda: physical_ms(moment) + 86_400_000
+    assert second.held_ts == 0
+    second.close()
+    cluster.collect_garbage(0)
+    assert cluster.storage.store.safe_point > moment
 
 
 def test_garbage_of_the_cluster_is_collected_behind_everybody() -> None:

@@ -18,6 +18,8 @@ from tidegate.schema.statement import CreateDatabase, CreateTable
 from tidegate.schema.stored.create import NextIds, render_create_schema, render_create_table
 from tidegate.schema.stored.definition import ElementState, Name, StoredColumn, StoredTable, StoredType
 from tidegate.schema.stored.snapshot import table_info
+from tidegate_upstream.tidb.cluster import Cluster
+from tidegate_upstream.tidb.session import Session
 
 PLAIN = sorted(
     (table for table in tables() if not table.is_view and not table.is_sequence), key=lambda table: table.name.lower
@@ -176,3 +178,15 @@ def test_databases_read_back() -> None:
 
         assert isinstance(statement, CreateDatabase)
         assert (statement.name, statement.charset) == (schema.name.original, schema.charset)
+
+
+def test_a_sequence_as_default() -> None:
+    """NEXT VALUE FOR is printed as the function, in parentheses or without, and reads back."""
+    session = Session(Cluster.open(None, nodes=("n1",)).node)
+    for statement in ("CREATE DATABASE q", "USE q", "CREATE SEQUENCE `next value`"):
+        session.execute(statement)
+    for number, default in enumerate(("(NEXT VALUE FOR `next value`)", "next  value for q.`next value`")):
+        session.execute(f"CREATE TABLE t{number} (id BIGINT DEFAULT {default})")
+        text = session.execute(f"SHOW CREATE TABLE t{number}")[-1].rows[0][1]
+        assert "DEFAULT (nextval(`next value`))" in text
+        session.execute(text.replace(f"`t{number}`", f"`u{number}`"))
