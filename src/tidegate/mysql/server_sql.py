@@ -305,6 +305,6 @@ SAMPLE: Final = "SELECT {keys} FROM {table} TABLESAMPLE REGIONS() ORDER BY {orde
 """The first row of each region."""
 BORDER: Final = "SELECT {keys} FROM {table}{where} ORDER BY {order} LIMIT 1 OFFSET {rows}"
 ANY_ROW: Final = "SELECT 1 FROM {table} LIMIT 1"
-LOADED: Final = "SELECT {columns} FROM {table}{where}"
+LOADED: Final = "SELECT {columns} FROM {table}{where} ORDER BY {order}"
 GLOBAL: Final = "SELECT @@global.{name}"
 SET_GLOBAL: Final = "SET GLOBAL {name} = %s"

@@ -272,6 +272,10 @@ class _Layout(NamedTuple):
         parts = [self._compared(column, bound) for column, bound in bounds if bound is not None]
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
+    def order(self) -> str:
+        """Return what rows are sorted by: their key, so that a chunk that is read again has them in the same order."""
+        return ", ".join(key.compared for key in self.keys) or "NULL"
+
     def _compared(self, sign: str, bound: Sequence[str]) -> str:
         text = f"{self.keys[-1].compared} {sign} {bound[-1]}"
         for key, value in [*zip(self.keys, bound, strict=True)][-2::-1]:
@@ -313,10 +317,9 @@ class _Splitter:
         """Return the borders in a table, or a partition of it, in their order, so that chunks have about `most` rows,
         and less where tasks then share them evenly."""
         keys = ", ".join(key.read for key in layout.keys)
-        order = ", ".join(key.compared for key in layout.keys)
 
         def ask(statement: str, **words: object) -> Sequence[Sequence[Any]]:
-            return session.ask(statement.format(table=table, keys=keys, order=order, **words))
+            return session.ask(statement.format(table=table, keys=keys, order=layout.order(), **words))
 
         regions = self._regions(ask, layout)
         if regions is None:
@@ -458,7 +461,8 @@ class SqlReader(LoadReader):
         numbered = table.key == (ROW_ID,) and not layout.info.handle_key
         columns += f", {ROW_ID}" if numbered else ""
         where = layout.where(chunk.lower, chunk.upper)
-        query = sent.LOADED.format(columns=columns, table=layout.from_(chunk.partition), where=where)
+        table_sql = layout.from_(chunk.partition)
+        query = sent.LOADED.format(columns=columns, table=table_sql, where=where, order=layout.order())
         limit, begun, rows = self.options.rows_per_s, time.monotonic(), 0
         session = self._from_pool(ts)
         try:
