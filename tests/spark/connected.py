@@ -126,5 +126,5 @@ if __name__ == "__main__":
     os.environ.pop("SPARK_REMOTE", None)
     connected = builder.getOrCreate()
     told = {**lacks_of(connected, Path(sys.argv[1])), **jobs_of(connected), **feed_of(connected, Path(sys.argv[1]))}
-    sys.stdout.write(f"{json.dumps(told)}\n")
+    sys.stdout.write(f"{json.dumps(told, default=int)}\n")  # numbers of Spark 3 over Connect are NumPy's
     connected.stop()

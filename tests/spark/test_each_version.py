@@ -118,7 +118,7 @@ def test_formats_or_what_serves_instead(lake: Path, topic: Topic, spark: "SparkS
         tidegate.register(spark)
         frame = spark.read.format("tidegate-lake").option("table", TABLE).load(str(lake))
         assert frame.count() == Lake(str(lake)).count(TABLE)
-        changes = spark.read.format("tidegate").option("table", TABLE).option("form", "changes").load(str(lake))
+        changes = spark.read.format("tidegate").option("table", TABLE).option("starting", "0").load(str(lake))
         assert changes.count() > 0
     messages = [(bytearray(key), bytearray(value)) for key, value in recorded(topic.kind)[0][:50]]
     events = tidegate.decode(

@@ -67,6 +67,7 @@ def test_the_scala_of_the_jars(release: str, scala: str, tmp_path: Path, monkeyp
     jars.mkdir()
     (jars / f"scala-library-{release}.jar").touch()
     assert installed() is SPARKS["3.5", scala]
+    assert installed().majors == (17,)
     monkeypatch.setattr(versions, "find_spec", lambda _name: None)
     assert installed() is SPARKS[NEWEST]
 

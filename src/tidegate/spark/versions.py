@@ -33,6 +33,8 @@ class SparkVersion:
     """Versions of Java that Spark supports."""
     delta: tuple[str, ...]
     iceberg: tuple[str, ...]
+    majors: tuple[int, ...] = (17, 21)
+    """Versions of Java of which one starts a session here; Arrow in Spark 3.5 finds no memory on 21."""
     connect: tuple[str, ...] = ()
     """What makes a server of Spark Connect of it, where PySpark does not bring it."""
 
@@ -58,9 +60,12 @@ SPARKS: Final = {
         java="8, 11, 17",
         delta=_delta("2.12", "3.3.3"),
         iceberg=_iceberg("3.5_2.12", "1.12.0"),
+        majors=(17,),
         connect=("org.apache.spark:spark-connect_2.12:3.5.7",),
     ),
-    ("3.5", "2.13"): SparkVersion("", "3.11", "8, 11, 17", _delta("2.13", "3.3.3"), _iceberg("3.5_2.13", "1.11.0")),
+    ("3.5", "2.13"): SparkVersion(
+        "", "3.11", "8, 11, 17", _delta("2.13", "3.3.3"), _iceberg("3.5_2.13", "1.11.0"), majors=(17,)
+    ),
     ("4.0", "2.13"): SparkVersion(
         "4.0.5", "3.11-3.13", "17, 21", _delta("4.0_2.13", "4.4.0", *_KERNEL), _iceberg("4.0_2.13", "1.11.0")
     ),
