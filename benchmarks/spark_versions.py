@@ -14,13 +14,10 @@ import json
 import subprocess
 import sys
 import tempfile
-from functools import partial
+import time
 from pathlib import Path
 from statistics import median
 from typing import Final
-
-from rig import PARTITIONS, Topic, arguments, seconds, send
-from traffic import messages, mixture
 
 from tidegate.config.changefeed import Changefeed
 from tidegate_upstream.broker import running_broker
@@ -35,6 +32,7 @@ TURNS: Final = 2
 FEEDS: Final = 3
 PROTOCOL: Final = "open-protocol"
 TURN_S: Final = 240
+TURN: Final = "turn"
 
 
 def turn(uri: str, rows: int) -> None:
@@ -43,24 +41,22 @@ def turn(uri: str, rows: int) -> None:
 
     spark = session()
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as home:
-
-        def feed(number: int) -> None:
+        taken = []
+        for number in range(FEEDS + 1):
+            begun_s = time.perf_counter()
             done = Changefeed(uri, f"delta://{home}/{number}", name=f"bench-{number}").run(spark, idle_s=0)
+            taken.append(time.perf_counter() - begun_s)
             assert done.rows == rows, done.rows
-
-        taken = [seconds(partial(feed, number)) for number in range(FEEDS + 1)]
     sys.stdout.write(json.dumps([spark.version, rows / min(taken[1:])]) + "\n")
     spark.stop()
 
 
 def main() -> None:
     """Print a rate for each version, and the ratios."""
-    parser = arguments(__doc__, 400_000)
-    parser.add_argument("--turn", metavar="URI", help="one turn in this process")
-    words = parser.parse_args()
-    if words.turn:
-        turn(words.turn, words.rows)
-        return
+    from rig import PARTITIONS, Topic, arguments, send
+    from traffic import messages, mixture
+
+    words = arguments(__doc__, 400_000).parse_args()
     rates: dict[str, list[float]] = {}
     with running_broker() as broker:
         create_topic(broker.bootstrap, "versions", PARTITIONS)
@@ -72,7 +68,7 @@ def main() -> None:
             for name, python in PYTHONS.items():
                 if not python.exists():
                     continue
-                command = [str(python), __file__, "--turn", uri, "--rows", str(words.rows)]
+                command = [str(python), __file__, TURN, uri, str(words.rows)]
                 told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=TURN_S).stdout
                 version, rate = json.loads(told.splitlines()[-1])
                 assert version.startswith(name), (version, name)
@@ -94,4 +90,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == [TURN]:
+        turn(sys.argv[2], int(sys.argv[3]))
+    else:
+        main()
