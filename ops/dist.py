@@ -86,7 +86,11 @@ def built(archive: bytes, scratch: Path, words: Sequence[str], more: Mapping[str
 
 
 def materials() -> dict[str, Any]:
-    """The bill of materials (CycloneDX): the packages that releases are tested with, and the jars."""
+    """The bill of materials (CycloneDX): the packages that releases are tested with, the jars of each Spark, and
+    Kafka's."""
+    sys.path.insert(0, str(VERSION_FILE.parents[1]))
+    from tidegate.spark.versions import SPARKS
+
     words = (
         "requirements",
         "requirements.txt",
@@ -98,10 +102,12 @@ def materials() -> dict[str, Any]:
     )
     bill: dict[str, Any] = json.loads(run(*module("cyclonedx_py"), *words))
     digests = {name: digest for digest, name in map(str.split, (JARS / "jars.sha256").read_text().splitlines())}
-    components: list[dict[str, Any]] = [
-        *bill["components"],
-        *map(jar, ET.parse(JARS / "ivy.xml").iter("dependency")),
-    ]
+    jars = {jar for spark in SPARKS.values() for jar in (*spark.delta, *spark.iceberg, *spark.connect)}
+    jars |= {
+        ":".join(map(one.attrib.__getitem__, ("org", "name", "rev")))
+        for one in ET.parse(JARS / "ivy.xml").iter("dependency")
+    }
+    components: list[dict[str, Any]] = [*bill["components"], *map(component, sorted(jars))]
     for one in components:
         one.pop("description", None)
         if (file := f"{one['name']}-{one['version']}.jar") in digests:
@@ -112,9 +118,9 @@ def materials() -> dict[str, Any]:
     return {**bill, "components": components, "dependencies": [{"ref": root, "dependsOn": sorted(names)}]}
 
 
-def jar(one: ET.Element) -> dict[str, Any]:
-    """A jar of ivy.xml."""
-    group, name, version = one.attrib["org"], one.attrib["name"], one.attrib["rev"]
+def component(jar: str) -> dict[str, Any]:
+    """A jar, group:name:version, as the bill has it."""
+    group, name, version = jar.split(":")
     purl = f"pkg:maven/{group}/{name}@{version}"
     return {"type": "library", "bom-ref": purl, "purl": purl, "group": group, "name": name, "version": version}
 

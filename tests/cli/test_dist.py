@@ -18,6 +18,7 @@ import pytest
 import tidegate
 from tests.cli.test_base_install import SCRIPT, ran
 from tests.golden.codec_cases import DATA, cases
+from tidegate.spark.versions import SPARKS
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "build" / "dist" / "bin"
@@ -117,7 +118,9 @@ class TestRelease:
         assert all('"alg": "SHA-256"' in told for told in named.values())
         pins = re.findall(r"^([\w.-]+)==([\w.]+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE)
         assert {f"pkg:pypi/{name}@{version}" for name, version in pins} <= named.keys()
-        assert any(purl.startswith("pkg:maven/io.delta/delta-spark") for purl in named)
+        jars = [one.split(":") for spark in SPARKS.values() for one in (*spark.delta, *spark.iceberg, *spark.connect)]
+        assert {f"pkg:maven/{group}/{name}@{version}" for group, name, version in jars} <= named.keys()
+        assert any(purl.startswith("pkg:maven/org.apache.kafka/kafka-clients") for purl in named)
 
     @pytest.mark.parametrize("extra", ["", *sorted(EXTRAS)])
     def test_each_extra(self, dist: Path, tmp_path: Path, extra: str) -> None:

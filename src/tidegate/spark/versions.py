@@ -15,8 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from tidegate.model.errors import EnvironmentFault
-
 REQUIRED: Final = "pyspark>=3.5,<4.2"
 NEWEST: Final = ("4.1", "2.13")
 
@@ -81,6 +79,8 @@ def minor(version: str) -> str:
     """Return `3.5` for `3.5.4-amzn-0`. Raises EnvironmentFault for a version that Tidegate does not run on."""
     match = re.match(r"\d+\.\d+", version)
     if match is None or match[0] not in _SCALA:
+        from tidegate.model.errors import EnvironmentFault  # here, as ops/dist.py reads the table without packages
+
         raise EnvironmentFault(f"Spark {version} is not supported, only {', '.join(_SCALA)}: pip install '{REQUIRED}'")
     return match[0]
 
