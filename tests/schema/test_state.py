@@ -437,5 +437,8 @@ def test_a_table_is_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         text = state.to_json()
     assert packed == [*names, "t3"]
     assert SchemaState.from_json(text).to_json() == text
+    first, second = [id(table) for table in state.tables.values()][:2]
+    state._packed[first] = state._packed[second]  # as in another process, where other tables have these identities
+    assert state.to_json() == text
     dropped, _ = run("drop table t3", state=state, start=99)
     assert SchemaState.from_json(dropped.to_json()) == dropped

@@ -136,10 +136,12 @@ class SchemaState:
 
     def to_json(self) -> bytes:
         """Return the whole state as JSON."""
-        packed = {
-            id(table): self._packed.get(id(table)) or (table, msgspec.Raw(msgspec.json.encode(_pack_table(table))))
-            for table in (*self.tables.values(), *self.dropped)
-        }
+        packed: dict[int, tuple[TableInfo, msgspec.Raw]] = {}
+        for table in (*self.tables.values(), *self.dropped):
+            before = self._packed.get(id(table))
+            if before is None or before[0] is not table:  # identities of another process are those of other tables
+                before = table, msgspec.Raw(msgspec.json.encode(_pack_table(table)))
+            packed[id(table)] = before
         self._packed.clear()
         self._packed.update(packed)
         state = _State(
