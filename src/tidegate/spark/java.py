@@ -144,7 +144,7 @@ def _probe(java: Path) -> tuple[Path, str] | str:
     home, version = settings.get("java.home"), settings.get("java.version")
     if ran.returncode != 0 or home is None or version is None:
         return f"`java -version` fails with status {ran.returncode}"
-    if settings.get("java.specification.version") not in _versions().split(" or "):
+    if settings.get("java.specification.version") not in {str(major) for major in installed().majors}:
         return f"is version {version}, not {_versions()}"
     return Path(home), version
 
