@@ -61,5 +61,5 @@ def test_an_upstream_that_is_none(bootstrap: str, tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "CDC:ErrInvalidReplicaConfig" in done.stderr
     assert "1193" in done.stderr
-    assert "it must be the TiDB that TiCDC's changefeed reads" in done.stderr
+    assert "large-message-upstream-uri must be the TiDB of the changefeed" in done.stderr
     assert QUOTED not in done.stderr
