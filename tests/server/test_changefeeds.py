@@ -158,7 +158,7 @@ def test_loads_while_it_lives(place: ServerHome, feeds: Changefeeds) -> None:
             feeds.cancel_load(ONE, "dan")
 
         feeds.pause(ONE, "dan")
-        feeds._feed(ONE).cancels = True  # as by somebody who saw it unfinished
+        feeds._set_cancels(feeds._feed(ONE), to=True)  # as by somebody who saw it unfinished
         feeds.resume(ONE, "dan")
         until(lambda: (load := loading()) and load.is_done)
         view = feeds.get(ONE)
@@ -198,6 +198,37 @@ def test_a_load_alone_is_cancelled(place: ServerHome, feeds: Changefeeds) -> Non
         until(lambda: feeds.get(ONE).state == "finished")
         with pytest.raises(UpdateRefused, match="no load"):
             feeds.cancel_load(ONE, "dan")
+
+
+def test_a_cancellation_outlives_its_server(place: ServerHome) -> None:
+    """A server that dies between a cancellation and the run that carries it out leaves that to the next one."""
+    server = place.server()
+    until(lambda: server.changefeeds.is_owner)
+    feeds = server.changefeeds
+
+    def rest() -> None:
+        """Wait amid the load for its end."""
+        run = feeds._feed(ONE).run
+        if run and run.progress and run.progress.ddls:
+            run._stop.wait(20)
+
+    with Upstream(place.upstream.cluster) as sql:
+        address = f"mysql://root:@127.0.0.1:{sql.ports['n1']}/?enable-tls=false"
+        with armed({"round/planned": rest, "server/resume": _die}):
+            feeds.create(replace(place.wish("one"), start_ts=0, source_uri=address), "")
+            until(lambda: (run := feeds.get(ONE).progress) and run.load and run.ddls)
+            with suppress(Crash):
+                feeds.cancel_load(ONE, "")
+            server.stop()
+        again = place.server()
+        until(lambda: again.changefeeds.is_owner)
+        again.changefeeds.resume(ONE, "")
+        until(lambda: again.changefeeds.get(ONE).state in {"stopped", "finished"})
+        error = again.changefeeds.get(ONE).error
+        again.stop()
+
+    assert error is not None
+    assert error.code == "CDC:ErrLoadCancelled"
 
 
 def test_a_name_is_free_again(place: ServerHome, feeds: Changefeeds) -> None:

@@ -26,7 +26,7 @@ import click
 from tidegate.model.errors import ConfigError, TidegateError
 from tidegate.model.name import all_digits
 from tidegate.spark.cache import cache_dir
-from tidegate.spark.java import WHEEL, Configuration, ensure_jars, find_java, jars_dir, jars_present
+from tidegate.spark.java import Configuration, ensure_jars, find_java, jars_dir, jars_present, java_remedy
 
 State = Literal["ok", "warn", "fail"]
 
@@ -179,7 +179,7 @@ def _java(extras: frozenset[str]) -> Iterator[Finding]:
     try:
         java = find_java()
     except TidegateError as fault:
-        yield Finding("java", "fail", str(fault), f"pip install {WHEEL}, or install a JDK 17 or 21")
+        yield Finding("java", "fail", str(fault), java_remedy())
     else:
         yield Finding("java", "ok", f"{java.version} from {java.origin} ({java.runtime})")
 

@@ -317,8 +317,6 @@ class ServedFeed:
     rows: int = 0
     """Row changes and DDLs of the run, as of its last write."""
     failures: int = 0
-    cancels: bool = False
-    """The next run cancels the load."""
     noted_s: float = 0.0
     lock: threading.RLock = field(default_factory=threading.RLock)
     """Held while the record is replaced; one per changefeed, so that a slow store does not block the others."""
@@ -547,8 +545,7 @@ class Changefeeds:
             self._client_reach.admitted(partial(self.config_of, changed), partial(self.config_of, record))
             self.pause(feed_id, who)
             with feed.lock:
-                feed.cancels = False
-                self._replace(feed, msgspec.structs.replace(feed.record, config=config))
+                self._replace(feed, msgspec.structs.replace(feed.record, config=config, cancels_load=False))
             return self.resume(feed_id, who)
 
     def cancel_load(self, feed_id: FeedId, who: str) -> FeedView:
@@ -568,8 +565,12 @@ class Changefeeds:
             if not _database(view.record) or section.get("load") == "done" or not is_open:
                 raise UpdateRefused(f"{feed_id.name} has no load that is unfinished")
             self.pause(feed_id, who)
-            self._feed(feed_id).cancels = True
-            return self.resume(feed_id, who)
+            self._set_cancels(self._feed(feed_id), to=True)
+            try:
+                return self.resume(feed_id, who)
+            except UpdateRefused:
+                self._set_cancels(self._feed(feed_id), to=False)
+                raise
 
     def remove(self, feed_id: FeedId, who: str) -> FeedView | None:
         """End a changefeed and remove its record and checkpoint; the sink's data stays. None if there is none."""
@@ -590,8 +591,8 @@ class Changefeeds:
                 self._owned().pop(feed_id, None)
             return view
 
-    def config_of(self, record: FeedRecord, *, cancels: bool = False) -> FeedConfig:
-        """Return the configuration of a record, or that which cancels its load. Raises the error of an invalid one."""
+    def config_of(self, record: FeedRecord) -> FeedConfig:
+        """Return the configuration of a record's next run. Raises the error of an invalid one."""
         begins_at_s = bool(loads_from(record.config))
         return load(
             document_of(record.config),
@@ -601,8 +602,8 @@ class Changefeeds:
             start_ts=None if begins_at_s else record.start_ts or None,
             target_ts=record.target_ts or None,
             state_dir=self._config.state_dir(record.id.namespace),
-            load_mode="cancel" if cancels else None,
-            load_from=_database(record) if cancels else None,
+            load_mode="cancel" if record.cancels_load else None,
+            load_from=_database(record) if record.cancels_load else None,
         )
 
     # Records
@@ -665,6 +666,10 @@ class Changefeeds:
         feed.version = self._written(record, feed.version)
         feed.record = record
 
+    def _set_cancels(self, feed: ServedFeed, *, to: bool) -> None:
+        with feed.lock:
+            self._replace(feed, msgspec.structs.replace(feed.record, cancels_load=to))
+
     def _enter(self, feed: ServedFeed, state: str, error: FeedError | None, who: str = "", **changes: int) -> None:
         """Put a changefeed into a state. Passwords in addresses that the error quotes are masked."""
         error = error and msgspec.structs.replace(error, message=mask_text(error.message))
@@ -700,7 +705,7 @@ class Changefeeds:
         """Start a run; if it cannot start, the changefeed has failed."""
         with feed.lock:
             try:
-                config, feed.cancels = self.config_of(feed.record, cancels=feed.cancels), False
+                config = self.config_of(feed.record)
             except TidegateError as error:
                 self._enter(feed, "failed", FeedError.of(error, since=now()))
                 return
@@ -725,6 +730,9 @@ class Changefeeds:
             with feed.lock:
                 synced = progress.checkpoint_ts or feed.record.last_synced_ts
                 feed.record = msgspec.structs.replace(feed.record, last_synced_ts=synced)
+        if feed.record.cancels_load and progress.load and progress.load.is_done:  # before it could be cancelled
+            with feed.lock:
+                feed.record = msgspec.structs.replace(feed.record, cancels_load=False)
         recorded = feed.record.error
         same = error is recorded or (error is not None and recorded is not None and error.code == recorded.code)
         if state in RUNS and not (same and state == feed.record.state):
@@ -734,6 +742,9 @@ class Changefeeds:
         """Handle the end of a run. A stop that no user requested leaves the record for the next owner."""
         if feed.run is run and feed.record.state in RUNS and outcome.state in {"failed", "finished"}:
             cancelled = outcome.error is not None and outcome.error.code == LoadCancelled.code
+            if cancelled:
+                with feed.lock:
+                    feed.record = msgspec.structs.replace(feed.record, cancels_load=False)
             self._settle(feed, "stopped" if cancelled else outcome.state, outcome.error)
 
     def _settle(self, feed: ServedFeed, state: str, error: FeedError | None) -> None:

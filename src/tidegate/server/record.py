@@ -172,6 +172,8 @@ class FeedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     resolved_ts: int = 0
     last_synced_ts: int = 0
     epoch: int = 0
+    cancels_load: bool = False
+    """A run cancels the load, until one has."""
     moments: tuple[Moment, ...] = ()
     """The newest events, oldest first."""
 

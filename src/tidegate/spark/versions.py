@@ -89,7 +89,10 @@ def installed() -> SparkVersion:
     """Return the entry of the PySpark of this Python, the newest if there is none; its packages are not imported."""
     spec = find_spec("pyspark")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
-        text = (Path(folder).parent / "pyspark/version.py").read_text()
+        file = Path(folder).parent / "pyspark/version.py"
+        if not file.is_file():  # left over of one that was uninstalled
+            continue
+        text = file.read_text()
         version = minor("".join(re.findall(r"__version__.*[\"'](.+)[\"']", text)))
         scala = [
             match[0]
