@@ -141,9 +141,18 @@ def test_loads_while_it_lives(place: ServerHome, feeds: Changefeeds) -> None:
         assert error is not None
         assert "no table to load" in error.message
 
-        feeds.start_load(ONE, "", (), "cy")
-        with armed({"round/applied": lambda: time.sleep(0.3)}):
-            until(lambda: (load := loading()) and load.ts - load.chunks < feeds.get(ONE).checkpoint_ts < load.ts)
+        cancelling: list[bool] = []
+
+        def rest() -> None:
+            """Wait amid the load until it is cancelled."""
+            run = feeds._feed(ONE).run
+            if not cancelling and run and run.progress and run.progress.ddls >= 3:
+                run._stop.wait(20)
+
+        with armed({"round/planned": rest}):
+            feeds.start_load(ONE, "", (), "cy")
+            until(lambda: loading() and feeds.get(ONE).progress.ddls >= 3)
+            cancelling.append(True)
             feeds.cancel_load(ONE, "dan")
             until(lambda: feeds.get(ONE).state == "stopped")
         for _ in range(2):
