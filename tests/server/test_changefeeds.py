@@ -184,6 +184,7 @@ def test_loads_while_it_lives(place: ServerHome, feeds: Changefeeds) -> None:
         assert feeds.get(ONE).error is None
 
 
+@pytest.mark.more
 def test_a_load_alone_is_cancelled(place: ServerHome, feeds: Changefeeds) -> None:
     """A changefeed whose source is the database: it can be loaded again, and a load that is done is not cancelled."""
     begun: list[Any] = []

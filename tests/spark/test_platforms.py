@@ -127,6 +127,7 @@ print(tidegate.lake(lake).count("test.a"))
 
 
 @pytest.mark.slow
+@pytest.mark.more
 def test_packages_and_home_that_cannot_be_written(tmp_path: Path) -> None:
     """No compiled file finds a place: a file is where its directory would be, for whoever runs this."""
     upstream = Upstream(1, tmp_path / "log")

@@ -162,7 +162,15 @@ def test_two_browsers(browser: Browser, serving: tuple[Server, Client], visitor:
         page.keyboard.press("Escape")
 
 
-def test_a_load(browser: Browser, place: ServerHome, serving: tuple[Server, Client]) -> None:
+@pytest.fixture(scope="module")
+def database(place: ServerHome) -> Iterator[str]:
+    """The address of the upstream, whose cluster ends with its ports."""
+    with Upstream(place.upstream.cluster) as sql:
+        yield f"mysql://root:@127.0.0.1:{sql.ports['n1']}/?enable-tls=false"
+
+
+@pytest.mark.more
+def test_a_load(browser: Browser, place: ServerHome, serving: tuple[Server, Client], database: str) -> None:
     """Started, paused, resumed and cancelled by its buttons, a load is as the page shows it; one that waits for its
     database can be cancelled, too, and another one loads all."""
     feeds, name, go = serving[0].changefeeds, FeedId("default", "loads"), threading.Event()
@@ -175,8 +183,7 @@ def test_a_load(browser: Browser, place: ServerHome, serving: tuple[Server, Clie
 
     begun = place.work()
     made = {"changefeed_id": name.name, "sink_uri": place.sink("loads"), "start_ts": begun}
-    with Upstream(place.upstream.cluster) as sql, visiting(browser, serving[1].address) as visitor:
-        address = f"mysql://root:@127.0.0.1:{sql.ports['n1']}/?enable-tls=false"
+    with visiting(browser, serving[1].address) as visitor:
         assert serving[1].post("/changefeeds", made).status == 200
         page = visitor.go("/?feed=default/loads")
         state, shown = page.locator("p.state"), page.get_by_role("definition")
@@ -190,7 +197,7 @@ def test_a_load(browser: Browser, place: ServerHome, serving: tuple[Server, Clie
             expect(dialog).to_have_count(0)
 
         with armed({"round/planned": hold}):
-            press("Load…", "Load", address)
+            press("Load…", "Load", database)
             until(lambda: place.work(1) and (run := feeds.get(name).progress) and run.load)
             expect(shown.filter(has_text="loading test.")).to_be_visible()
             expect(page.get_by_role("button", name="Load…", exact=True)).to_be_hidden()
@@ -207,7 +214,7 @@ def test_a_load(browser: Browser, place: ServerHome, serving: tuple[Server, Clie
         expect(page.get_by_role("button", name="Load…", exact=True)).to_be_visible()
         press("Cancel load…", "Cancel the load")
         until(lambda: feeds.get(name).state == "stopped")
-        press("Load…", "Load", address)
+        press("Load…", "Load", database)
         until(lambda: place.work(1) and (run := feeds.get(name).progress) and run.load and run.load.is_done)
         expect(shown.filter(has_text=re.compile(r"loaded \d+ tables"))).to_be_visible()
         expect(page.get_by_role("button", name="Cancel load…", exact=True)).to_be_hidden()

@@ -95,8 +95,10 @@ def test_cut_connections(server: Server, place: str) -> None:
     assert not same(server, story)
 
 
-@pytest.mark.parametrize("deed", [away, "cut", "dies"])
-@pytest.mark.parametrize("place", ["sql/before-statements", "sql/before-commit", "sql/after-commit"])
+@pytest.mark.parametrize("deed", [away, pytest.param("cut", marks=pytest.mark.more), "dies"])
+@pytest.mark.parametrize(
+    "place", ["sql/before-statements", pytest.param("sql/before-commit", marks=pytest.mark.more), "sql/after-commit"]
+)
 def test_a_chunk_of_a_load_in_parts(server: Server, place: str, deed: Callable[[], None] | str, tmp_path: Path) -> None:
     """A chunk of a load, which comes in several parts, is one transaction: whatever breaks at which part, each row is
     there once, those of a table without a key and values that a strict server refuses among them."""

@@ -186,7 +186,9 @@ def parking(database: Database, home: Path, policy: str = "exception") -> Later:
     return Later(database, home, more=f"table-error=park&schema-change={policy}")
 
 
-@pytest.mark.parametrize("tables", [(), pytest.param(("w.t",), marks=pytest.mark.more), ("w.other",)])
+@pytest.mark.parametrize(
+    "tables", [pytest.param((), marks=pytest.mark.more), pytest.param(("w.t",), marks=pytest.mark.more), ("w.other",)]
+)
 def test_parked_tables(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables: tuple[str, ...]
 ) -> None:
@@ -215,6 +217,7 @@ def test_parked_tables(
         assert not resumed.unlike()
 
 
+@pytest.mark.more
 def test_a_table_that_is_parked_amid_a_load(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,7 +238,7 @@ def test_a_table_that_is_parked_amid_a_load(
     assert not feed.unlike()
 
 
-@pytest.mark.parametrize("sink", ["sqlite", "lake"])
+@pytest.mark.parametrize("sink", ["sqlite", pytest.param("lake", marks=pytest.mark.more)])
 def test_a_filter_that_is_widened(database: Database, tmp_path: Path, sink: str) -> None:
     """A feed without a load that takes more tables than before names them, once."""
     feed = Later(database, tmp_path, sink=sink)
