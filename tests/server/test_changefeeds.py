@@ -1,8 +1,9 @@
 """What a server does with changefeeds: each verb, each state, each way of ending."""
 
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,22 @@ def server(place: ServerHome) -> Iterator[Server]:
 def feeds(server: Server) -> Changefeeds:
     """Its changefeeds."""
     return server.changefeeds
+
+
+@contextmanager
+def resting(
+    feeds: Changefeeds, ddls: int = 1, more: Mapping[str, Callable[[], None]] = {}
+) -> Iterator[threading.Event]:
+    """A run that has done some DDLs of its load waits there until it is stopped, unless the event is set."""
+    cancelling = threading.Event()
+
+    def rest() -> None:
+        run = feeds._feed(ONE).run
+        if run and run.progress and run.progress.ddls >= ddls and not cancelling.is_set():
+            run._stop.wait(20)
+
+    with armed({"round/planned": rest, **more}):
+        yield cancelling
 
 
 def test_a_life(place: ServerHome, feeds: Changefeeds) -> None:
@@ -141,18 +158,10 @@ def test_loads_while_it_lives(place: ServerHome, feeds: Changefeeds) -> None:
         assert error is not None
         assert "no table to load" in error.message
 
-        cancelling: list[bool] = []
-
-        def rest() -> None:
-            """Wait amid the load until it is cancelled."""
-            run = feeds._feed(ONE).run
-            if not cancelling and run and run.progress and run.progress.ddls >= 3:
-                run._stop.wait(20)
-
-        with armed({"round/planned": rest}):
+        with resting(feeds, 3) as cancelling:
             feeds.start_load(ONE, "", (), "cy")
             until(lambda: loading() and feeds.get(ONE).progress.ddls >= 3)
-            cancelling.append(True)
+            cancelling.set()
             feeds.cancel_load(ONE, "dan")
             until(lambda: feeds.get(ONE).state == "stopped")
         for _ in range(2):
@@ -187,20 +196,12 @@ def test_loads_while_it_lives(place: ServerHome, feeds: Changefeeds) -> None:
 @pytest.mark.more
 def test_a_load_alone_is_cancelled(place: ServerHome, feeds: Changefeeds) -> None:
     """A changefeed whose source is the database: it can be loaded again, and a load that is done is not cancelled."""
-    begun: list[Any] = []
-
-    def rest() -> None:
-        """Wait amid the load until it is cancelled."""
-        run = feeds._feed(ONE).run
-        if run and run in begun and run.progress and run.progress.ddls:
-            run._stop.wait(20)
-
     with Upstream(place.upstream.cluster) as sql:
         address = f"mysql://root:@127.0.0.1:{sql.ports['n1']}/?enable-tls=false"
-        with armed({"round/planned": rest}):
+        with resting(feeds) as cancelling:
             feeds.create(replace(place.wish("one"), start_ts=0, source_uri=address), "ann")
-            begun.append(feeds._feed(ONE).run)
             until(lambda: (run := feeds.get(ONE).progress) and run.load and run.ddls)
+            cancelling.set()
             feeds.cancel_load(ONE, "dan")
             until(lambda: feeds.get(ONE).state == "stopped" and feeds.get(ONE).error)
         assert feeds.get(ONE).error.code == "CDC:ErrLoadCancelled"
@@ -216,15 +217,9 @@ def test_a_cancellation_outlives_its_server(place: ServerHome) -> None:
     until(lambda: server.changefeeds.is_owner)
     feeds = server.changefeeds
 
-    def rest() -> None:
-        """Wait amid the load for its end."""
-        run = feeds._feed(ONE).run
-        if run and run.progress and run.progress.ddls:
-            run._stop.wait(20)
-
     with Upstream(place.upstream.cluster) as sql:
         address = f"mysql://root:@127.0.0.1:{sql.ports['n1']}/?enable-tls=false"
-        with armed({"round/planned": rest, "server/resume": _die}):
+        with resting(feeds, more={"server/resume": _die}):
             feeds.create(replace(place.wish("one"), start_ts=0, source_uri=address), "")
             until(lambda: (run := feeds.get(ONE).progress) and run.load and run.ddls)
             with suppress(Crash):
