@@ -154,6 +154,7 @@ $(VENV)/spark-%/.ready: requirements-spark-%.txt $(READY)
 	@$(BIN)/python -m venv --clear $(@D)
 	@site='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$site")')" >"$$($(@D)/bin/python -c "$$site")/venv.pth"
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-build.txt
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes --no-deps --no-build-isolation -r $<
 	@touch $@
 
