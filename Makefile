@@ -149,12 +149,11 @@ $(AUDIT)/.ready $(S3)/.ready $(READERS)/.ready $(FLINK)/.ready $(TOOLS)/.ready $
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
 	@touch $@
 
-# Another PySpark in front of all that .venv has.
+# Another PySpark in front of all that .venv has, its pip and setuptools among it.
 $(VENV)/spark-%/.ready: requirements-spark-%.txt $(READY)
-	@$(BIN)/python -m venv --clear $(@D)
+	@$(BIN)/python -m venv --clear --without-pip $(@D)
 	@site='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$site")')" >"$$($(@D)/bin/python -c "$$site")/venv.pth"
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-build.txt
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes --no-deps --no-build-isolation -r $<
 	@touch $@
 
