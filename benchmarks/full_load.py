@@ -30,7 +30,8 @@ from rig import arguments
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tidegate.engine.load_plan import LoadChunk, LoadPlan
+from tidegate.engine.load import LoadingSource, NoStream
+from tidegate.engine.load_plan import KeptPlan, LoadChunk, LoadPlan
 from tidegate.source.load_sql import SqlReader
 from tidegate.source.upstream_address import Address, SqlLoadOptions
 from tidegate_upstream.demo.replica import running_mariadb
@@ -71,6 +72,18 @@ def options_of(port: int) -> SqlLoadOptions:
     """The reader's options for a server that is no TiDB."""
     address = Address("127.0.0.1", port, user="root", enable_tls=False)
     return SqlLoadOptions(address, snapshot=False)
+
+
+def loading(port: int, kept: KeptPlan) -> LoadingSource:
+    """A load alone of the tables of `load`."""
+    return LoadingSource(
+        SqlReader(options_of(port)),
+        kept,
+        lambda schema, _: schema == "load",
+        NoStream(),
+        ordered=True,
+        keyless=True,
+    )
 
 
 def read(work: tuple[SqlReader, LoadPlan, tuple[LoadChunk, ...]]) -> tuple[int, float, int]:

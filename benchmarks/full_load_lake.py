@@ -20,11 +20,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
-from full_load import CASES, TIMES, options_of, table
+from full_load import CASES, TIMES, loading, options_of, table
 from peers.flink import jar
 from rig import arguments, cpu_s
 
-from tidegate.engine.load import LoadingSource, NoStream
 from tidegate.engine.load_plan import KeptPlan, LoadPlan
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
@@ -45,14 +44,7 @@ def run_tidegate(spark: "SparkSession", port: int, plan: LoadPlan, home: Path) -
     """A feed that ends with the load."""
     plan_store = KeptPlan(str(home))
     plan_store.write(plan)
-    source = LoadingSource(
-        SqlReader(options_of(port)),
-        plan_store,
-        lambda schema, _: schema == "load",
-        NoStream(),
-        ordered=True,
-        keyless=True,
-    )
+    source = loading(port, plan_store)
     run_here(source, DeltaSink(DeltaOptions(root=str(home), feed="load")), tasks=SparkTasks(spark))
 
 

