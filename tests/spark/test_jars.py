@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
@@ -174,10 +175,41 @@ def test_notes_are_for_their_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
     note = cache_dir("brokers") / "note.json"
     (tmp_path / "target").write_text("kept")
-    note.with_name(f".note.json.{os.getpid()}").symlink_to(tmp_path / "target")
+    with monkeypatch.context() as patch:
+        patch.setattr(local_files.secrets, "token_hex", lambda _bytes: "guessed")
+        note.with_name(".note.json.guessed").symlink_to(tmp_path / "target")
+        with pytest.raises(FileExistsError):
+            local_files.write_whole(note, "{}")
     local_files.write_whole(note, "{}")
     assert (modes(note), note.read_text(), modes(note.parent)) == (0o600, "{}", 0o700)
     assert (tmp_path / "target").read_text() == "kept"
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_writers_at_once(tmp_path: Path, *, new: bool) -> None:
+    """Threads and processes that write one file at once do not meet: one content stands, whole, and no part is left."""
+
+    def write(word: str) -> bool:
+        try:
+            local_files.write_whole(tmp_path / "note", word * 4096, new=new)
+        except FileExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        written = list(pool.map(write, "abcdefgh" * 25))
+    assert sum(written) == (1 if new else 200)
+    assert len(set((tmp_path / "note").read_text())) == 1
+    assert len((tmp_path / "note").read_text()) == 4096
+    assert [path.name for path in tmp_path.iterdir()] == ["note"]
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """A full disk leaves the old file, and no part beside it."""
+    (tmp_path / "note").write_text("old")
+    with pytest.raises(UnicodeEncodeError):
+        local_files.write_whole(tmp_path / "note", "\udc00")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("note", "old")]
 
 
 def test_named_cache_must_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

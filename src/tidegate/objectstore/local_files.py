@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,18 +59,18 @@ def write_whole(
     """Write `content` to `path` in one step: readers see the old file or the new one.
 
     With `sync` the content is flushed to disk first. With `new` a file that exists stays (FileExistsError)."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.unlink(missing_ok=True)
-    with open(part, "xb", opener=private) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
-    part.chmod(mode)
-    if new:
-        try:
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = private(str(part), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        part.chmod(mode)
+        if new:
             os.link(part, path)
-        finally:
-            part.unlink()
-    else:
-        part.replace(path)
+        else:
+            part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
