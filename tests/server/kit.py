@@ -12,7 +12,7 @@ from tidegate.server.record import FeedId, NewFeed
 from tidegate.server.running import SparkHost
 from tidegate.server.server import Server
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class HereHost(SparkHost):

@@ -20,7 +20,7 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update"),
 )
-WAIT_MS = 20_000
+WAIT_MS = 45_000
 COLOURS = 96
 IMAGES = Path(__file__).parents[3] / "docs" / "images"
 PLACELESS = r"""() => {

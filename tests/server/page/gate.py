@@ -7,7 +7,7 @@ from tests.e2e.collected import Collect
 from tidegate.model.event import Ddl
 from tidegate.sinks import callback
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def into(home: str) -> callback:

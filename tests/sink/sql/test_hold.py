@@ -29,7 +29,7 @@ from tidegate.testing.script import Script, ScriptedSource, put, run_here
 pytestmark = pytest.mark.slow
 
 PAIRS = 60
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 class Slow(ScriptedSource):

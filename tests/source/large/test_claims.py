@@ -92,7 +92,7 @@ class Slow(module._Directory):
 
     def __init__(self, path: Path, together: int) -> None:
         super().__init__(path)
-        self.barrier = threading.Barrier(together, timeout=20)
+        self.barrier = threading.Barrier(together, timeout=60)
         self.read_names: list[str] = []
 
     def read(self, name: str, most: int) -> bytes:
