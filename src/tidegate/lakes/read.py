@@ -249,6 +249,10 @@ def collected(frame: Any) -> pa.Table:
         return frame.toArrow()
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    from tidegate.spark.session import is_connect
+
+    if is_connect(spark := frame.sparkSession):
+        return spark.client.to_table(frame._plan.to_proto(spark.client))[0]  # noqa: SLF001  Spark 3
     return pa.Table.from_batches(frame._collect_as_arrow(), to_arrow_schema(frame.schema))  # noqa: SLF001  Spark 3
 
 

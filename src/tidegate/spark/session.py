@@ -51,7 +51,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from importlib.metadata import version
@@ -182,10 +182,14 @@ def session(
     try:
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
+        from pyspark.sql.utils import is_remote
     except ImportError as fault:
         raise EnvironmentFault(f"Spark is not installed ({fault}): pip install 'tidegate[spark]'") from fault
     if (active := SparkSession.getActiveSession()) is not None:
         return active
+    if is_remote():  # that of Spark Connect may be another thread's
+        with suppress(PySparkException):
+            return SparkSession.active()
     builder = SparkSession.builder
     if SparkContext._active_spark_context is not None:  # noqa: SLF001  its context lives in another thread
         return builder.getOrCreate()
