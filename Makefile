@@ -69,7 +69,7 @@ test-more: setup $(S3)/.ready $(READERS)/.ready $(TOOLS)/.ready ## Run further v
 	@$(BIN)/python -m tests.jvms
 	@$(BIN)/python -m pytest -m 'more and not soak' $(call parallel,$(JOBS))
 
-test-spark: setup $(if $(filter-out 4.1,$(SPARK)),$(VENV)/spark-$(SPARK)/.ready) ## Run the smallest feeds on Spark 3.5, or on another: SPARK=4.0
+test-spark: setup $(READERS)/.ready $(if $(filter-out 4.1,$(SPARK)),$(VENV)/spark-$(SPARK)/.ready) ## Run the smallest feeds on Spark 3.5, or on another: SPARK=4.0
 	@$(if $(filter-out 4.1,$(SPARK)),$(VENV)/spark-$(SPARK)/bin,$(BIN))/python -m pytest tests/spark/test_each_version.py
 
 check: setup audit ## Lint, format, types, known vulnerabilities, fast tests: what must hold before each commit

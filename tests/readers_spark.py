@@ -8,6 +8,7 @@
 Each request for a catalog is a session that knows nothing of the ones before.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +28,8 @@ CATALOG: Final = "spark.sql.catalog.lake"
 
 
 def started() -> "SparkSession":
-    """The Spark of this process."""
+    """The Spark of this process, a classic one even if that of the process which asks is not."""
+    os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
     jars = [jar for conf in ("spark", "iceberg") for jar in sorted(ensure_jars(conf).glob("*.jar"))]
     iceberg = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
     conf = {"spark.jars": ",".join(map(str, jars)), EXTENSIONS: f"{DELTA[EXTENSIONS]},{iceberg}"}

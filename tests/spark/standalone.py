@@ -22,7 +22,9 @@ import pyspark
 
 from tests.leftovers import MARK
 from tidegate.spark.archive import PYTHON
-from tidegate.spark.java import find_java
+from tidegate.spark.java import ensure_jars, find_java
+from tidegate.spark.session import SQL
+from tidegate.spark.versions import installed
 
 START_S = 60.0
 BACKEND = "CoarseGrainedExecutorBackend"
@@ -128,14 +130,21 @@ def standalone(home: Path, cores: Sequence[int] = (1, 1)) -> Iterator[Standalone
 
 
 @contextmanager
-def connect_server(home: Path) -> Iterator[str]:
-    """A Connect server with two slots, whose Python has PySpark alone: its address."""
+def connect_server(home: Path, python: str | Path = PYTHON) -> Iterator[str]:
+    """A Connect server with two slots and Delta, whose Python has PySpark alone unless one is named: its address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    settings = {"spark.connect.grpc.binding.port": str(port), "spark.master": "local[2]", "spark.ui.enabled": "false"}
+    kinds = ("spark", "connect") if installed().connect else ("spark",)
+    settings = {
+        **SQL,
+        "spark.jars": ",".join(str(jar) for kind in kinds for jar in ensure_jars(kind).glob("*.jar")),
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+    }
     words = [word for one in settings.items() for word in ("--conf", "=".join(one))]
     main = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-    variables = {"PYSPARK_PYTHON": PYTHON, "SPARK_LOCAL_IP": "127.0.0.1"}
+    variables = {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
     server = Process.java(home, "org.apache.spark.deploy.SparkSubmit", *words, *main, **variables)
     try:
         server.said("Spark Connect server started at")

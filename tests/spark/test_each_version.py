@@ -3,23 +3,31 @@
 both recorded protocols ──► lake, equal to the recording's truths, read by Spark, by Delta and as Iceberg
 a topic ──► a topic ──► lake           the same truth
 a database ──load──► lake              its rows
+
+On a classic session; `test_all_over_connect` has it all once more, in a process whose only Spark is a Connect server.
 """
 
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark import SparkContext
 
 import tidegate
 from tests.e2e.rig import PROTOCOLS, Topic, cli, differences, feed, recorded, truths
 from tests.readers import Readers
 from tests.source.load.kit import Loaded
+from tests.spark.standalone import connect_server
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.load import load
 from tidegate.lakes.lake import Lake
 from tidegate.lakes.read import collected, spark_rows
 from tidegate.model.errors import EnvironmentFault
+from tidegate.spark.session import find_python, is_connect, session
 from tidegate.spark.versions import SPARKS, installed, is_3, minor
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.listener import Upstream
@@ -30,8 +38,20 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.more]
 
 TABLE = "shop.orders"
+SERVER = "TIDEGATE_TEST_CONNECT"
+"""The environment variable that has the address of the Connect server."""
 READ = (TABLE, "shop.customers", "shop.sessions", "shop.vouchers")
 """Tables that have a column of each type."""
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator["SparkSession"]:
+    """The Spark of this process, to the end."""
+    server = os.environ.get(SERVER)
+    started = session(conf={"spark.master": server} if server else None)
+    yield started
+    started.stop()
+    assert (SparkContext._gateway is None) == (server is not None)
 
 
 @pytest.fixture(scope="module", params=PROTOCOLS)
@@ -54,10 +74,10 @@ def sorted_rows(rows: object) -> list[str]:
 
 
 def test_the_version(spark: "SparkSession") -> None:
-    """The session is of the version that is installed here, which the table has."""
-    assert SPARKS[minor(spark.version), spark.sparkContext._jvm.scala.util.Properties.versionNumberString()[:4]] is (
-        installed()
-    )
+    """The session is of the kind that is wanted and of the version that is installed here, which the table has."""
+    assert is_connect(spark) == (SERVER in os.environ)
+    scala = spark.sql("SELECT reflect('scala.util.Properties', 'versionNumberString')").collect()[0][0]
+    assert SPARKS[minor(spark.version), scala[:4]] is installed()
 
 
 def test_a_lake_is_equal_and_read(lake: Path, spark: "SparkSession", readers: Readers) -> None:
@@ -127,3 +147,18 @@ def test_formats_or_what_serves_instead(lake: Path, topic: Topic, spark: "SparkS
     kinds = {row.kind for row in events.collect()}
     assert kinds
     assert "error" not in kinds
+
+
+def test_all_over_connect(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Every test above, in a process of its own."""
+    words = ["-q", str(request.path), "--deselect", request.node.nodeid, "--basetemp", str(tmp_path / "run")]
+    with connect_server(tmp_path / "server", find_python()) as address:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=request.config.rootpath,
+            env={**os.environ, SERVER: address},
+        )
+    assert done.returncode == 0, done.stdout[-8000:]
