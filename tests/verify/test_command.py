@@ -9,7 +9,7 @@ from tests.verify.test_verify import RECORDING, lake_table
 from tidegate.cli.main import main
 from tidegate.verify import compare
 from tidegate.verify.compare import compare_sides
-from tidegate.verify.local import LakeReader, RecordingReader, TruthTable, load_truth
+from tidegate.verify.local import LakeReader, RecordingReader, TruthTable, in_memory, load_truth
 
 REPLICA = "mysql://root:secret@127.0.0.1:3306/"
 
@@ -75,7 +75,7 @@ def test_a_lake_beside_a_server(chunk_rows: int, monkeypatch: pytest.MonkeyPatch
 
     def different(tables: dict[str, TruthTable]) -> set[str]:
         stored = {name: lake_table(table) for name, table in tables.items()}
-        lake = LakeReader("lake", truth.ts, stored, stored.__getitem__, shape_of=served.shape_of)
+        lake = LakeReader("lake", truth.ts, stored, in_memory(stored.__getitem__), shape_of=served.shape_of)
         return {report.name for report in compare_sides(served, lake) if not report.equal}
 
     assert different(truth.tables) == set()

@@ -9,7 +9,7 @@ $ tidegate verify 'redis://cache:6379/?mode=json' --upstream /srv/lake --json
         missing    shop:orders:17
         different  shop:orders:18 column qty: expected 3, found 4
 
-Each compared table prints one line; the start of a large table is reported on standard error.
+Each compared table prints one line; of a large table, standard error has the progress every ten seconds.
 """
 
 import time
@@ -31,11 +31,12 @@ from tidegate.config.uri import location_of, resolve_uri, scheme_of
 from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import parse_ts, to_datetime
-from tidegate.verify.compare import CHUNK_ROWS, Difference, Passes, TableReader, TableReport, compare_sides
+from tidegate.verify.compare import Difference, Passes, TableReader, TableReport, compare_sides
 from tidegate.verify.database import RequestedMoment, replica_at, upstream_at
 from tidegate.verify.local import Recording, Truth, lake_at, lake_beside, load_truth
 
 UPSTREAM: Final = "--upstream"
+TOLD_S: Final = 10.0
 SHOWN: Final = 20
 SQL: Final = frozenset({"mysql", "tidb"})
 CACHES: Final = frozenset({"redis", "rediss"})
@@ -157,7 +158,8 @@ def print_reports(reports: Iterable[TableReport], *, shown: int = SHOWN, as_json
         first = report.differences[:shown]
         if as_json:
             entry = {"table": report.name, "equal": report.equal, "rows": report.rows}
-            echo_json({**entry, "differences": len(report.differences), "shown": list(map(_plain, first))})
+            counts = {"differences": len(report.differences), "whole": report.is_whole}
+            echo_json({**entry, **counts, "shown": list(map(_plain, first))})
             continue
         if report.equal:
             echo(f"{report.name}: equal ({report.rows:,} rows)")
@@ -165,7 +167,8 @@ def print_reports(reports: Iterable[TableReport], *, shown: int = SHOWN, as_json
         keys = {difference.stored_key for difference in report.differences if difference.stored_key}
         count = len(keys or report.differences)
         what = f"key{'s' * (count > 1)} differ{'s' * (count == 1)}" if keys else f"difference{'s' * (count > 1)}"
-        echo(f"{report.name}: {count:,} {what} ({report.rows:,} rows expected)")
+        least = "" if report.is_whole else "at least "
+        echo(f"{report.name}: {least}{count:,} {what} ({report.rows:,} rows expected)")
         for difference in first:
             echo(f"    {difference}")
         if len(report.differences) > shown:
@@ -186,6 +189,19 @@ def _plain(difference: Difference) -> dict[str, object]:
 
 def _json(value: object) -> object:
     return f"0x{value.hex()}" if isinstance(value, bytes) else value
+
+
+class Progress:
+    """Tells on standard error, every ten seconds, how far the comparison of a large table is."""
+
+    def __init__(self) -> None:
+        self._told_s = time.monotonic()
+
+    def __call__(self, name: str, rows: int, done: int) -> None:
+        """Take the rows of a table that are read, of about `rows`."""
+        if time.monotonic() - self._told_s >= TOLD_S:
+            self._told_s = time.monotonic()
+            echo(f"{name}: {done:,} of {max(rows, done):,} rows", err=True)
 
 
 class _Verify(click.Command):
@@ -231,6 +247,13 @@ class _Verify(click.Command):
     help="Seconds to wait until a database or a Redis reaches it.",
 )
 @click.option("--filter", "rules", multiple=True, metavar="RULE", help="Only these tables, such as 'shop.*'.")
+@click.option(
+    "--rows-per-second",
+    "rows_per_s",
+    default=0,
+    type=click.IntRange(0),
+    help="Rows read of each side in a second; default: no limit.",
+)
 @click.option("--limit", default=SHOWN, show_default=True, type=click.IntRange(0), help="Differences shown per table.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 @click.pass_context
@@ -243,6 +266,7 @@ def verify(
     moment: str,
     wait_s: float,
     rules: tuple[str, ...],
+    rows_per_s: int,
     limit: int,
     as_json: bool,
 ) -> None:
@@ -261,11 +285,7 @@ def verify(
         elif not as_json:
             at_utc = f"{to_datetime(compared.ts):%Y-%m-%d %H:%M:%S} UTC"
             echo(f"ts {compared.ts} ({at_utc}): {compared.target.label} beside {compared.upstream.label}")
-        reports = compare_sides(
-            compared.upstream,
-            compared.target,
-            lambda name, rows: echo(f"{name}: comparing {rows:,} rows", err=True) if rows > CHUNK_ROWS else None,
-        )
+        reports = compare_sides(compared.upstream, compared.target, Progress(), rows_per_s=rows_per_s)
         total, wrong = print_reports(reports, shown=limit, as_json=as_json)
     if not total:
         raise ConfigError(f"nothing was compared: no table passes the filter {' '.join(rules) or '*.*'}")

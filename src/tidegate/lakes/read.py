@@ -24,9 +24,9 @@ The files of a version are known here already; Spark's Delta reader would replay
 Source: Spark, `ConvertToLocalRelation`; its limit is `spark.sql.execution.arrow.localRelationThreshold` (48 MB).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -148,20 +148,49 @@ def stored_rows(
     columns_read = [columns[name] for name in names or columns]
     parts = [logical_schema(columns_read).empty_table()]
     left = limit
-    for file in table.files():
+    for part in () if left == 0 else stored_parts(table, columns_read, row_filter):
+        parts.append(part)
+        left = None if left is None else left - part.num_rows
         if left is not None and left <= 0:
             break
+    rows = pa.concat_tables(parts)
+    return rows if limit is None else rows.slice(0, limit)
+
+
+def stored_parts(
+    table: TableSnapshot, columns: Sequence[LakeColumn], row_filter: RowFilter = EVERY
+) -> Iterator[pa.Table]:
+    """Return the rows of a stored table, one of its files after the other."""
+    for file in table.files():
         if not row_filter.may_match(file):
             continue
         try:
-            part = _part(table.uri, file, columns_read, row_filter)
+            yield _part(table.uri, file, columns, row_filter)
         except (*STORE_ERRORS, pa.ArrowInvalid) as error:
             reason = first_line(error)
             raise SinkError(f"{table.uri} at version {table.version}: a data file cannot be read: {reason}") from error
-        parts.append(part)
-        left = None if left is None else left - part.num_rows
-    rows = pa.concat_tables(parts)
-    return rows if limit is None else rows.slice(0, limit)
+
+
+class LakeRows(NamedTuple):
+    """The rows of a table: their schema, about how many there are, and a part of them after the other."""
+
+    schema: pa.Schema
+    stored: int
+    parts: Callable[[], Iterable[pa.Table]]
+
+
+def rows_in_parts(stored: TableSnapshot, tail: Tail) -> LakeRows:
+    """Return the stored rows with a tail applied, of which one data file is in memory at a time."""
+    columns = stored_columns(stored)
+
+    def parts() -> Iterator[pa.Table]:
+        for part in stored_parts(stored, columns):
+            yield without_keys(part, tail)
+        if not tail.empty:
+            yield overlaid(schema.empty_table(), tail)
+
+    schema = logical_schema(columns)
+    return LakeRows(schema, sum(file.rows for file in stored.files()), parts)
 
 
 def _part(uri: str, file: DataFile, columns: Sequence[LakeColumn], row_filter: RowFilter) -> pa.Table:

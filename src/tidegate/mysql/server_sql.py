@@ -268,12 +268,10 @@ SNAPSHOT: Final = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 AT_TS: Final = "SET SESSION tidb_snapshot = %s"
 """TiDB's historical read; its parameter is a TSO."""
 COUNT: Final = "SELECT COUNT(*) FROM {table}"
-SUMS: Final = "SELECT {chunk}, COUNT(*), SUM({digest}) FROM {table} GROUP BY 1"
+ALL_ROWS: Final = "SELECT {columns} FROM {table}"
 ROWS: Final = "SELECT {chunk}, {row} FROM {table}{some}"
 SOME_CHUNKS: Final = " WHERE {chunk} IN ({chunks}) ORDER BY 1"
 CHUNK: Final = "IFNULL(CRC32(CONCAT_WS(',', {texts})), 0) % {chunks}"
-DIGEST: Final = "MD5(CONCAT_WS(',', {parts}, CONCAT({nulls})))"
-HASH: Final = "IFNULL(CAST(CONV(LEFT({digest}, {digits}), 16, 10) AS UNSIGNED), {unhashed})"
 
 # Rows that are completed.
 

@@ -21,7 +21,8 @@ from tidegate.model.table import TableInfo
 from tidegate.sink.redis_cache import keys_of, lookup_keys, owners_of, rows_at, rows_of, versions_of
 from tidegate.sink.redis_options import LOOKUP_PREFIX, escaped_pattern, parse_template, row_key
 from tidegate.sink.redis_server import TS_DIGITS, RedisServers, feeds_of
-from tidegate.verify.compare import ChunkPlan, ComparedTable, Difference, Key, Passes, RowReader, shape_of_table
+from tidegate.verify.compare import ComparedTable, Difference, Key, Passes, RowReader, shape_of_table
+from tidegate.verify.sums import ChunkPlan
 
 KEY_BATCH: Final = 1000
 """Keys whose versions are read in one call."""

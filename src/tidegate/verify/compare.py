@@ -1,8 +1,8 @@
 """The comparer: an upstream and a target at one timestamp, table by table, with any pair of readers.
 
-    upstream ── sums of all chunks ──┐
-                                     ├─ equal: done          most tables, without reading a row
-    target   ── sums of all chunks ──┘
+    upstream ── all rows, in columns ──► sums of chunks ──┐
+                                                          ├─ equal: done      most tables, no row of which is kept
+    target   ── all rows, in columns ──► sums of chunks ──┘
                      │ different chunks
     upstream ── their rows ──┐  chunk by chunk, by meaning
                              ├─ equal: gone
@@ -10,74 +10,69 @@
                      │ rows of one side alone
                      └─ by key ──► differences
 
-    row ── CRC32 of its key's texts, modulo the number of chunks ──► chunk
-        ── MD5 of all texts, the first 60 bits ────────────────────► hash       length,text,5,...,00100
-                                                                                └ texts and bytes ┘ └ which are NULL
-    chunk   rows    sum of the hashes
-
-A reader returns tables with their columns, and their counts, sums and rows: a lake or a recording (local.py), a server
-of MySQL's protocol (database.py), a Redis (cache.py).  A server computes the sums of all chunks in one statement, in
-parallel with the other side.  Two chunks are equal if row counts and sums are.  A server cannot hash a row that is
-longer than its max_allowed_packet: such a row adds UNHASHED to the sum, which never compares equal.  An exclusive or
-of CRC32s would miss two rows that exchanged values of one length, and a row written twice in place of another.  Lakes
-and recordings both hold TiDB's own texts, which are compared exactly, without sums.  Memory: one chunk of each side,
-and the rows that differ.
+A reader returns tables with their columns, their counts, columns and rows: a lake or a recording (local.py), a server
+of MySQL's protocol (database.py), a Redis (cache.py).  Both sides are read at once, each once, and summed here
+(sums.py): servers of different kinds print some values differently.  Lakes and recordings hold TiDB's own texts, whose
+rows are compared exactly.  Memory: some batches of each side, GROUP_ROWS rows, and the rows that differ, of which
+DIFFERENT_ROWS_MAX are collected.
 
 If the two sides write a key in different forms, a row is in different chunks on each side.  Both chunks differ, the row
 is left over on both sides, and is found equal at the end.
 
-    types                    read from a server                              hashed as        compared as
-    integers, BIT, YEAR      c + 0                                           digits           int
-    DECIMAL                  c                                               text             its digits, no zeros ahead
-    FLOAT, DOUBLE            c + 0e0                                         text             the number, of 32 bits
-    DATE, DATETIME, TIME ..  c                                               text             text with fsp digits, UTC
-    CHAR, TEXT, ENUM, SET    CAST(CONVERT(c USING utf8mb4) AS BINARY)        length, UTF-8    text
-    BINARY, BLOB             c                                               length, bytes    bytes
-    JSON, VECTOR             CAST(CAST(c AS CHAR) AS BINARY)                 length, UTF-8    the document
+    types                    read from a server      in rows, and in chunks by key               compared as
+    integers, BIT, YEAR      c + 0                   the same                                    int
+    DECIMAL                  c                       the same                                    its digits
+    FLOAT, DOUBLE            c + 0e0                 the same                                    the number, of 32 bits
+    DATE, DATETIME, TIME ..  c                       the same                                    text, fsp digits, UTC
+    CHAR, TEXT, ENUM, SET    c                       CAST(CONVERT(c USING utf8mb4) AS BINARY)    text
+    BINARY, BLOB             c                       the same                                    bytes
+    JSON, VECTOR             c                       CAST(CAST(c AS CHAR) AS BINARY)             the document
 
-Servers print some values differently (1e15, the order of a document's keys): their hashes differ, so such rows are
-compared by meaning.  Equal hashes always mean equal values.  Names of tables and columns compare without case;
-VIRTUAL columns are left out.
+Equal sums always mean equal values; what only prints differently (the order of a document's keys) is compared in rows.
+Names of tables and columns compare without case; VIRTUAL columns are left out.
 
 Source: the columns of MySQL, MariaDB and TiDB as information_schema names their types; sync-diff-inspector compares
 chunks by a checksum, too, over ranges of an index.
 """
 
-import calendar
 import json
 import re
-import zlib
+import time
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from hashlib import md5
-from itertools import groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 
 from tidegate.expr.tokens import quote_name
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.mysql import server_sql as sent
-from tidegate.mysql.conversion import float_text, nearest_single
+from tidegate.mysql.conversion import nearest_single
 from tidegate.schema.columns import render_type
+from tidegate.verify.sums import ChunkPlan, ChunkSums, chunk_numbers, is_date, plain_column, sums_of
 
 Plain: TypeAlias = int | float | str | bytes | None
 Key: TypeAlias = tuple[Plain, ...]
 Answer: TypeAlias = str | bytes
 Passes: TypeAlias = Callable[[str, str], bool]
 """Tells by schema and name if a table is compared."""
-CHUNK_ROWS: Final = 20_000
-_DIGITS: Final = 15
-"""Hexadecimal digits of a hash: 60 bits."""
-UNHASHED: Final = 10**40
-"""Stands for a hash that a server cannot compute; larger than the sum of all hashes of a table."""
+CHUNK_ROWS: Final = 1000
+_CHUNKS_MAX: Final = 1 << 20
+GROUP_ROWS: Final = 200_000
+"""About so many rows of differing chunks are read at a time."""
+DIFFERENT_ROWS_MAX: Final = 100_000
+"""Where more rows differ, the table's other chunks are left."""
+_BATCH_ROWS: Final = 10_000
 
 
 class TruthColumn(msgspec.Struct, frozen=True):
@@ -131,13 +126,15 @@ class TableReport:
     differences: tuple[Difference, ...] = ()
     left_out: bool = False
     """The target lacks it, and it has neither rows nor a key: a changefeed leaves it out, and nothing is lost."""
+    is_whole: bool = True
+    """False if so many rows differ that others were not compared."""
 
     @property
     def equal(self) -> bool:
         return not self.differences
 
 
-# How values are read, hashed and compared.
+# How values are read and compared.
 
 _WORD: Final = re.compile(r"[a-z_0-9]+")
 _LEAST: Final = -(1 << 63)
@@ -149,25 +146,12 @@ def _same(value: Plain) -> Plain:
     return value
 
 
-def _digits(value: Plain) -> bytes:
-    return str(value).encode()
-
-
 def _text(answer: Answer) -> str:
     return answer if isinstance(answer, str) else answer.decode("utf-8", "backslashreplace")
 
 
 def _octets(answer: Answer) -> bytes:
     return answer if isinstance(answer, bytes) else answer.encode()
-
-
-def _hashed(value: Plain) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
-
-
-def _real(value: Plain) -> bytes:
-    assert isinstance(value, float), value
-    return float_text(value, single=False).encode()
 
 
 def _single(value: Plain) -> Plain:
@@ -195,29 +179,29 @@ def _number(text: str) -> int | float:
 
 @dataclass(frozen=True, slots=True)
 class ComparedType:
-    """A group of types. `sized`: a value's length is hashed before it, as it may contain a comma. `spreads`: a value
-    has one text on all servers, so rows are assigned to chunks by it."""
+    """A group of types: `sql` reads a value of a row, `summed` one that is only hashed. `spreads`: a value has one text
+    on all servers, so rows are assigned to chunks by it. `number`: what it is hashed as."""
 
     sql: str
     read: Callable[[Answer], Plain]
-    hashed: Callable[[Plain], bytes]
     meaning: Callable[[Plain], Plain] = _same
-    sized: bool = False
+    summed: str = ""
     spreads: bool = True
+    number: pa.DataType | None = None
     is_day: bool = False
     is_document: bool = False
 
 
-_INTEGER: Final = ComparedType("{} + 0", int, _digits)
-_EXACT: Final = ComparedType("{}", _text, _digits, _decimal)
-_DOUBLE: Final = ComparedType("{} + 0e0", float, _real, spreads=False)
-_FLOAT: Final = ComparedType("{} + 0e0", float, _real, _single, spreads=False)
-_MOMENT: Final = ComparedType("{}", _text, _digits, is_day=True)
-_TIME: Final = ComparedType("{}", _text, _digits)
-_TEXT: Final = ComparedType("CAST(CONVERT({} USING utf8mb4) AS BINARY)", _text, _hashed, sized=True)
-_BYTES: Final = ComparedType("{}", _octets, _hashed, sized=True)
+_INTEGER: Final = ComparedType("{} + 0", int)
+_EXACT: Final = ComparedType("{}", _text, _decimal)
+_DOUBLE: Final = ComparedType("{} + 0e0", float, spreads=False, number=pa.float64())
+_FLOAT: Final = ComparedType("{} + 0e0", float, _single, spreads=False, number=pa.float32())
+_MOMENT: Final = ComparedType("{}", _text, is_day=True)
+_TIME: Final = ComparedType("{}", _text)
+_TEXT: Final = ComparedType("CAST(CONVERT({} USING utf8mb4) AS BINARY)", _text, summed="{}")
+_BYTES: Final = ComparedType("{}", _octets)
 _JSON: Final = ComparedType(
-    "CAST(CAST({} AS CHAR) AS BINARY)", _text, _hashed, _document, sized=True, spreads=False, is_document=True
+    "CAST(CAST({} AS CHAR) AS BINARY)", _text, _document, summed="{}", spreads=False, is_document=True
 )
 _FORMS: Final = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "bit", "year"), _INTEGER),
@@ -237,12 +221,17 @@ def form_of(column_type: str) -> ComparedType:
     return _FORMS.get(match[0] if match else "", _TEXT)
 
 
-def meaning_of(expected: ComparedType, actual: ComparedType, *, calendar: bool) -> Callable[[Plain], Plain]:
-    """Return the function that makes values of a column comparable. One side may store a document in a text column;
-    with `calendar`, one side stores NULL for a date that does not exist."""
-    form = actual if actual.is_document else expected
-    meaning = _dated if calendar and form.is_day else form.meaning
-    return partial(_unless_null, meaning)
+def agreed(expected: ComparedType, actual: ComparedType) -> ComparedType:
+    """Return the group by which a column is compared: one side may store a document in a text column."""
+    return actual if actual.is_document else expected
+
+
+def meaning_of(form: ComparedType, *, calendar: bool, verbatim: bool = False) -> Callable[[Plain], Plain]:
+    """Return the function that makes values of a column comparable. With `calendar`, one side stores NULL for a date
+    that does not exist; `verbatim` values are compared exactly."""
+    if calendar and (form.is_day or verbatim):
+        return partial(_unless_null, _dated)
+    return _same if verbatim else partial(_unless_null, form.meaning)
 
 
 def _unless_null(meaning: Callable[[Plain], Plain], value: Plain) -> Plain:
@@ -251,18 +240,6 @@ def _unless_null(meaning: Callable[[Plain], Plain], value: Plain) -> Plain:
 
 def _dated(value: Plain) -> Plain:
     return value if is_date(str(value)) else None
-
-
-_DATE: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
-
-
-def is_date(text: str) -> bool:
-    """Return True if the date exists: zero dates, zero parts and February 30 do not."""
-    match = _DATE.match(text)
-    if match is None:
-        return False
-    year, month, day = map(int, match.groups())
-    return year > 0 and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]
 
 
 # Chunks.
@@ -285,33 +262,6 @@ class ComparedTable:
         return [by_name[name] for name in names]
 
 
-class ChunkPlan(NamedTuple):
-    """How both sides chunk a table: the columns to compare, those that determine the chunk, and the number of chunks.
-
-    Names are in lower case."""
-
-    columns: tuple[str, ...]
-    spread: tuple[str, ...]
-    chunks: int
-
-
-class ChunkSum(NamedTuple):
-    """The number of rows of a chunk, and the sum of their hashes."""
-
-    rows: int
-    total: int
-
-
-def different(upstream_sums: dict[int, ChunkSum], target_sums: dict[int, ChunkSum]) -> list[int]:
-    """Return the chunks that are not certain to be equal on both sides."""
-    chunks = sorted(upstream_sums.keys() | target_sums.keys())
-    return [
-        chunk
-        for chunk in chunks
-        if upstream_sums.get(chunk) != target_sums.get(chunk) or upstream_sums[chunk].total >= UNHASHED
-    ]
-
-
 def chunk_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
     """Return the expression of a row's chunk."""
     if plan.chunks == 1 or not plan.spread:
@@ -320,62 +270,19 @@ def chunk_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
     return sent.CHUNK.format(texts=texts, chunks=plan.chunks)
 
 
-def hash_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
-    """Return the expression of a row's hash."""
-    columns = shape.chosen(plan.columns)
-    parts: list[str] = []
-    for column in columns:
-        read = _read_sql(column)
-        parts += [f"LENGTH({read})", read] if form_of(column.type).sized else [read]
-    nulls = ", ".join(f"ISNULL({quote_name(column.name)})" for column in columns)
-    digest = sent.DIGEST.format(parts=", ".join(parts), nulls=nulls)
-    return sent.HASH.format(digest=digest, digits=_DIGITS, unhashed=UNHASHED)
-
-
 def row_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
     """Return the expressions of a row's values."""
     return ", ".join(map(_read_sql, shape.chosen(plan.columns)))
 
 
+def summed_sql(shape: ComparedTable, plan: ChunkPlan) -> str:
+    """Return the expressions of a row's values that are only hashed."""
+    forms = ((form_of(column.type), column) for column in shape.chosen(plan.columns))
+    return ", ".join((form.summed or form.sql).format(quote_name(column.name)) for form, column in forms)
+
+
 def _read_sql(column: TruthColumn) -> str:
     return form_of(column.type).sql.format(quote_name(column.name))
-
-
-class RowHasher:
-    """Computes chunks and hashes of this process's rows, equal to those of `chunk_sql` and `hash_sql`."""
-
-    def __init__(self, shape: ComparedTable, plan: ChunkPlan) -> None:
-        self._forms: Sequence[ComparedType] = [form_of(column.type) for column in shape.chosen(plan.columns)]
-        self._spread = [plan.columns.index(name) for name in plan.spread]
-        self._chunks = plan.chunks
-
-    def chunk(self, row: Key) -> int:
-        """Return the chunk of a row."""
-        if self._chunks == 1:
-            return 0
-        texts = [self._forms[index].hashed(row[index]) for index in self._spread if row[index] is not None]
-        return zlib.crc32(b",".join(texts)) % self._chunks
-
-    def hash(self, row: Key) -> int:
-        """Return the hash of a row."""
-        parts: list[bytes] = []
-        for value, form in zip(row, self._forms, strict=True):
-            if value is None:
-                continue
-            text = form.hashed(value)
-            parts += [b"%d" % len(text), text] if form.sized else [text]
-        parts.append(bytes(48 + (value is None) for value in row))
-        return int(md5(b",".join(parts), usedforsecurity=False).hexdigest()[:_DIGITS], 16)
-
-    def sums(self, rows: Iterable[Key]) -> dict[int, ChunkSum]:
-        """Return the sum of each chunk."""
-        counts: dict[int, int] = defaultdict(int)
-        totals: dict[int, int] = defaultdict(int)
-        for row in rows:
-            chunk = self.chunk(row)
-            counts[chunk] += 1
-            totals[chunk] += self.hash(row)
-        return {chunk: ChunkSum(count, totals[chunk]) for chunk, count in counts.items()}
 
 
 def shape_of_table(table: TableInfo, columns: Sequence[ColumnInfo]) -> ComparedTable:
@@ -390,13 +297,20 @@ def shape_of_table(table: TableInfo, columns: Sequence[ColumnInfo]) -> ComparedT
 # Both sides.
 
 
+Columns: TypeAlias = Sequence[pa.Array]
+"""Some rows: their columns as texts, bytes or floats, null for NULL."""
+Watch: TypeAlias = Callable[[int], None]
+"""Called with the number of further rows that are read."""
+Taken: TypeAlias = Callable[[Any], Iterable[Key]]
+"""Returns the rows at some indices."""
+
+
 class TableReader(ABC):
     """One side: its `tables` by their names in lower case, and their contents at one moment. `label` names it in
-    messages; `calendar` are the columns of the last table read that store NULL for dates that do not exist."""
+    messages."""
 
     label: str
     tables: Mapping[str, ComparedTable]
-    calendar: frozenset[str] = frozenset()
     verbatim = False
     """True if its values are TiDB's own texts."""
 
@@ -405,12 +319,16 @@ class TableReader(ABC):
         """Return the approximate number of rows of a table."""
 
     @abstractmethod
-    def sums(self, shape: ComparedTable, plan: ChunkPlan) -> dict[int, ChunkSum]:
-        """Return the sum of each chunk of a table."""
+    def columns(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[Columns]:
+        """Return the planned columns of all rows of a table, some rows after the other."""
 
     @abstractmethod
     def rows(self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]) -> Iterator[tuple[int, Key]]:
         """Return the rows of some chunks, each with its chunk, chunk after chunk."""
+
+    def calendar(self, shape: ComparedTable) -> frozenset[str]:  # noqa: ARG002
+        """Return the columns that store NULL for dates that do not exist, in lower case."""
+        return frozenset()
 
     def aligned(self, expected: ComparedTable) -> ComparedTable | None:
         """Return a table of the upstream with the key and columns that this target stores; None if it does not store
@@ -421,98 +339,164 @@ class TableReader(ABC):
         """Return the differences of a table that the target is responsible for."""
         return differences
 
+    def sums(self, shape: ComparedTable, plan: ChunkPlan, watch: Watch = lambda _: None) -> ChunkSums:
+        """Return the sums of a table's chunks."""
 
-class RowReader(TableReader):
-    """A reader whose rows this process chunks and hashes itself."""
+        def watched() -> Iterator[Columns]:
+            for columns in self.columns(shape, plan):
+                yield columns
+                watch(len(columns[0]))
+
+        return sums_of(watched(), plan)
+
+
+class BatchReader(TableReader):
+    """A reader that cannot select rows by their chunk itself."""
+
+    @abstractmethod
+    def batches(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[tuple[Columns, Taken]]:
+        """Return some rows after the other: their columns, and what makes rows of them."""
+
+    def columns(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[Columns]:
+        return (columns for columns, _ in self.batches(shape, plan))
+
+    def rows(self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]) -> Iterator[tuple[int, Key]]:
+        chosen = np.zeros(plan.chunks, np.bool_)
+        chosen[list(chunks)] = True
+        found: list[tuple[int, Key]] = []
+        for columns, taken in self.batches(shape, plan):
+            numbers = chunk_numbers(columns, plan)
+            indices = np.flatnonzero(chosen[numbers])
+            found += zip(numbers[indices].tolist(), taken(indices), strict=True)
+        return iter(sorted(found, key=itemgetter(0)))
+
+
+class RowReader(BatchReader):
+    """A reader of Python's rows."""
 
     @abstractmethod
     def all_rows(self, shape: ComparedTable, plan: ChunkPlan) -> Iterable[Key]:
         """Return the planned columns of all rows of a table."""
 
-    def sums(self, shape: ComparedTable, plan: ChunkPlan) -> dict[int, ChunkSum]:
-        return RowHasher(shape, plan).sums(self.all_rows(shape, plan))
+    def batches(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[tuple[Columns, Taken]]:
+        rows = iter(self.all_rows(shape, plan))
+        while batch := list(islice(rows, _BATCH_ROWS)):
+            columns = [plain_column(values) for values in zip(*batch, strict=True)]
+            yield columns, partial(_at, batch)
 
-    def rows(self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]) -> Iterator[tuple[int, Key]]:
-        hasher = RowHasher(shape, plan)
-        rows_by_chunk: dict[int, list[Key]] = {chunk: [] for chunk in sorted(chunks)}
-        for row in self.all_rows(shape, plan):
-            if (rows := rows_by_chunk.get(hasher.chunk(row))) is not None:
-                rows.append(row)
-        yield from ((chunk, row) for chunk, rows in rows_by_chunk.items() for row in rows)
+
+def _at(rows: Sequence[Key], indices: Any) -> list[Key]:
+    return [rows[index] for index in indices]
+
+
+Tell: TypeAlias = Callable[[str, int, int], None]
+"""Called with the name of a table, about how many rows the target has, and how many of them are summed."""
+
+
+class Comparison(NamedTuple):
+    """Both sides, how many rows of each are read in a second at most (0: as many as come), and who is told."""
+
+    upstream: TableReader
+    target: TableReader
+    rows_per_s: int = 0
+    tell: Tell = lambda *_: None
+
+    def reports(self) -> Iterator[TableReport]:
+        """Yield a report for each table of the upstream, then for each that only the target has."""
+        with ThreadPoolExecutor(1) as pool:
+            for name in sorted(self.upstream.tables):
+                expected = self.target.aligned(self.upstream.tables[name])
+                if expected is None:
+                    continue
+                actual = self.target.tables.get(name)
+                if actual is None:
+                    count = self.upstream.count(expected)
+                    left_out = not expected.has_key and not count
+                    missing = () if left_out else (Difference("missing table"),)
+                    yield TableReport(expected.name, count, missing, left_out)
+                    continue
+                yield self._report(pool, expected, actual)
+        for name in sorted(self.target.tables.keys() - self.upstream.tables.keys()):
+            yield TableReport(self.target.tables[name].name, 0, (Difference("extra table"),))
+
+    def _report(self, pool: ThreadPoolExecutor, expected: ComparedTable, actual: ComparedTable) -> TableReport:
+        upstream, target = self.upstream, self.target
+        rows = target.count(actual)
+        self.tell(expected.name, rows, 0)
+        days = upstream.calendar(expected), target.calendar(actual)
+        verbatim = upstream.verbatim and target.verbatim
+        plan = _plan(expected, actual, rows)
+        forms = [
+            agreed(form_of(column.type), form_of(other.type))
+            for column, other in zip(expected.chosen(plan.columns), actual.chosen(plan.columns), strict=True)
+        ]
+        named = list(zip(plan.columns, forms, strict=True))
+        plan = plan._replace(
+            numbers={
+                name: pa.float64() if verbatim else form.number for name, form in named if form.number is not None
+            },
+            days=frozenset(name for name, form in named if name in days[0] | days[1] and (form.is_day or verbatim)),
+        )
+        if not plan.columns:
+            found = upstream.count(expected), list[Difference](), True
+        else:
+            meanings = [
+                [meaning_of(form, calendar=name in others, verbatim=verbatim) for name, form in named]
+                for others in reversed(days)
+            ]
+            told = partial(self.tell, expected.name, rows)
+            found = self._compared(pool, (expected, actual), plan, (meanings[0], meanings[1]), told)
+        count, differences, is_whole = found
+        differences = _columns(expected, actual) + differences
+        return TableReport(expected.name, count, tuple(target.checked(expected, differences)), is_whole=is_whole)
+
+    def _compared(
+        self,
+        pool: ThreadPoolExecutor,
+        shapes: "Shapes",
+        plan: ChunkPlan,
+        meanings: "tuple[Meanings, Meanings]",
+        told: Callable[[int], None],
+    ) -> tuple[int, list[Difference], bool]:
+        """Count the rows of the upstream, and return the differences of the rows in chunks that differ."""
+        expected, actual = shapes
+        begun_s = time.monotonic()
+
+        def paced(told: Callable[[int], None]) -> Watch:
+            done = 0
+
+            def watch(rows: int) -> None:
+                nonlocal done
+                done += rows
+                told(done)
+                if self.rows_per_s:
+                    time.sleep(max(begun_s + done / self.rows_per_s - time.monotonic(), 0))
+
+            return watch
+
+        pending = pool.submit(self.upstream.sums, expected, plan, paced(lambda _: None))
+        target_sums = self.target.sums(actual, plan, paced(told))
+        upstream_sums = pending.result()
+        count = int(upstream_sums.rows.sum())
+        chunks = upstream_sums.different(target_sums)
+        if not chunks:
+            return count, [], True
+        group = max(GROUP_ROWS * plan.chunks // max(count, 1), 1)
+        groups = [chunks[first : first + group] for first in range(0, len(chunks), group)]
+        want = chain.from_iterable(self.upstream.rows(expected, plan, some) for some in groups)
+        have = chain.from_iterable(self.target.rows(actual, plan, some) for some in groups)
+        return count, *_rows(expected, plan, meanings, want, have)
 
 
 def compare_sides(
-    upstream: TableReader, target: TableReader, begin: Callable[[str, int], None] = lambda *_: None
+    upstream: TableReader, target: TableReader, tell: Tell = lambda *_: None, *, rows_per_s: int = 0
 ) -> Iterator[TableReport]:
-    """Yield a report for each table of the upstream, then for each that only the target has. `begin` is called with the
-    name of a table and its number of rows in the target before it is compared."""
-    with ThreadPoolExecutor(1) as pool:
-        for name in sorted(upstream.tables):
-            expected = target.aligned(upstream.tables[name])
-            if expected is None:
-                continue
-            actual = target.tables.get(name)
-            if actual is None:
-                count = upstream.count(expected)
-                left_out = not expected.has_key and not count
-                yield TableReport(expected.name, count, () if left_out else (Difference("missing table"),), left_out)
-                continue
-            rows = target.count(actual)
-            begin(expected.name, rows)
-            plan = _plan(expected, actual, rows)
-            verbatim = upstream.verbatim and target.verbatim
-            compare = _letter_by_letter if verbatim else partial(_by_chunks, pool)
-            count, differences = compare(upstream, target, (expected, actual), plan)
-            differences = _columns(expected, actual) + differences
-            yield TableReport(expected.name, count, tuple(target.checked(expected, differences)))
-    for name in sorted(target.tables.keys() - upstream.tables.keys()):
-        yield TableReport(target.tables[name].name, 0, (Difference("extra table"),))
+    """Yield a report for each table of the upstream, then for each that only the target has."""
+    return Comparison(upstream, target, rows_per_s, tell).reports()
 
 
 Shapes: TypeAlias = tuple[ComparedTable, ComparedTable]
 """A table as the upstream and the target have it."""
-
-
-def _by_chunks(
-    pool: ThreadPoolExecutor, upstream: TableReader, target: TableReader, shapes: Shapes, plan: ChunkPlan
-) -> tuple[int, list[Difference]]:
-    """Count the rows of the upstream, and return the differences of the rows in chunks that differ."""
-    expected, actual = shapes
-    if not plan.columns:
-        return upstream.count(expected), []
-    pending = pool.submit(upstream.sums, expected, plan)
-    target_sums = target.sums(actual, plan)
-    upstream_sums = pending.result()
-    count = sum(chunk_sum.rows for chunk_sum in upstream_sums.values())
-    chunks = different(upstream_sums, target_sums)
-    if not chunks:
-        return count, []
-    forms = [
-        (form_of(column.type), form_of(other.type))
-        for column, other in zip(*(shape.chosen(plan.columns) for shape in shapes), strict=True)
-    ]
-
-    def meanings(days: Collection[str]) -> Meanings:
-        return [meaning_of(*pair, calendar=name in days) for name, pair in zip(plan.columns, forms, strict=True)]
-
-    both = meanings(target.calendar), meanings(upstream.calendar)
-    chosen = upstream.rows(expected, plan, chunks), target.rows(actual, plan, chunks)
-    return count, _rows(expected, plan, both, *chosen)
-
-
-def _letter_by_letter(
-    upstream: TableReader, target: TableReader, shapes: Shapes, plan: ChunkPlan
-) -> tuple[int, list[Difference]]:
-    """Count the rows of the upstream, and return the differences of all rows, compared as text."""
-    expected, actual = shapes
-    plan = plan._replace(chunks=1)
-    want, have = list(upstream.rows(expected, plan, [0])), list(target.rows(actual, plan, [0]))
-
-    def meanings(days: Collection[str]) -> Meanings:
-        return [partial(_unless_null, _dated) if name in days else _same for name in plan.columns]
-
-    both = meanings(target.calendar), meanings(upstream.calendar)
-    return upstream.count(expected), _rows(expected, plan, both, iter(want), iter(have))
 
 
 def _columns(expected: ComparedTable, actual: ComparedTable) -> list[Difference]:
@@ -544,7 +528,8 @@ def _plan(expected: ComparedTable, actual: ComparedTable, rows: int) -> ChunkPla
         for column, other in shared
         if (not key or lowered(column.name) in key) and form_of(column.type).spreads and form_of(other.type).spreads
     ]
-    return ChunkPlan(tuple(lowered(column.name) for column, _ in shared), tuple(spread), 1 + rows // CHUNK_ROWS)
+    chunks = min(1 + rows // CHUNK_ROWS, _CHUNKS_MAX)
+    return ChunkPlan(tuple(lowered(column.name) for column, _ in shared), tuple(spread), chunks)
 
 
 Meanings: TypeAlias = Sequence[Callable[[Plain], Plain]]
@@ -558,13 +543,14 @@ def _rows(
     meanings: tuple[Meanings, Meanings],
     want: Chunked,
     have: Chunked,
-) -> list[Difference]:
-    """Return the differences of the rows of some chunks, by the meanings of their values on either side; none if a
-    column of the key is not planned."""
+) -> tuple[list[Difference], bool]:
+    """Return the differences of the rows of some chunks, by the meanings of their values on either side, and whether
+    they are all; none if a column of the key is not planned."""
     in_key = {lowered(name) for name in expected.key}
     key_indices = [index for index, name in enumerate(plan.columns) if name in in_key]
     if len(key_indices) < len(expected.key):
-        return []
+        return [], True
+    is_whole = True
     missing: list[Key] = []
     extra: list[Key] = []
     repeated: set[Key] = set()
@@ -584,9 +570,13 @@ def _rows(
         if key_indices and more:
             keys = Counter(tuple(meanings[1][index](row[index]) for index in key_indices) for row in actual_rows)
             repeated |= {key for key, times in keys.items() if times > 1}
+        if max(len(missing), len(extra)) > DIFFERENT_ROWS_MAX:
+            is_whole = False
+            break
     if key_indices:
-        return _by_key(expected.chosen(plan.columns), key_indices, missing, extra, repeated)
-    return [*(Difference("missing row", row) for row in missing), *(Difference("extra row", row) for row in extra)]
+        return _by_key(expected.chosen(plan.columns), key_indices, missing, extra, repeated), is_whole
+    rows = *(Difference("missing row", row) for row in missing), *(Difference("extra row", row) for row in extra)
+    return list(rows), is_whole
 
 
 def _by_key(

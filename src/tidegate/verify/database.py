@@ -21,11 +21,12 @@ from tidegate.expr.tokens import quote_names
 from tidegate.model.errors import ConfigError, LoginRefused, SinkError
 from tidegate.model.name import lowered, parts_of, qualified
 from tidegate.mysql import server_sql as sent
-from tidegate.sink.sql.connection import TargetSession, probe
+from tidegate.mysql.client import abandon, faults, raw_result
+from tidegate.mysql.rows import ResultBroken, ResultRows
+from tidegate.sink.sql.connection import TargetSession, probe, sink_error
 from tidegate.sink.sql.progress import MAIN, lease_at, secondary_of
 from tidegate.verify.compare import (
-    ChunkPlan,
-    ChunkSum,
+    Columns,
     ComparedTable,
     Key,
     Passes,
@@ -33,9 +34,10 @@ from tidegate.verify.compare import (
     TruthColumn,
     chunk_sql,
     form_of,
-    hash_sql,
     row_sql,
+    summed_sql,
 )
+from tidegate.verify.sums import ChunkPlan
 
 _ALTERED: Final = {(1054,), (1146,), (1412,)}
 """The column or table no longer exists, or has changed since the snapshot: a snapshot of MySQL has no definitions."""
@@ -61,10 +63,19 @@ class DatabaseReader(TableReader):
         ((count,),) = self._ask(shape, sent.COUNT.format(table=_sql_name(shape)))
         return int(count)
 
-    def sums(self, shape: ComparedTable, plan: ChunkPlan) -> dict[int, ChunkSum]:
-        question = sent.SUMS.format(chunk=chunk_sql(shape, plan), digest=hash_sql(shape, plan), table=_sql_name(shape))
-        rows = self._ask(shape, question)
-        return {int(chunk): ChunkSum(int(count), int(total)) for chunk, count, total in rows}
+    def columns(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[Columns]:
+        question = sent.ALL_ROWS.format(columns=summed_sql(shape, plan), table=_sql_name(shape))
+        connection, ended = self._session.connection, False
+        try:
+            with self._read(shape):
+                try:
+                    yield from ResultRows(*raw_result(connection, question)).batches()
+                except faults(OSError, ResultBroken) as error:
+                    raise sink_error(error, self._session.options) from error
+            ended = True
+        finally:
+            if not ended:
+                abandon(connection)
 
     def rows(self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]) -> Iterator[tuple[int, Key]]:
         chunk, reads = chunk_sql(shape, plan), [form_of(column.type).read for column in shape.chosen(plan.columns)]

@@ -13,8 +13,8 @@
     BINARY, BLOB                     {"b"}               binary                      bytes
 
 A lake of mode changelog or history is read as its state at the ts: its changes folded, its versions valid then.  A zero
-date cannot be a DATE; in a column of type date or timestamp it must be NULL.  Recordings have no views.  Rows of a
-table are read once; the last table's are kept until the next one is read.
+date cannot be a DATE; in a column of type date or timestamp it must be NULL.  Recordings have no views.  A lake is read
+file by file; only of mode changelog all changes of a table are in memory, since they are folded.
 
 Source: the recordings' README.
 """
@@ -28,37 +28,42 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from tidegate.lakes.read import NOTHING, LakeRows, rows_in_parts
 from tidegate.model.errors import ConfigError
 from tidegate.model.name import lowered, parts_of
 from tidegate.model.table import TableName
 from tidegate.verify.compare import (
-    ChunkPlan,
+    BatchReader,
+    Columns,
     ComparedTable,
     Key,
     Passes,
     Plain,
     RowReader,
     TableReport,
+    Taken,
     TruthColumn,
     compare_sides,
     shape_of_table,
 )
+from tidegate.verify.sums import ChunkPlan, plain_column
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from tidegate.lakes.lake import Lake
     from tidegate.lakes.live import Live
     from tidegate.sink.delta.options import DeltaOptions
 
 Cell = dict[str, int | float | str] | None
-ReadTable = Callable[[str], "pa.Table"]
+ReadTable = Callable[[str], pa.Table]
+ReadRows = Callable[[str], LakeRows]
 
 
 class TruthTable(msgspec.Struct, frozen=True):
@@ -145,7 +150,7 @@ class RecordingReader(RowReader):
         return (tuple(truth_value(row[index]) for index in indices) for row in table.rows)
 
 
-class LakeReader(RowReader):
+class LakeReader(BatchReader):
     """Tables read as Arrow, as of `ts`, or for None as stored.
 
     `shape_of` returns the key and types of a table, None if it is not compared; `keeps` tells if a column of a table is
@@ -158,17 +163,14 @@ class LakeReader(RowReader):
         label: str,
         ts: int | None,
         names: Iterable[str],
-        read: ReadTable,
+        read: ReadRows,
         *,
         shape_of: Callable[[str], ComparedTable | None],
         keeps: Callable[[TableName, str], bool] = lambda *_: True,
     ) -> None:
         self.label = label
-        self._ts, self._read, self._shape_of, self._keeps = ts, read, shape_of, keeps
+        self._ts, self._read, self._shape_of, self._keeps = ts, lru_cache(1)(read), shape_of, keeps
         self.tables = _LazyTables({lowered(name): name for name in names}, self._shape)
-        self._kept: tuple[str, pa.Table] | None = None
-        self._planned: tuple[ComparedTable, ChunkPlan] | None = None
-        self._rows: list[Key] = []
 
     def aligned(self, expected: ComparedTable) -> ComparedTable:
         keeps = partial(self._keeps, TableName(*parts_of(expected.name)))
@@ -176,31 +178,28 @@ class LakeReader(RowReader):
         return replace(expected, columns=columns) if columns != expected.columns else expected
 
     def count(self, shape: ComparedTable) -> int:
-        return int(self._table(shape).num_rows)
+        return self._read(shape.name).stored
 
-    def all_rows(self, shape: ComparedTable, plan: ChunkPlan) -> Sequence[Key]:
-        if self._planned != (shape, plan):
-            self._rows, self._planned = self._values(shape, shape.chosen(plan.columns)), (shape, plan)
-        return self._rows
-
-    def _values(self, shape: ComparedTable, columns: Sequence[TruthColumn]) -> list[Key]:
-        import pyarrow as pa
-
-        rows = self._table(shape)
-        by_name = {lowered(name): rows.column(name) for name in rows.column_names}
-        values = [by_name[lowered(column.name)] for column in columns]
-        self.calendar = frozenset(
-            lowered(column.name)
-            for column, value in zip(columns, values, strict=True)
-            if pa.types.is_date(value.type) or pa.types.is_timestamp(value.type)
+    def calendar(self, shape: ComparedTable) -> frozenset[str]:
+        schema = self._read(shape.name).schema
+        return frozenset(
+            lowered(field.name) for field in schema if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type)
         )
-        return list(zip(*(lake_values(*both) for both in zip(columns, values, strict=True)), strict=True))
+
+    def batches(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[tuple[Columns, Taken]]:
+        columns = shape.chosen(plan.columns)
+        for part in self._parts(shape):
+            by_name = {lowered(name): name for name in part.column_names}
+            chosen = part.select([by_name[lowered(column.name)] for column in columns])
+            for batch in chosen.to_batches(max_chunksize=BATCH_ROWS):
+                texts = [lake_texts(*both) for both in zip(columns, batch.columns, strict=True)]
+                yield texts, partial(_lake_rows, columns, batch)
 
     def _shape(self, name: str) -> ComparedTable:
         shape = self._shape_of(name)
         if shape is None:
             return ComparedTable(name, (), ())
-        stored = self._table(ComparedTable(name, shape.key, ()))
+        stored = self._state(shape.key, self._read(name).schema.empty_table())
         names = {lowered(name) for name in stored.column_names}
         virtual = [
             column for column in shape.columns if column.generated == "virtual" and lowered(column.name) not in names
@@ -209,12 +208,22 @@ class LakeReader(RowReader):
         columns = [by_name.get(lowered(name), TruthColumn(name, "")) for name in stored.column_names]
         return ComparedTable(name, shape.key, (*columns, *virtual), shape.is_whole, shape.has_key)
 
-    def _table(self, shape: ComparedTable) -> "pa.Table":
-        if self._kept is None or self._kept[0] != shape.name:
-            stored = self._read(shape.name)
-            self._kept = shape.name, stored if self._ts is None else table_at(shape.key, self._ts, stored)
-            self._planned = None
-        return self._kept[1]
+    def _parts(self, shape: ComparedTable) -> Iterator[pa.Table]:
+        from tidegate.sink.delta.options import CHANGE_TYPE
+
+        rows = self._read(shape.name)
+        parts = rows.parts()
+        if self._ts is not None and CHANGE_TYPE in rows.schema.names:
+            parts = [pa.concat_tables([rows.schema.empty_table(), *parts])]
+        return (self._state(shape.key, part) for part in parts)
+
+    def _state(self, key: Sequence[str], part: pa.Table) -> pa.Table:
+        return part if self._ts is None else table_at(key, self._ts, part)
+
+
+def _lake_rows(columns: Sequence[TruthColumn], batch: pa.RecordBatch, indices: Any) -> Iterator[Key]:
+    values = batch.take(pa.array(indices)).columns
+    return zip(*(lake_values(*both) for both in zip(columns, values, strict=True)), strict=True)
 
 
 class _LazyTables(Mapping[str, ComparedTable]):
@@ -268,13 +277,21 @@ def lake_at(root: str, ts: int | None, passes: Passes) -> Iterator[tuple[LakeRea
 
     lake = Lake(root) if ts is None else Lake(root).at(ts)
     if ts is None or lake.checkpoint_ts == ts:
-        yield _lake_reader(root, lake, lake.snapshot.options or lake.options, passes), lake.checkpoint_ts
+        yield (
+            _lake_reader(root, lake, lake.snapshot.options or lake.options, passes, _rows_in(lake)),
+            lake.checkpoint_ts,
+        )
         return
     with lake.live() as view:
-        yield _lake_reader(root, view, view.options, passes), ts
+        read = lambda name: rows_in_parts(*view.pieces(name))  # noqa: E731
+        yield _lake_reader(root, view, view.options, passes, read), ts
 
 
-def _lake_reader(root: str, view: "Lake | Live", options: "DeltaOptions", passes: Passes) -> LakeReader:
+def _rows_in(lake: "Lake") -> ReadRows:
+    return lambda name: rows_in_parts(lake.stored(name), NOTHING)
+
+
+def _lake_reader(root: str, view: "Lake | Live", options: "DeltaOptions", passes: Passes, read: ReadRows) -> LakeReader:
     from tidegate.sink.delta.options import stored_definition
 
     names = [name for name in view.tables() if passes(*parts_of(name))]
@@ -284,7 +301,7 @@ def _lake_reader(root: str, view: "Lake | Live", options: "DeltaOptions", passes
         kept = stored_definition(table, options).columns
         return replace(shape_of_table(table, kept), is_whole=len(kept) == len(table.columns))
 
-    return LakeReader(root, view.checkpoint_ts, names, view.arrow, shape_of=shape_of, keeps=_keeps(options))
+    return LakeReader(root, view.checkpoint_ts, names, read, shape_of=shape_of, keeps=_keeps(options))
 
 
 def _keeps(options: "DeltaOptions") -> Callable[[TableName, str], bool]:
@@ -312,14 +329,25 @@ def lake_beside(
     recorded = RecordingReader("the recording", truth, passes)
     names = [name for name in snapshot.tables() if passes(*parts_of(name))]
     keeps = _keeps(snapshot.snapshot.options or snapshot.options)
-    reader = LakeReader(root, truth.ts, names, snapshot.arrow, shape_of=recorded.shape_of, keeps=keeps)
+    reader = LakeReader(root, truth.ts, names, _rows_in(snapshot), shape_of=recorded.shape_of, keeps=keeps)
     return truth, recorded, reader
 
 
 def compare_tables(truth: Truth, names: Iterable[str], read_table: ReadTable) -> Iterator[TableReport]:
     """Return a report for each table of the truth, then for each of `names` that only the lake has."""
     recorded = RecordingReader("the recording", truth)
-    return compare_sides(recorded, LakeReader("the lake", truth.ts, names, read_table, shape_of=recorded.shape_of))
+    stored = LakeReader("the lake", truth.ts, names, in_memory(read_table), shape_of=recorded.shape_of)
+    return compare_sides(recorded, stored)
+
+
+def in_memory(read_table: ReadTable) -> ReadRows:
+    """Return what reads the rows of whole tables."""
+
+    def read(name: str) -> LakeRows:
+        table = read_table(name)
+        return LakeRows(table.schema, table.num_rows, lambda: [table])
+
+    return read
 
 
 # Values.
@@ -342,25 +370,63 @@ def truth_value(cell: Cell) -> Plain:
             raise ConfigError(f"the truth holds a value of unknown form: {cell!r}")
 
 
+DECIMALS: Final = ("decimal", "numeric")
+BATCH_ROWS: Final = 65_536
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""From year 1 to 9999."""
 _FSP: Final = re.compile(r"(?:datetime|timestamp)\((\d)\)", re.IGNORECASE)
 
 
-def lake_values(column: TruthColumn, values: "pa.ChunkedArray") -> list[Plain]:
-    """Return a column of the lake as plain values."""
-    import pyarrow as pa
-
+def lake_texts(column: TruthColumn, values: pa.Array) -> pa.Array:
+    """Return a column of the lake as texts, bytes or floats: `lake_values` without a Python object per value."""
     from tidegate.sink.delta.columns import time_texts
 
     kind = values.type
     if pa.types.is_timestamp(kind):
-        match = _FSP.match(column.type)
-        fsp = int(match[1]) if match else 0
+        fsp = _fsp(column)
+        microseconds = pc.cast(pc.cast(values, pa.timestamp("us", kind.tz)), pa.int64()).fill_null(0).to_numpy()
+        years = len(microseconds) and (microseconds.min() < _FIRST_US or microseconds.max() > _LAST_US)
+        if years or (microseconds % 10 ** (6 - fsp)).any():
+            return plain_column(lake_values(column, values))
+        return time_texts(values, fsp=fsp)
+    if pa.types.is_decimal(kind) and kind.scale:
+        is_decimal = column.type.lower().startswith(DECIMALS)
+        return _decimal_texts(values) if is_decimal else plain_column(lake_values(column, values))
+    is_text = pa.types.is_floating(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return values if is_text else pc.cast(values, pa.string())
+
+
+def _decimal_texts(values: pa.Array) -> pa.Array:
+    """Decimals with all their digits: Arrow writes small ones with an exponent."""
+    scale = values.type.scale
+    if scale <= 6:
+        return pc.cast(values, pa.string())
+    whole = pa.decimal128(values.type.precision, 0)
+    digits = pc.cast(pa.Array.from_buffers(whole, len(values), values.buffers(), offset=values.offset), pa.string())
+    sign = pc.if_else(pc.starts_with(digits, "-"), "-", "")
+    padded = pc.utf8_lpad(pc.utf8_ltrim(digits, "-"), scale + 1, "0")
+    units, fraction = pc.utf8_slice_codeunits(padded, 0, -scale), pc.utf8_slice_codeunits(padded, -scale)
+    return pc.binary_join_element_wise(sign, pc.binary_join_element_wise(units, fraction, "."), "")
+
+
+def lake_values(column: TruthColumn, values: pa.Array) -> list[Plain]:
+    """Return a column of the lake as plain values."""
+    from tidegate.sink.delta.columns import time_texts
+
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        fsp = _fsp(column)
         return [None if text is None else _moment(text, fsp) for text in time_texts(values).to_pylist()]
     if pa.types.is_decimal(kind):
-        whole = not column.type.lower().startswith(("decimal", "numeric"))
+        whole = not column.type.lower().startswith(DECIMALS)
         return [None if number is None else _decimal(number, whole=whole) for number in values.to_pylist()]
     plain: list[Plain] = time_texts(values).to_pylist()
     return plain
+
+
+def _fsp(column: TruthColumn) -> int:
+    match = _FSP.match(column.type)
+    return int(match[1]) if match else 0
 
 
 def _moment(text: str, fsp: int) -> str:
