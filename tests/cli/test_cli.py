@@ -22,11 +22,13 @@ from tidegate.cli import main as cli
 from tidegate.cli.main import COMMANDS, main
 from tidegate.engine.progress import Progress
 from tidegate.engine.stop_signals import stop_on_signals
+from tidegate.lakes.read import LakeRows
 from tidegate.model.errors import ConfigError, SinkRefused
 from tidegate.model.extras import EXTRAS, lacking
 from tidegate.model.tso import compose, parse_ts
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
+from tidegate.verify import local
 from tidegate.verify.compare import TruthColumn
 from tidegate.verify.local import Truth, TruthTable
 
@@ -356,12 +358,13 @@ def lake(monkeypatch, tmp_path):
             """Names."""
             return list(tables)
 
-        def arrow(self, name):
+        def stored(self, name):
             """Rows."""
             return tables[name]
 
     module = types.ModuleType("tidegate.lakes.lake")
     module.Lake = Lake
+    monkeypatch.setattr(local, "rows_in_parts", lambda rows, _: LakeRows(rows.schema, rows.num_rows, lambda: [rows]))
     monkeypatch.setitem(sys.modules, "tidegate.lakes.lake", module)
     return ("verify", "/lake", "--upstream", str(tmp_path)), tables
 

@@ -41,12 +41,13 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from itertools import chain, groupby, islice
 from operator import itemgetter
+from threading import Event
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -301,7 +302,7 @@ Columns: TypeAlias = Sequence[pa.Array]
 """Some rows: their columns as texts, bytes or floats, null for NULL."""
 Watch: TypeAlias = Callable[[int], None]
 """Called with the number of further rows that are read."""
-Taken: TypeAlias = Callable[[Any], Iterable[Key]]
+RowsAt: TypeAlias = Callable[[Any], Iterable[Key]]
 """Returns the rows at some indices."""
 
 
@@ -354,7 +355,7 @@ class BatchReader(TableReader):
     """A reader that cannot select rows by their chunk itself."""
 
     @abstractmethod
-    def batches(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[tuple[Columns, Taken]]:
+    def batches(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[tuple[Columns, RowsAt]]:
         """Return some rows after the other: their columns, and what makes rows of them."""
 
     def columns(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[Columns]:
@@ -363,12 +364,12 @@ class BatchReader(TableReader):
     def rows(self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]) -> Iterator[tuple[int, Key]]:
         chosen = np.zeros(plan.chunks, np.bool_)
         chosen[list(chunks)] = True
-        found: list[tuple[int, Key]] = []
-        for columns, taken in self.batches(shape, plan):
+        numbered: list[tuple[int, Key]] = []
+        for columns, rows_at in self.batches(shape, plan):
             numbers = chunk_numbers(columns, plan)
             indices = np.flatnonzero(chosen[numbers])
-            found += zip(numbers[indices].tolist(), taken(indices), strict=True)
-        return iter(sorted(found, key=itemgetter(0)))
+            numbered += zip(numbers[indices].tolist(), rows_at(indices), strict=True)
+        return iter(sorted(numbered, key=itemgetter(0)))
 
 
 class RowReader(BatchReader):
@@ -378,15 +379,11 @@ class RowReader(BatchReader):
     def all_rows(self, shape: ComparedTable, plan: ChunkPlan) -> Iterable[Key]:
         """Return the planned columns of all rows of a table."""
 
-    def batches(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[tuple[Columns, Taken]]:
+    def batches(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[tuple[Columns, RowsAt]]:
         rows = iter(self.all_rows(shape, plan))
         while batch := list(islice(rows, _BATCH_ROWS)):
             columns = [plain_column(values) for values in zip(*batch, strict=True)]
-            yield columns, partial(_at, batch)
-
-
-def _at(rows: Sequence[Key], indices: Any) -> list[Key]:
-    return [rows[index] for index in indices]
+            yield columns, partial(map, batch.__getitem__)
 
 
 Tell: TypeAlias = Callable[[str, int, int], None]
@@ -438,15 +435,16 @@ class Comparison(NamedTuple):
             days=frozenset(name for name, form in named if name in days[0] | days[1] and (form.is_day or verbatim)),
         )
         if not plan.columns:
-            found = upstream.count(expected), list[Difference](), True
+            count, differences, is_whole = upstream.count(expected), list[Difference](), True
         else:
             meanings = [
                 [meaning_of(form, calendar=name in others, verbatim=verbatim) for name, form in named]
                 for others in reversed(days)
             ]
-            told = partial(self.tell, expected.name, rows)
-            found = self._compared(pool, (expected, actual), plan, (meanings[0], meanings[1]), told)
-        count, differences, is_whole = found
+            report = partial(self.tell, expected.name, rows)
+            count, differences, is_whole = self._compared(
+                pool, (expected, actual), plan, (meanings[0], meanings[1]), report
+            )
         differences = _columns(expected, actual) + differences
         return TableReport(expected.name, count, tuple(target.checked(expected, differences)), is_whole=is_whole)
 
@@ -456,26 +454,32 @@ class Comparison(NamedTuple):
         shapes: "Shapes",
         plan: ChunkPlan,
         meanings: "tuple[Meanings, Meanings]",
-        told: Callable[[int], None],
+        report: Callable[[int], None],
     ) -> tuple[int, list[Difference], bool]:
         """Count the rows of the upstream, and return the differences of the rows in chunks that differ."""
         expected, actual = shapes
-        begun_s = time.monotonic()
+        begun_s, stopped = time.monotonic(), Event()
 
-        def paced(told: Callable[[int], None]) -> Watch:
+        def paced(report: Callable[[int], None]) -> Watch:
             done = 0
 
             def watch(rows: int) -> None:
                 nonlocal done
                 done += rows
-                told(done)
+                report(done)
+                if stopped.is_set():
+                    raise CancelledError  # the other side has failed, or somebody stops the command
                 if self.rows_per_s:
                     time.sleep(max(begun_s + done / self.rows_per_s - time.monotonic(), 0))
 
             return watch
 
         pending = pool.submit(self.upstream.sums, expected, plan, paced(lambda _: None))
-        target_sums = self.target.sums(actual, plan, paced(told))
+        try:
+            target_sums = self.target.sums(actual, plan, paced(report))
+        except BaseException:
+            stopped.set()
+            raise
         upstream_sums = pending.result()
         count = int(upstream_sums.rows.sum())
         chunks = upstream_sums.different(target_sums)

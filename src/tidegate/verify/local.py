@@ -48,8 +48,8 @@ from tidegate.verify.compare import (
     Passes,
     Plain,
     RowReader,
+    RowsAt,
     TableReport,
-    Taken,
     TruthColumn,
     compare_sides,
     shape_of_table,
@@ -186,14 +186,14 @@ class LakeReader(BatchReader):
             lowered(field.name) for field in schema if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type)
         )
 
-    def batches(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[tuple[Columns, Taken]]:
+    def batches(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[tuple[Columns, RowsAt]]:
         columns = shape.chosen(plan.columns)
         for part in self._parts(shape):
             by_name = {lowered(name): name for name in part.column_names}
             chosen = part.select([by_name[lowered(column.name)] for column in columns])
             for batch in chosen.to_batches(max_chunksize=BATCH_ROWS):
                 texts = [lake_texts(*both) for both in zip(columns, batch.columns, strict=True)]
-                yield texts, partial(_lake_rows, columns, batch)
+                yield texts, partial(lake_rows, columns, batch)
 
     def _shape(self, name: str) -> ComparedTable:
         shape = self._shape_of(name)
@@ -221,7 +221,8 @@ class LakeReader(BatchReader):
         return part if self._ts is None else table_at(key, self._ts, part)
 
 
-def _lake_rows(columns: Sequence[TruthColumn], batch: pa.RecordBatch, indices: Any) -> Iterator[Key]:
+def lake_rows(columns: Sequence[TruthColumn], batch: pa.RecordBatch, indices: Any) -> Iterator[Key]:
+    """Return the rows of a batch of the lake at some indices."""
     values = batch.take(pa.array(indices)).columns
     return zip(*(lake_values(*both) for both in zip(columns, values, strict=True)), strict=True)
 

@@ -43,14 +43,10 @@ _WORD_BYTES: Final = 8
 _COMMA: Final = 44
 
 
-def _crc_table() -> Any:
-    numbers = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        numbers = np.where(numbers & 1, np.uint32(0xEDB88320) ^ (numbers >> 1), numbers >> 1)
-    return numbers.astype(np.uint32)
-
-
-_CRC: Final = _crc_table()
+_CRC: Final = np.arange(256, dtype=np.uint32)
+"""The CRC32 of each byte."""
+for _ in range(8):
+    _CRC[:] = np.where(_CRC & 1, np.uint32(0xEDB88320) ^ (_CRC >> 1), _CRC >> 1)
 
 
 class ChunkPlan(NamedTuple):
@@ -77,7 +73,7 @@ class ChunkSums:
         """Add rows: their columns as texts, bytes or floats, null for NULL."""
         if len(columns[0]):
             numbers = chunk_numbers(columns, self._plan)
-            _add(row_hashes(columns, self._plan), numbers, self.rows, self.totals)
+            add_hashes(row_hashes(columns, self._plan), numbers, self.rows, self.totals)
 
     def different(self, other: "ChunkSums") -> list[int]:
         """Return the chunks that are not equal."""
@@ -89,9 +85,9 @@ def row_hashes(columns: Sequence[pa.Array], plan: ChunkPlan) -> Any:
     """Return the hash of each row."""
     hashes = np.full(len(columns[0]), _SEED, np.uint64)
     for name, column in zip(plan.columns, columns, strict=True):
-        texts = _meant(column, plan.numbers.get(name))
-        data, offsets, valid = _buffers(_without_no_days(texts) if name in plan.days else texts)
-        _mix(hashes, windows(data), offsets, valid)
+        texts = hashed_octets(column, plan.numbers.get(name))
+        data, offsets, valid = _buffers(existing_days(texts) if name in plan.days else texts)
+        mix(hashes, windows(data), offsets, valid)
     return hashes
 
 
@@ -102,7 +98,7 @@ def chunk_numbers(columns: Sequence[pa.Array], plan: ChunkPlan) -> Any:
         return np.zeros(rows, np.int64)
     sums, begun = np.full(rows, 0xFFFFFFFF, np.uint32), np.zeros(rows, np.bool_)
     for name in plan.spread:
-        _sum_texts(sums, begun, *_buffers(pc.cast(columns[plan.columns.index(name)], pa.binary())))
+        add_texts(sums, begun, *_buffers(pc.cast(columns[plan.columns.index(name)], pa.binary())))
     return (~sums).astype(np.int64) % plan.chunks
 
 
@@ -110,13 +106,11 @@ def plain_column(values: Sequence[int | float | str | bytes | None]) -> pa.Array
     """Return plain values as a column of texts, or of floats."""
     if any(isinstance(value, float) for value in values):
         return pa.array([None if value is None else float(value) for value in values], pa.float64())
-    return pa.array(
-        [value if value is None or isinstance(value, bytes) else _utf8(value) for value in values], pa.binary()
+    octets = (
+        value if value is None or isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
+        for value in values
     )
-
-
-def _utf8(value: float | str) -> bytes:
-    return str(value).encode("utf-8", "surrogatepass")
+    return pa.array(list(octets), pa.binary())
 
 
 _DATE: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})")
@@ -131,8 +125,8 @@ def is_date(text: str) -> bool:
     return year > 0 and 1 <= month <= 12 and 1 <= day <= monthrange(year, month)[1]
 
 
-def _meant(column: pa.Array, number: pa.DataType | None) -> pa.Array:
-    """A column as bytes: of numbers their bits, if they are compared as such."""
+def hashed_octets(column: pa.Array, number: pa.DataType | None) -> pa.Array:
+    """Return a column as bytes: of numbers their bits, if they are compared as such."""
     if number is not None:
         try:
             column = (
@@ -150,7 +144,8 @@ def _meant(column: pa.Array, number: pa.DataType | None) -> pa.Array:
     return pc.cast(column, pa.binary())
 
 
-def _without_no_days(texts: pa.Array) -> pa.Array:
+def existing_days(texts: pa.Array) -> pa.Array:
+    """Return dates or times with NULL for those of days that do not exist."""
     days = pc.dictionary_encode(pc.binary_slice(texts, 0, 10))
     exists = pa.array([is_date(day.decode("ascii", "replace")) for day in days.dictionary.to_pylist()], pa.bool_())
     return texts if pc.all(exists).as_py() else pc.if_else(exists.take(days.indices), texts, None)
@@ -177,7 +172,7 @@ def _step(total: Any, word: Any) -> Any:
 
 
 @compiled
-def _mix(hashes: Any, words: Any, offsets: Any, valid: Any) -> None:
+def mix(hashes: Any, words: Any, offsets: Any, valid: Any) -> None:
     """Take a column into the hashes of its rows."""
     for row in range(len(hashes)):
         total = hashes[row]
@@ -195,7 +190,7 @@ def _mix(hashes: Any, words: Any, offsets: Any, valid: Any) -> None:
 
 
 @compiled
-def _sum_texts(sums: Any, begun: Any, data: Any, offsets: Any, valid: Any) -> None:
+def add_texts(sums: Any, begun: Any, data: Any, offsets: Any, valid: Any) -> None:
     """Take a column into the CRC32 of each row's texts, which commas part; NULL has no text."""
     for row in range(len(sums)):
         if len(valid) and not valid[row]:
@@ -210,7 +205,7 @@ def _sum_texts(sums: Any, begun: Any, data: Any, offsets: Any, valid: Any) -> No
 
 
 @compiled
-def _add(hashes: Any, numbers: Any, rows: Any, totals: Any) -> None:
+def add_hashes(hashes: Any, numbers: Any, rows: Any, totals: Any) -> None:
     """Count each row in its chunk, and add its hash."""
     for row in range(len(hashes)):
         total = hashes[row]
