@@ -50,7 +50,11 @@ class MessageKind(IntEnum):
 
 
 class Message(NamedTuple):
-    """One message: its key (None for canal-json), its value, and its number of rows."""
+    """One message: its key (None for canal-json), its value, and its number of rows.
+
+    >>> from tidegate.model.event import Resolved
+    >>> BatchEncoder(encode_options({}, "open-protocol")).append(Resolved(7))[0]
+    Message(key=b'...{"ts":7,"t":3}', value=..., rows=0, kind=<MessageKind.RESOLVED: 3>)"""
 
     key: bytes | None
     value: bytes
@@ -83,6 +87,7 @@ class BatchEncoder:
 
     Raises ConfigError: a handling of large rows that the protocol does not support
 
+    >>> from tidegate.model.event import Resolved
     >>> encoder = BatchEncoder(encode_options({"enable-tidb-extension": True}, "canal-json"))
     >>> encoder.append(Resolved(7))[0].value
     b'{"id":0,"database":"","table":"","pkNames":null,"isDdl":false,...,"_tidb":{"watermarkTs":7}}'

@@ -51,7 +51,10 @@ KAFKA_MARGIN: Final = 128
 
 
 class EncodeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of an encoder; `max_batched_bytes` 0 means `max_message_bytes`."""
+    """Options of an encoder; `max_batched_bytes` 0 means `max_message_bytes`.
+
+    >>> EncodeOptions(protocol="open-protocol", max_message_bytes=1 << 20).batch_limit
+    1048576"""
 
     protocol: str
     dialect: str = CLASSIC
@@ -188,7 +191,10 @@ def encode_options(config: Mapping[str, object], protocol: str | None = None) ->
         config: its file, in TiCDC's form
         protocol: wins over that of the file
 
-    Raises ConfigError: a value that TiCDC refuses; a subclass has TiCDC's code"""
+    Raises ConfigError: a value that TiCDC refuses; a subclass has TiCDC's code
+
+    >>> encode_options({"max-message-bytes": 1048576, "protocol": "open-protocol"}).max_message_bytes
+    1048576"""
     shared = {key: value for key, value in config.items() if key not in _OWN}
     configured = protocol or next((str(value) for key, value in shared.items() if key.endswith("protocol")), None)
     if configured is not None and configured.lower() not in PROTOCOLS:

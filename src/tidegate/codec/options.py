@@ -40,7 +40,9 @@ class DecodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     `compression` is large-message-handle-compression (none, snappy or lz4, per value); `legacy` reads VARCHAR as
     base64, as Open Protocol did before 2021, and official Canal's ENUM and SET names.  `upstream_uri` is the database
     for completing rows that came with only their handle key; it holds a password, as the address of a storage may.
-    """
+
+    >>> DecodeOptions(protocol="canal-json", compression="lz4").time_zone
+    'UTC'"""
 
     protocol: str
     compression: str = "none"
@@ -134,7 +136,10 @@ def from_config(config: Mapping[str, object], protocol: str | None = None) -> De
         config: its file, in TiCDC's form
         protocol: wins over that of the file
 
-    Raises ConfigError: an unknown key, or a value that TiCDC refuses"""
+    Raises ConfigError: an unknown key, or a value that TiCDC refuses
+
+    >>> from_config({"large-message-handle-compression": "snappy"}, "open-protocol").compression
+    'snappy'"""
     last: dict[str, tuple[str, object]] = {}
     for key, value in config.items():
         _check_known(key)

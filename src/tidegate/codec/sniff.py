@@ -244,7 +244,12 @@ _READERS: Final = {"open-protocol": (decode_open, open_marks), "canal-json": (de
 class Sniffed(msgspec.Struct, frozen=True):
     """The sender's configuration that messages prove. `settings` are keys of a changefeed with their values, with
     `dialect` and large-message-handle-compression; `mixed` are keys with several values; `wrapped`: the messages are
-    files of claim checks."""
+    files of claim checks.
+
+    >>> value = b'{"id":0,"database":"","table":"","isDdl":false,"type":"TIDB_WATERMARK","_tidb":{"watermarkTs":7}}'
+    >>> sniffed = sniff(None, value)
+    >>> sniffed.get("enable-tidb-extension"), sniffed.decode_options().protocol
+    ('true', 'canal-json')"""
 
     protocol: str
     settings: tuple[tuple[str, str], ...] = ()
@@ -287,7 +292,11 @@ def sniff(key: bytes | None, value: bytes | None) -> Sniffed:
         key: of the message; None for canal-json
         value: of the message, or the file of a claim check
 
-    Raises DecodeError: bytes of neither protocol"""
+    Raises DecodeError: bytes of neither protocol
+
+    >>> value = b'{"id":0,"database":"","table":"","isDdl":false,"type":"TIDB_WATERMARK","_tidb":{"watermarkTs":7}}'
+    >>> sniff(None, value).protocol
+    'canal-json'"""
     if not key and value and value[:1] == b"{":
         try:
             inner = open_claim(value, _CLAIM)
@@ -317,7 +326,11 @@ def sniff_all(messages: Iterable[tuple[bytes | None, bytes | None]]) -> Sniffed:
     Parameters:
         messages: keys and values
 
-    Raises DecodeError: none can be decoded, or they are of several protocols"""
+    Raises DecodeError: none can be decoded, or they are of several protocols
+
+    >>> value = b'{"id":0,"database":"","table":"","isDdl":false,"type":"TIDB_WATERMARK","_tidb":{"watermarkTs":7}}'
+    >>> sniff_all([(None, b"?"), (None, value)]).settings
+    (('enable-tidb-extension', 'true'), ('large-message-handle-compression', 'none'))"""
     merged: Sniffed | None = None
     first: DecodeError | None = None
     for key, value in messages:

@@ -141,7 +141,11 @@ _LENGTHS: Final = 8
 
 
 class StreamPosition(NamedTuple):
-    """Message number from 0, event number within it, and the byte at which its frame begins."""
+    """Message number from 0, event number within it, and the byte at which its frame begins.
+
+    >>> value = b'{"type":"TIDB_WATERMARK","_tidb":{"watermarkTs":7}}'
+    >>> [found.position for found in decode_messages([(None, value)] * 2, DecodeOptions(protocol="canal-json"))]
+    [StreamPosition(message=0, event=0, byte=0), StreamPosition(message=1, event=0, byte=59)]"""
 
     message: int
     event: int
@@ -149,7 +153,11 @@ class StreamPosition(NamedTuple):
 
 
 class StreamEvent(NamedTuple):
-    """An event and its position."""
+    """An event and its position.
+
+    >>> value = b'{"type":"TIDB_WATERMARK","_tidb":{"watermarkTs":7}}'
+    >>> next(decode_messages([(None, value)], DecodeOptions(protocol="canal-json")))
+    StreamEvent(position=StreamPosition(message=0, event=0, byte=0), event=Resolved(ts=7))"""
 
     position: StreamPosition
     event: Event
@@ -167,7 +175,14 @@ def read_events(
     Parameters:
         source: frames, as `tidegate decode` reads them: each key and value behind its length
         options: as in `decode`
-        refused: as in `decode_messages`"""
+        refused: as in `decode_messages`
+
+    Raises DecodeError: as in `decode_messages`
+
+    >>> value = b'{"type":"TIDB_WATERMARK","_tidb":{"watermarkTs":7}}'
+    >>> frame = bytes(4) + len(value).to_bytes(4, "big") + value
+    >>> [found.event for found in read_events(frame, DecodeOptions(protocol="canal-json"))]
+    [Resolved(ts=7)]"""
     return decode_messages(read_frames(source), options, refused)
 
 
@@ -181,7 +196,13 @@ def decode_messages(
         options: as in `decode`
         refused: takes the position and the error of each message that cannot be read
 
-    Raises DecodeError: the first message that cannot be read, unless `refused` is given"""
+    Raises DecodeError: the first message that cannot be read, unless `refused` is given
+
+    >>> value = b'{"type":"TIDB_WATERMARK","_tidb":{"watermarkTs":7}}'
+    >>> messages, options = [(None, b"?"), (None, value)], DecodeOptions(protocol="canal-json")
+    >>> [found.event for found in decode_messages(messages, options, lambda at, error: print(error))]
+    canal-json: message: JSON is malformed: invalid character (byte 0) at byte 0
+    [Resolved(ts=7)]"""
     number, byte = 0, 0
     stream = iter(messages)
     while True:

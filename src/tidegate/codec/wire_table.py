@@ -61,7 +61,11 @@ class WireColumn(msgspec.Struct, frozen=True):
 
 
 class WireTable(msgspec.Struct, frozen=True):
-    """The columns of rows in their order; `pk_names` in key order, () without a primary key."""
+    """The columns of rows in their order; `pk_names` in key order, () without a primary key.
+
+    >>> table = wire_table(tidegate.lake("/srv/lake").definition("shop.orders"))
+    >>> table.pk_names, [column.name for column in table.columns]
+    (('id',), ['id', 'item'])"""
 
     columns: tuple[WireColumn, ...]
     pk_names: tuple[str, ...] = ()
@@ -88,7 +92,10 @@ def wire_table(info: TableInfo) -> WireTable:
     """Return the wire form of a table definition.
 
     Parameters:
-        info: as `lake.definition` returns it"""
+        info: as `lake.definition` returns it
+
+    >>> wire_table(tidegate.lake("/srv/lake").definition("shop.orders")).fields[0].name
+    'id'"""
     flags = flags_of(info)
     columns = tuple(
         WireColumn(column.name, column.type, flags[column.name]) for column in info.columns if not column.virtual

@@ -138,7 +138,11 @@ class Live:
 
     For a table that a DDL changed since the snapshot, files are written to a temporary directory. It is removed with
     `close`, at the end of a `with` block, or with the view; once Spark has got such a table, at the end of the
-    program."""
+    program.
+
+    >>> with tidegate.lake("/srv/lake").live() as live:
+    ...     live.arrow("shop.orders", where={"id": 1}).to_pylist()
+    [{'id': 1, 'item': 'tea'}]"""
 
     def __init__(
         self, root: str, base: Snapshot, changelog: Changelog, *, upto: int | None = None, scratch: str | None = None

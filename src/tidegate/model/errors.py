@@ -29,7 +29,15 @@ class Where(msgspec.Struct, frozen=True):
 
 
 class TidegateError(Exception):
-    """The root; never raised itself. `where` and `messages` travel with the error, also by pickle."""
+    """The root; never raised itself. `where` and `messages` travel with the error, also by pickle.
+
+    >>> from tidegate.codec import from_config
+    >>> from tidegate.model.errors import TidegateError
+    >>> try:
+    ...     from_config({"protocol": "avro"})
+    ... except TidegateError as error:
+    ...     print(f"{error.code}, retry {error.retry.value}: {error}")
+    CDC:ErrInvalidReplicaConfig, retry never: protocol 'avro' is not one of canal-json, open-protocol"""
 
     code: ClassVar[str] = "CDC:ErrTidegate"
     retry: ClassVar[Retry] = Retry.NEVER

@@ -23,7 +23,11 @@ class Callback(NamedTuple):
     Parameters:
         write: called in tasks with rows as Arrow columns; pickled, so defined at the top level of a module
         ddl: called on the driver with each DDL, between the rows before and after it
-        resolved: called on the driver with each TSO up to which everything was written"""
+        resolved: called on the driver with each TSO up to which everything was written
+
+    >>> feed = tidegate.Changefeed("tidb:///srv/log", tidegate.sinks.callback(write), state_dir="/srv/state")
+    >>> feed.run(spark, idle_s=0).rows
+    2"""
 
     write: Callable[[Batch], None]
     ddl: Callable[[Ddl], None] = lambda _: None

@@ -178,7 +178,11 @@ def session(
         conf: wins over our settings, `spark.master` and `spark.driver.extraJavaOptions` included
         archive: made by `tidegate pack`, for the executors of a cluster or the workers of a Connect server
 
-    Raises EnvironmentFault: Java, PySpark or jars are missing"""
+    Raises EnvironmentFault: Java, PySpark or jars are missing
+
+    >>> from tidegate.spark.session import session
+    >>> session(app_name="shop", driver_memory="4g").range(3).count()
+    3"""
     try:
         from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
