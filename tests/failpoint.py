@@ -22,6 +22,7 @@ __all__ = [
     "METRICS_FAILPOINTS",
     "POINT_FAILPOINTS",
     "REDIS_FAILPOINTS",
+    "RELOAD_FAILPOINTS",
     "SEARCH_FAILPOINTS",
     "SERVER_FAILPOINTS",
     "SQL_FAILPOINTS",
@@ -79,6 +80,16 @@ LOAD_FAILPOINTS: Final[Mapping[str, str]] = {
     "load/files-written": "files with rows of a load lie there, no commit names them",
 }
 """The places of a feed that begins with a full load, beside those of its sink."""
+
+RELOAD_FAILPOINTS: Final[Mapping[str, str]] = {
+    "reload/planned": "S' and the chunks of a reload are known, nothing is written down",
+    "reload/plan-kept": "they are written down, the feed goes on up to S'",
+    "reload/parked": "its tables are published as parked ones without a name",
+    "reload/loaded": "all chunks are in, nobody was told",
+    "reload/caught-up": "they are at the checkpoint, the tables of before have the names",
+    "reload/swapped": "they have the names, the outcome is not noted",
+}
+"""Place of a reload into a lake -> what is true there."""
 
 TOPIC_FAILPOINTS: Final[Mapping[str, str]] = {
     "topic/rows-queued": "a task's rows are with its producer, perhaps with the broker",
@@ -169,6 +180,7 @@ METRICS_FAILPOINTS: Final[Mapping[str, str]] = {
 ALL: Final = {
     **FEED_FAILPOINTS,
     **LOAD_FAILPOINTS,
+    **RELOAD_FAILPOINTS,
     **TOPIC_FAILPOINTS,
     **SERVER_FAILPOINTS,
     **SQL_FAILPOINTS,

@@ -33,6 +33,7 @@ WAYS_OUT: Final = {
     "engine/checkpoints.py::StoreCheckpoints._fenced": (
         "server/test_two_runs.py::test_one_of_two_runs_into_a_sink_that_fences_goes_on",
     ),
+    "engine/reload.py::Reloads.check": ("source/load/test_reload.py::test_a_table_that_is_tied_to_a_parked_one",),
     "source/tidb_segment.py::read_windows": ("upstream/test_segment.py::test_gaps",),
     "source/tidb_segment.py::SegmentLog.begin": (
         "upstream/test_segment_base.py::test_a_trimmed_log_has_the_same_schema",

@@ -14,9 +14,12 @@ from tests.failpoint import armed
 from tests.replay.stage import Crash
 from tests.server.kit import ServerHome, until
 from tidegate.config.changefeed import Changefeed
+from tidegate.config.registry import home_of
 from tidegate.engine import checkpoints
 from tidegate.engine.ports import LoadProgress
 from tidegate.engine.progress import Progress
+from tidegate.engine.reload import DONE, KeptReload
+from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
 from tidegate.objectstore.local_files import locked
 from tidegate.server import running
@@ -121,6 +124,38 @@ def test_one_begins_with_a_load(place: ServerHome, feeds: Changefeeds, mode: str
         assert view.progress.rows_loaded > 0
         assert extension(view)["progress"]["load"]["tables"] == view.progress.load.tables
         assert "loaded" in extension(view)["loading"]
+
+
+@pytest.mark.slow
+def test_tables_are_loaded_beside_the_feed(place: ServerHome, feeds: Changefeeds) -> None:
+    """A changefeed that began above rows is given its database, and loads tables by Spark while it runs; only a lake
+    does."""
+    begun = place.work()
+    time.sleep(0.01)
+    feeds.create(replace(place.wish("two"), start_ts=begun), "ann")
+    with pytest.raises(UpdateRefused, match="load start FEED --tables"):
+        feeds.reload_tables(FeedId("default", "two"), "", (), "ann", adds=False)
+    feeds.remove(FeedId("default", "two"), "ann")
+    config = {"filter": {"rules": ["*.*", "!nothing.*"]}}
+    lake = replace(place.wish("one"), start_ts=begun, sink_uri=f"delta://{place.home / 'lake'}", config=config)
+    feeds.create(lake, "ann")
+    with pytest.raises(ApiParamInvalid, match="load_from"):
+        feeds.reload_tables(ONE, "", (), "ann", adds=False)
+    with Upstream(place.upstream.cluster) as sql:
+        address = f"mysql://root:@127.0.0.1:{sql.ports['n1']}/?enable-tls=false&chunk-rows=1"
+        for load_from in (address, ""):
+            runs = feeds.get(ONE).record.config
+            feeds.reload_tables(ONE, load_from, ("*.*",), "ann", adds=bool(load_from))
+            assert (feeds.get(ONE).record.config == runs) is not bool(load_from)
+            kept = KeptReload(home_of(feeds.config_of(feeds.get(ONE).record)))
+            until(lambda kept=kept: place.work(1) and (found := kept.read()) and found.outcome, wait_s=120)
+            last = kept.read()
+            assert last is not None
+            assert last.outcome == DONE
+        assert feeds.get(ONE).state == "normal"
+        feeds.pause(ONE, "ann")
+    rows = Lake(str(place.home / "lake"))
+    assert all(rows.arrow(name).num_rows for name in rows.tables())
 
 
 def test_loads_while_it_lives(place: ServerHome, feeds: Changefeeds) -> None:

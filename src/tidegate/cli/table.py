@@ -1,8 +1,11 @@
-"""`tidegate table`: list and resume parked tables of a lake, which stopped at a refused step.
+"""`tidegate table`: parked tables of a lake, which stopped at a refused step, and tables that are loaded beside a feed.
 
 $ tidegate table list /srv/lake
 $ tidegate table resume /srv/lake shop.orders
 $ tidegate table resume /srv/lake --all
+$ tidegate table reload /srv/lake shop.orders 'shop.price_*'
+$ tidegate table status /srv/lake
+reload of shop.orders, shop.price_list at 2026-03-17 09:31:06: done
 
 With `table-error=park` only the refused table stops. Its changes stay in the changelog; once the cause is fixed, for
 example by another `schema-change`, it continues from its position and catches up.
@@ -19,7 +22,7 @@ ROOT = click.argument("root", metavar="LAKE")
 
 @click.group()
 def table() -> None:
-    """List the parked tables of a lake, and resume them."""
+    """List the parked tables of a lake, resume them, and load tables again."""
 
 
 @table.command("list")
@@ -58,3 +61,57 @@ def resume(root: str, names: tuple[str, ...], *, every: bool) -> None:
             f"{', '.join(group.names)} will resume from ts {group.checkpoint.ts} when the changefeed runs; see: "
             "tidegate status"
         )
+
+
+NAMES = click.argument("names", metavar="[TABLE]...", nargs=-1)
+
+
+@table.command()
+@ROOT
+@NAMES
+@click.option("--all", "every", is_flag=True, help="Load all tables again.")
+def reload(root: str, names: tuple[str, ...], *, every: bool) -> None:
+    """Load tables (database.table, or patterns) of LAKE again from the feed's load-from, beside the feed.
+
+    Readers see the tables of before until the new ones are whole."""
+    if bool(names) == every:
+        raise click.UsageError("expected table names, or --all")
+    _ask(root, names or ("*.*",))
+
+
+@table.command()
+@ROOT
+@click.argument("names", metavar="TABLE...", nargs=-1, required=True)
+def add(root: str, names: tuple[str, ...]) -> None:
+    """Load tables that the filter has left out of LAKE: they come once the feed runs with a filter that takes them."""
+    _ask(root, names)
+
+
+def _ask(root: str, names: tuple[str, ...]) -> None:
+    from tidegate.config.registry import SINKS
+    from tidegate.config.uri import scheme_of
+    from tidegate.engine.reload import ONLY_LAKES, KeptReload
+    from tidegate.model.errors import ConfigError
+
+    sink = SINKS.get(scheme_of(root)) if "://" in root else None
+    if sink is not None and not sink.keeps_progress:
+        raise ConfigError(ONLY_LAKES.format(f"{sink.scheme}://"))
+    KeptReload(lake_root(root)).ask(names)
+    echo(f"{', '.join(names)} will be loaded when the changefeed runs; see: tidegate table status")
+
+
+@table.command()
+@ROOT
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(root: str, *, as_json: bool) -> None:
+    """Show where the last `add` or `reload` of LAKE is."""
+    from tidegate.engine.reload import KeptReload
+
+    last = KeptReload(lake_root(root)).read()
+    if as_json:
+        tables = [str(item.name) for item in last.plan.tables] if last and last.plan else []
+        ts = last.plan.ts if last and last.plan else None
+        echo_json(last and {"rules": last.rules, "ts": ts, "tables": tables, "outcome": last.outcome})
+        return
+    state = last and (last.outcome or ("loads" if last.plan else "waits for the feed"))
+    echo("no reload" if last is None else f"{last}: {state}")

@@ -126,6 +126,9 @@ NO_LOAD: Final = (
 )
 
 
+NO_ROWS: Final = "the feed has no database to load from beside its changes: start it with load-from, and ask again"
+
+
 CANCELLED: Final = "the load of the feed was cancelled: "
 UNTOUCHED: Final = "the target has nothing of it, and the feed can go on without"
 DROPPED: Final = "its tables are dropped from the target; `tidegate load start --all` loads them anew"
@@ -387,7 +390,7 @@ class LoadingSource(Source):
         self._silent = silent if silent is not None and silent.since >= plan.ts else None
         if not self._landing:
             self.stream.start(tasks, start_ts if plan.streams else max(start_ts, plan.ts))
-        self._landing, self._position_ts, self._parts = False, start_ts, tuple(_parts(plan))
+        self._landing, self._position_ts, self._parts = False, start_ts, tuple(parts_of(plan))
         self._creates = [
             SourceDdl(EventPosition(), ddl, needed=ddl.type in _NEEDED_DDLS) for ddl in create_statements(plan)
         ]
@@ -454,6 +457,19 @@ class LoadingSource(Source):
                 "if that is for long, load-from is another cluster"
             )
         return plan
+
+    def reload_plan(self, selects: Callable[[str, str], bool], checkpoint_ts: int) -> LoadPlan:
+        """Return the plan of tables that are loaded beside the stream, at a TSO of now. Raises ConfigError for a source
+        that reads no rows, SourceBehind while the database is behind the checkpoint, or has no such table."""
+        if type(self.reader) is LoadReader or self.defined or isinstance(self.stream, NoStream):
+            raise ConfigError(NO_ROWS)
+        left_by = self._left_by()
+        plan = left_by(self.reader.plan(lambda name: self.accept(*name) and selects(*name)))
+        if not plan.tables:
+            raise SourceBehind("no such table that the filter takes and whose changes follow; see [filter] rules")
+        if plan.ts < checkpoint_ts:
+            raise SourceBehind("the database is behind the feed; if that is for long, load-from is another cluster")
+        return msgspec.structs.replace(plan, views=(), sequences=(), made_sequences=(), temporary=())
 
     def _cancelled(self, plan: LoadPlan | None, checkpoint_ts: int | None) -> LoadPlan:
         """Return the plan that drops what an unfinished load has made, or that of a load that is done. Raises
@@ -767,7 +783,8 @@ class LoadingSource(Source):
             self._guard = None
 
 
-def _parts(plan: LoadPlan) -> Iterator[Part]:
+def parts_of(plan: LoadPlan) -> Iterator[Part]:
+    """Return the chunks of a plan, each at its commit_ts."""
     count = Counter(chunk.table for chunk in plan.chunks)
     for commit_ts, chunk in enumerate(plan.chunks, defined_ts(plan) + 1):
         table = plan.table_of(chunk)

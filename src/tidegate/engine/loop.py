@@ -75,6 +75,7 @@ from tidegate.engine.ports import (
     WithGate,
     WithOmissions,
     WithParking,
+    WithReload,
     WithStart,
     WithUpkeep,
     blamed,
@@ -83,9 +84,10 @@ from tidegate.engine.ports import (
     touched,
 )
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress, TableProgress, now
+from tidegate.engine.reload import Reloads
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from, raised, segment_end
-from tidegate.model.errors import EncodeError, Fenced, Overtaken, SourceBehind, TidegateError
+from tidegate.model.errors import EncodeError, Fenced, Overtaken, SinkRefused, SourceBehind, TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.path_counts import PathCounts
 from tidegate.model.tso import physical_ms, shown_ts, to_datetime
@@ -425,6 +427,7 @@ class Engine:
             tasks.on_start(meter.waiting)
         self.position = SinkPosition(Checkpoint(), SchemaState(), is_new=True)
         self.outage = Retrier(replace(feed.patience, stuck_s=None, most_s=START_S), meter, stop)
+        self.reloads: Reloads | None = None
         self.floor = 0
         """The furthest position of the tables in a round that was cut off (engine/segment.py)."""
         self.messages_seen = 0
@@ -451,6 +454,8 @@ class Engine:
                         self.loop(until, idle_s, stop_when_ended=stop_when_ended)
                 finally:
                     self.meter.send(phase="stopping")
+                    if self.reloads is not None:
+                        self.reloads.close()
                     self.source.stop()
                     self.sink.close()
         except TidegateError as error:
@@ -472,6 +477,8 @@ class Engine:
         self.sink.epoch = self.source.epoch()
         self.position = position = self.start_position(position, begun)
         self.outage.retrying(lambda: self.sink.open(position))
+        if isinstance(self.sink, WithReload):
+            self.reloads = Reloads(self.source, self.sink, self.tasks, self.feed.patience, self.meter.warn)
         parked = self.release(begun)
         self.meter.park(parked)
         self.meter.started(position.checkpoint.ts, resumed=checkpoint_ts is not None)
@@ -520,11 +527,16 @@ class Engine:
         while not self.halt.is_set():
             self.tidy_up()
             self.resume_tables()
+            self.reload_tables()
             failure = self.source.failure() or (None if self.sink.fences else self.source.replaced())
             if isinstance(failure, Fenced):
                 self.restart_source(failure)
                 continue
             if self.round(until):
+                moved_s, silent = time.monotonic(), False
+                continue
+            if self.reloads is not None and self.reloads.busy:
+                self.reloads.wait(POLL_S)
                 moved_s, silent = time.monotonic(), False
                 continue
             if self._reached(until):
@@ -557,6 +569,23 @@ class Engine:
             for group, state in self.outage.retrying(self.sink.resuming):
                 self.resume_parked(self.sink, group, state)
 
+    def reload_tables(self) -> None:
+        """Take the next step of the tables that are loaded beside the rounds."""
+        if (reloads := self.reloads) is None:
+            return
+        what, group = self.outage.retrying(partial(reloads.step, self.position.checkpoint.ts)), reloads.group()
+        if what == "park":
+            tables, position = reloads.parts(self.position)
+            self.outage.retrying(partial(reloads.sink.await_tables, tables, position))
+        elif what == "drop" and group is not None:
+            reloads.sink.resumed(group, SinkRefused("the reload has failed"))
+        elif what == "resume" and group is not None:
+            self.resume_parked(reloads.sink, group, self.outage.retrying(partial(reloads.sink.state_of, group)))
+            return
+        if what:
+            self.advance(Round((), self.position.state, self.position.checkpoint, (), ()), ())
+            failpoint("reload/parked")
+
     def round(self, until: int | None) -> bool:
         """Do one round; restart it without a message that cannot be applied, if the source may leave that out."""
         try:
@@ -569,6 +598,8 @@ class Engine:
 
     def steps(self, until: int | None) -> bool:
         """Do steps 1 to 8 once, up to `until` at most; return False when there was nothing to do."""
+        if self.reloads is not None:
+            until = self.reloads.bound(until, self.position.checkpoint.ts)
         with self.meter.timed("read"):
             self.outage.retrying(self.source.refresh)  # 1 pull; 2 decode and 3 filter happen in tasks
         self.sink.whole_from = self.source.whole_from(self.position.checkpoint.ts)
@@ -673,7 +704,8 @@ class Engine:
 
     def resume_parked(self, sink: WithParking, group: Parked, state: SchemaState) -> None:
         """Bring parked tables from their position to the checkpoint, once the source shows all up to it, and publish
-        them; tables that are refused again stay parked, with the new error."""
+        them; tables that are refused again stay parked, with the new error. Those of a reload take their names, or
+        go."""
         self.outage.retrying(self.source.refresh)
         if (self.source.frontier() or 0) < self.position.checkpoint.ts:
             return
@@ -682,6 +714,7 @@ class Engine:
             self.position.checkpoint,
             frozenset(group.incarnations),
         )
+        loaded = self.reloads if group.loads else None
         done: list[Result] = []
         refused: TidegateError | None = None
         behind = True
@@ -691,6 +724,8 @@ class Engine:
                     return
                 planned, changes = self.outage.retrying(partial(self.next_part, position, goal.ts))
                 units, tables = touched(planned.units, tables)
+                if loaded is not None:
+                    loaded.check(tables)
                 done += self.outage.retrying(partial(sink.resume, self.source.limited(self.tasks), units, changes))
                 position = SinkPosition(planned.checkpoint, planned.state)
                 behind = planned.checkpoint.ts < goal.ts
@@ -702,8 +737,16 @@ class Engine:
             if not parks(error):
                 raise
             done, refused = [], error
+        if loaded is not None and refused is not None:
+            loaded.end(refused)
+        if loaded is None or refused is not None:
+            position = SinkPosition(goal, self.position.state)
+        failpoint("reload/caught-up")
         sink.resumed(group, refused)
-        self.advance(Round((), self.position.state, goal, (), ()), done)
+        self.advance(Round((), position.state, position.checkpoint, (), ()), done)
+        if loaded is not None and refused is None:
+            failpoint("reload/swapped")
+            loaded.end(None)
 
     def next_part(self, position: SinkPosition, goal: int) -> tuple[Round, Changes]:
         """Return the next part, at most one round, of the changes from `position` to `goal`."""

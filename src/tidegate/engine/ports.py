@@ -149,6 +149,8 @@ class Parked(msgspec.Struct, frozen=True, omit_defaults=True):
     table: str = ""
     commit_ts: int = 0
     since_ms: int = 0
+    loads: bool = False
+    """True for tables that a reload makes (engine/reload.py): they take their names when they are resumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +213,13 @@ def refused_again(group: Parked, error: TidegateError, now_ms: int) -> Parked:
 
 def known_to(groups: Iterable[Parked], state: SchemaState) -> tuple[Parked, ...]:
     """Return the groups with the names of their tables in `state`: of dropped tables only where no other is left, and
-    without tables that `state` no longer knows."""
+    without tables that `state` no longer knows; of a reload all."""
     kept = []
     for group in groups:
         alive = [str(table.name) for table in state.tables.values() if table.incarnation in group.incarnations]
         dropped = [str(table.name) for table in state.dropped if table.incarnation in group.incarnations]
         named = tuple(sorted(set(alive or dropped)))
-        if named:
+        if named or group.loads:
             kept.append(group if named == group.names else msgspec.structs.replace(group, names=named))
     return tuple(kept)
 
@@ -677,7 +679,30 @@ class WithParking(Protocol):
         """Write the units of parked tables. Raises the error of the first that fails."""
 
     def resumed(self, group: Parked, error: TidegateError | None) -> None:
-        """Unpark tables, or record the error for which they stay parked; the next `advance` publishes it."""
+        """Unpark tables, or record the error for which they stay parked, those of a reload never; the next `advance`
+        publishes it."""
+
+    def state_of(self, group: Parked) -> SchemaState:
+        """Return the schema at the position of parked tables."""
+
+
+@runtime_checkable
+class WithReload(WithParking, Protocol):
+    """A sink that loads tables beside the rounds (engine/reload.py)."""
+
+    awaits: Callable[[str, str], bool] | None = None
+    """The tables of the last reload: what it has no rows of waits for them."""
+
+    @property
+    def home(self) -> str:
+        """The directory with the file of its reload."""
+
+    def load(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> None:
+        """Write chunks of tables that no round knows yet, those that are there already once. Raises the first
+        error."""
+
+    def await_tables(self, tables: Sequence[TableInfo], position: SinkPosition) -> None:
+        """Park tables that are being loaded at a position, whose state has them; the next `advance` publishes it."""
 
 
 class Saved(NamedTuple):

@@ -56,6 +56,7 @@ from tidegate.engine.load_plan import KeptPlan, is_unfinished
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.engine.progress import FeedError, Progress, now
+from tidegate.engine.reload import ONLY_LAKES, KeptReload
 from tidegate.model.errors import EnvironmentFault, HistoryLost, InputError, LoadCancelled, TidegateError, UriInvalid
 from tidegate.model.tso import compose
 from tidegate.objectstore.failpoint import failpoint
@@ -546,6 +547,35 @@ class Changefeeds:
             self.pause(feed_id, who)
             with feed.lock:
                 self._replace(feed, msgspec.structs.replace(feed.record, config=config, cancels_load=False))
+            return self.resume(feed_id, who)
+
+    def reload_tables(
+        self, feed_id: FeedId, load_from: str, tables: Sequence[str], who: str, *, adds: bool
+    ) -> FeedView:
+        """Load the tables of some rules, all if there are none, beside the running changefeed into a lake; one that
+        `adds` takes them from now on. It is started again where that, or its database, changes its configuration.
+
+        Raises UpdateRefused for other targets, ApiParamInvalid if no database is configured."""
+        with self.operation_log.noting("add tables" if adds else "reload tables", feed_id, who, ", ".join(tables)):
+            feed = self._feed(feed_id)
+            record, before, config = feed.record, feed.record.config.get("source", {}), self.config_of(feed.record)
+            if not entries_of(config)[1].keeps_progress:
+                raise UpdateRefused(ONLY_LAKES.format(feed_id.name))
+            if not (uri := load_from or _database(record)):
+                raise ApiParamInvalid(f"load_from is empty, and {feed_id.name} has begun without a database to load")
+            mode = {"load": _mode(record)} if before.get("load") == "never" else {}
+            changed = {**record.config, "source": {**before, **mode, "load-from": uri}}
+            rules = record.config.get("filter", {}).get("rules", ())
+            if adds and rules:
+                changed["filter"] = {**record.config["filter"], "rules": [*rules, *tables]}
+            follows = msgspec.structs.replace(record, config=changed)
+            self._client_reach.admitted(partial(self.config_of, follows), partial(self.config_of, record))
+            KeptReload(home_of(config)).ask(tables or ("*.*",))
+            if changed == record.config:
+                return self._view(feed)
+            self.pause(feed_id, who)
+            with feed.lock:
+                self._replace(feed, msgspec.structs.replace(feed.record, config=changed))
             return self.resume(feed_id, who)
 
     def cancel_load(self, feed_id: FeedId, who: str) -> FeedView:

@@ -11,6 +11,7 @@ Timestamps are texts, lists are bounded, secrets are masked.
     GET   changefeeds/ID/dead_letters             messages that could not be read, with their bytes
     POST  changefeeds/ID/dead_letters/skip        and /replay
     POST  changefeeds/ID/tables/unpark            resumes a parked table
+    POST  changefeeds/ID/tables/add               loads tables of a lake beside the others; and /reload
     POST  changefeeds/ID/load/start               loads tables again, or for the first time; and /cancel
     GET   operations                              the log of operations
 
@@ -94,6 +95,8 @@ class DashboardRoutes:
                 RouteRow("POST", f"{CHANGEFEED}/dead_letters/skip", self.skip, EmptyAnswer, LetterBody),
                 RouteRow("POST", f"{CHANGEFEED}/dead_letters/replay", self.replay, EmptyAnswer, LetterBody),
                 RouteRow("POST", f"{CHANGEFEED}/tables/unpark", self.unpark, EmptyAnswer, TableBody),
+                RouteRow("POST", f"{CHANGEFEED}/tables/add", self.add_tables, EmptyAnswer, LoadBody),
+                RouteRow("POST", f"{CHANGEFEED}/tables/reload", self.reload_tables, EmptyAnswer, LoadBody),
                 RouteRow("POST", f"{CHANGEFEED}/load/start", self.start_load, EmptyAnswer, LoadBody, required=False),
                 RouteRow("POST", f"{CHANGEFEED}/load/cancel", self.cancel_load, EmptyAnswer),
             ],
@@ -192,6 +195,22 @@ class DashboardRoutes:
         with _parameter_errors():
             tables = unpark_table(self._feeds, parse_id(changefeed_id, namespace), body.table, who(request))
         return shown({"tables": tables})
+
+    def add_tables(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
+        """Let the filter of a changefeed into a lake take tables, and load them beside the others."""
+        return self._beside(request, changefeed_id, namespace, adds=True)
+
+    def reload_tables(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
+        """Load tables of a changefeed into a lake again, all or those of some rules, beside the others."""
+        return self._beside(request, changefeed_id, namespace, adds=False)
+
+    def _beside(self, request: Request, name: str, namespace: str, *, adds: bool) -> Response:
+        feed, body = parse_id(name, namespace), read_body(body_of(request), LoadBody)
+        stored = str(self._feeds.get(feed).record.config.get("source", {}).get("load-from", ""))
+        with _parameter_errors():
+            load_from = address("load_from", body.load_from, stored)
+            self._feeds.reload_tables(feed, load_from, body.tables, who(request), adds=adds)
+        return shown({})
 
     def start_load(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
         """Load the tables of a changefeed, all or those of some rules; it is stopped for the load, and continues."""

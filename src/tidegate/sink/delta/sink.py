@@ -36,8 +36,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+import msgspec
+
 from tidegate.engine.load import LoadChanges
-from tidegate.engine.plan import Round, Rows, Unit
+from tidegate.engine.plan import Create, Round, Rows, Unit, position_of
 from tidegate.engine.ports import (
     DEFECTS,
     Changes,
@@ -50,7 +52,7 @@ from tidegate.engine.ports import (
     UnitSink,
     WithAdmission,
     WithCheck,
-    WithParking,
+    WithReload,
     WithUpkeep,
     blamed,
     known_to,
@@ -61,6 +63,8 @@ from tidegate.engine.ports import (
 )
 from tidegate.engine.retention import PURGED
 from tidegate.model.errors import SinkError, SinkRefused, TidegateError
+from tidegate.model.table import TableInfo
+from tidegate.objectstore import deltalog
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import STORE_ERRORS, check_store, first_line
 from tidegate.schema.state import SchemaState
@@ -77,6 +81,7 @@ from tidegate.sink.delta.snapshots import (
     keep_schema,
     kept_schema,
     latest,
+    position,
     publish,
 )
 from tidegate.sink.delta.upkeep import FAILURES, LakeUpkeep, adopt, storing_errors
@@ -123,7 +128,7 @@ def bins(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[Un
     return [[unit] for unit in ordered[:alone]] + [ordered[alone + index :: count] for index in range(count)]
 
 
-class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, WithUpkeep):
+class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithReload, WithUpkeep):
     """A lake. Without `upkeep` nothing is ever deleted, whatever the `options`.
 
     A second run is not locked out: the one whose source has the higher epoch continues (snapshots.py)."""
@@ -182,10 +187,18 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
         does not park its tables, after all have ended."""
         self._lacking = changes.lacking if isinstance(changes, LoadChanges) else None
         parked = {incarnation for group in self.snapshot.parked for incarnation in group.incarnations}
+        stored = self.snapshot.tables.keys() | self.snapshot.retired.keys()
+
+        def awaited(unit: Unit) -> bool:
+            """Return True for steps of tables that the lake has not, and is to have by a reload."""
+            if self.awaits is None or any(isinstance(step, Create) and step.old is None for step in unit.steps):
+                return False
+            return all(table.incarnation not in stored and self.awaits(*table.name) for table in unit.tables)
+
         going: list[Unit] = []
         resting: list[Unit] = []
         for unit in units:
-            (going if parked.isdisjoint(unit.incarnations) else resting).append(unit)
+            (going if parked.isdisjoint(unit.incarnations) and not awaited(unit) else resting).append(unit)
         results, failures = self._run(tasks, going, changes)
         for failure in failures:
             if self.options.table_error != "park" or not parks(failure.error):
@@ -306,7 +319,36 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
             return ()
         requested = self._requests.read()
         groups = [group for group in self.snapshot.parked if not requested.isdisjoint(group.incarnations)]
-        return [(group, kept_schema(self.options, group.schema)) for group in groups]
+        return [(group, self.state_of(group)) for group in groups if not group.loads]
+
+    def state_of(self, group: Parked) -> SchemaState:
+        return kept_schema(self.options, group.schema)
+
+    @property
+    def home(self) -> str:
+        return self.options.root
+
+    def load(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> None:
+        def is_done(unit: Unit) -> bool:
+            (incarnation,) = unit.incarnations
+            stored = deltalog.load(self.options.table_uri(incarnation))
+            return stored is not None and position(stored, self.options.feed) >= position_of(unit.steps[-1])
+
+        self.resume(tasks, [unit for unit in units if not is_done(unit)], changes)
+
+    def await_tables(self, tables: Sequence[TableInfo], position: SinkPosition) -> None:
+        keys, checkpoint = {table.name.key for table in tables}, position.checkpoint
+        left_out = tuple(mark for mark in checkpoint.left_out if mark.name.key not in keys)
+        group = Parked(
+            tuple(table.incarnation for table in tables),
+            (),
+            msgspec.structs.replace(checkpoint, left_out=left_out),
+            keep_schema(self.options, position.state),
+            *("", ""),
+            since_ms=_now_ms(),
+            loads=True,
+        )
+        self.snapshot = replace(self.snapshot, parked=(*self.snapshot.parked, group))
 
     def resume(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[TableResult]:
         """Run units of parked tables; raises the first error after all have ended."""
@@ -318,9 +360,14 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithParking, Wi
     def resumed(self, group: Parked, error: TidegateError | None) -> None:
         """Resume the tables of a group, or keep them parked with another error; the next advance publishes it."""
         others = tuple(parked for parked in self.snapshot.parked if parked.incarnations != group.incarnations)
-        stays = () if error is None else (refused_again(group, error, _now_ms()),)
+        stays = () if error is None or group.loads else (refused_again(group, error, _now_ms()),)
         self.snapshot = replace(self.snapshot, parked=(*others, *stays))
-        self._requests.answer(group)
+        if not group.loads:
+            self._requests.answer(group)
+        elif error is None:
+            loaded = ((name, deltalog.load(self.options.table_uri(name))) for name in group.incarnations)
+            versions = {name: table.version for name, table in loaded if table is not None}
+            self.snapshot = replace(self.snapshot, retired={**versions, **self.snapshot.retired})
 
     def upkeep(self, tasks: Tasks, frontier: int | None, enough: Callable[[], bool]) -> None:
         """Begin the requested projection; then, if it is due, forget, delete and compact what the lake's limits

@@ -373,7 +373,8 @@ def ask(options: DeltaOptions, snapshot: Snapshot, names: Collection[str]) -> li
 
     Raises ConfigError for a table that is not parked.
     """
-    chosen = [group for name in names for group in _parked(snapshot, name)] or list(snapshot.parked)
+    every = [group for group in snapshot.parked if not group.loads]
+    chosen = [group for name in names for group in _parked(snapshot, name)] or every
     with storing(options.control_uri):
         for group in chosen:
             obstore.put(writable(options.control_uri), f"{RESUME}{group.incarnations[0]}", b"")

@@ -176,6 +176,8 @@ class _Pass:
     now_ms: int
     enough: Callable[[], bool]
     done: Kept
+    parked: AbstractSet[str]
+    """Parked tables, those that are being loaded among them."""
 
 
 class Upkeep:
@@ -205,7 +207,8 @@ class Upkeep:
         self._shelf.drop_forgotten(now_ms - self._limits.reader_grace_ms)
         kept = versions_kept(self._shelf.moments())
         alive = {incarnation: version for incarnation, version in newest.retired.items() if version != PURGED}
-        now = _Pass(snapshot.state, kept, {**alive, **newest.versions}, newest.retired, now_ms, enough, done)
+        parked = frozenset(name for group in snapshot.parked for name in group.incarnations)
+        now = _Pass(snapshot.state, kept, {**alive, **newest.versions}, newest.retired, now_ms, enough, done, parked)
         self._retire(now, alive.keys())
         self._sweep_all(now)
         self._purge(now)
@@ -272,7 +275,9 @@ class Upkeep:
         root = self._options.root
         if "://" not in root and not Path(root, TABLES).exists():
             return
-        incarnations = now.heads.keys() | now.kept.keys() | {table.incarnation for table in now.state.tables.values()}
+        incarnations = (
+            now.heads.keys() | now.kept.keys() | now.parked | {table.incarnation for table in now.state.tables.values()}
+        )
         prefixes = obstore.list_with_delimiter(store(root), TABLES.rstrip("/"))["common_prefixes"]
         for incarnation in sorted({prefix.rstrip("/").rpartition("/")[2] for prefix in prefixes} - incarnations):
             files = self._files(incarnation)

@@ -1,0 +1,299 @@
+"""Tables that are loaded beside a running feed: `tidegate table add` and `tidegate table reload` of a lake.
+
+    T of before    ...rows, DDLs............................................┤ readers see it until here
+                                  S'                                        C
+    T              planned ──────►├ parked ─ chunk 0 ─ chunk 1 ─ ... ─ rows of (S', C] ─► takes the name at C
+    other tables   ...........................................................................
+
+What stands.  S' is a TSO of now, at or above the checkpoint.  One round ends at S', where the state is known: with the
+definitions of S' in place of those of before, its tables are a group of parked ones (engine/ports.py) that have no
+name yet.  So the changelog keeps what is above S', and bringing them up to the checkpoint is resuming them.  A DDL of T
+above S' is one of both tables meanwhile, also a DROP.
+
+    file                     group in the snapshot      what is next
+    rules                    none                       plan, S'
+    rules, plan              none, checkpoint below S'  chunks are written by a thread; rounds go on, and end at S'
+    rules, plan              none, checkpoint at S'     the group is published
+    rules, plan              there                      once all chunks are in, the group is resumed
+    rules, plan              none, checkpoint above S'  it is done
+    rules, plan, outcome     there                      it failed: the group goes, T stays as it was
+
+The chunks are those of a full load (engine/load.py); where a table stands is in its own commits.  S' is taken once.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.load import NO_ROWS, FewTasks, LoadChanges, LoadingSource, parts_of
+from tidegate.engine.load_plan import LoadPlan, defined_tables, defined_ts, schema_of, some_of
+from tidegate.engine.plan import Create, Rows, Unit
+from tidegate.engine.ports import Parked, SinkPosition, Source, Tasks, WithReload
+from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
+from tidegate.model.errors import ConfigError, Retry, SinkRefused, SourceBehind, TidegateError
+from tidegate.model.kept_state import StateKind, decode_state, encode_state
+from tidegate.model.table import TableInfo
+from tidegate.model.tso import shown_ts
+from tidegate.objectstore.failpoint import failpoint
+from tidegate.objectstore.stores import STORE_ERRORS, Changed, VersionedFile, store_error
+
+LOOK_S: Final = 2.0
+"""The interval at which a feed looks for a request, and that of its tries while it cannot plan."""
+AGAIN_S: Final = 30.0
+CHUNKS_A_SLOT: Final = 4
+DONE: Final = "done"
+ONLY_LAKES: Final = (
+    "{} is not a lake, and only a lake is loaded beside its feed: `tidegate load start FEED --tables` loads tables of "
+    "others, for which the feed waits"
+)
+
+
+class Reload(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request to load the tables of some rules, later with its plan; `outcome` is "" until it has ended, then DONE or
+    the error."""
+
+    rules: tuple[str, ...]
+    plan: LoadPlan | None = None
+    outcome: str = ""
+
+    def __str__(self) -> str:
+        if self.plan is None:
+            return f"reload of {', '.join(self.rules)}"
+        return f"reload of {some_of([table.name for table in self.plan.tables])} at {shown_ts(self.plan.ts)}"
+
+
+class KeptReload:
+    """The file of the last reload of a lake."""
+
+    def __init__(self, home: str) -> None:
+        self._file = VersionedFile(home, "_tidegate/reload.json")
+        self._version: object = None
+
+    def read(self) -> Reload | None:
+        """Return the last reload; None for none. Raises ConfigError for a file that is none, StateTooNew."""
+        stored = self._file.read()
+        if stored is None:
+            return None
+        self._version, where = stored.version, f"{self._file.uri}/{self._file.path}"
+        try:
+            return decode_state(StateKind.LOAD, stored.body, Reload, where)
+        except msgspec.DecodeError as error:
+            raise ConfigError(f"{where} is no reload: {error}") from error
+
+    def write(self, reload: Reload) -> Reload:
+        """Write it in place of the one that was read; return the one that is there, another one if that was faster."""
+        try:
+            self._version = self._file.write(encode_state(StateKind.LOAD, reload), version=self._version)
+        except Changed:
+            return self.read() or reload
+        return reload
+
+    def ask(self, rules: Sequence[str]) -> None:
+        """Request a reload. Raises ConfigError for rules that are none, and while another one is not done."""
+        TableFilter.parse(rules)
+        before, request = self.read(), Reload(tuple(rules))
+        runs = before is not None and not before.outcome
+        if before is not None and runs and before.rules == request.rules:
+            return
+        if runs or self.write(request) != request:
+            raise ConfigError(f"{self.read()} is not done yet; wait for it: tidegate table status")
+
+
+class Reloads:
+    """The reload of a feed, step by step between its rounds; the chunks are written by a thread beside them."""
+
+    def __init__(
+        self, source: Source, sink: WithReload, tasks: Tasks, patience: RetryPolicy, warn: Callable[[str], None]
+    ) -> None:
+        self.sink = sink
+        self._source, self._patience, self._warn = source, patience, warn
+        self._kept = KeptReload(sink.home)
+        self._reload: Reload | None = None
+        self._due_s = 0.0
+        self._aside = tasks.aside("reload")
+        self._pool = ThreadPoolExecutor(1, "tidegate-reload")
+        self._loading: Future[None] | None = None
+        self._stop = threading.Event()
+
+    @property
+    def busy(self) -> bool:
+        """True while the tables are loaded, or have a group and wait for their names."""
+        return self._loading is not None and (not self._loading.done() or self.group() is not None)
+
+    def bound(self, until: int | None, checkpoint_ts: int) -> int | None:
+        """Return the end of a run, or S' where that comes first."""
+        plan = self._plan
+        return until if plan is None or plan.ts <= checkpoint_ts else min(plan.ts, until or plan.ts)
+
+    @property
+    def _plan(self) -> LoadPlan | None:
+        return self._reload.plan if self._reload is not None and not self._reload.outcome else None
+
+    def group(self) -> Parked | None:
+        """Return the parked tables of a reload; None before there are some."""
+        return next((group for group in self.sink.parked() if group.loads), None)
+
+    def step(self, checkpoint_ts: int) -> str:
+        """Look where the reload is, and return what the feed is to do: "park" or "resume" its tables, "drop" them, or
+        nothing."""
+        group, due = self.group(), self._plan is None and time.monotonic() >= self._due_s
+        if due:
+            self._due_s = time.monotonic() + LOOK_S
+            self._reload = self._kept.read()
+            self._await()
+        reload, plan = self._reload, self._plan
+        if group is not None and (plan is None or plan.ts != group.checkpoint.ts):
+            return "drop"
+        if reload is None or reload.outcome:
+            return ""
+        if plan is None:
+            if due:
+                self._make_plan(reload, checkpoint_ts)
+            return ""
+        if self._source.whole_from() > plan.ts:
+            self.end(SinkRefused(f"a load of the feed at {shown_ts(self._source.whole_from())} has begun behind it"))
+        elif group is None and checkpoint_ts > plan.ts:
+            self.end(None)
+        elif self._is_loaded(plan) and group is not None:
+            return "resume"
+        return "park" if group is None and checkpoint_ts == plan.ts and self._plan is not None else ""
+
+    def _await(self) -> None:
+        last = self._reload
+        if last is None or last.outcome == DONE:
+            self.sink.awaits = None
+            return
+        self.sink.awaits = TableFilter.parse(last.rules).matches
+        if last.outcome:
+            self._warn(f"{last} has failed; its tables stay as they were, or are missing: {last.outcome}")
+
+    def _make_plan(self, reload: Reload, checkpoint_ts: int) -> None:
+        if self._source.whole_from(checkpoint_ts) > checkpoint_ts:  # the feed's own load comes first
+            return
+        try:
+            if not isinstance(self._source, LoadingSource):
+                raise ConfigError(NO_ROWS)
+            plan = self._source.reload_plan(TableFilter.parse(reload.rules).matches, checkpoint_ts)
+        except TidegateError as error:
+            if error.retry is not Retry.LATER and not isinstance(error, SourceBehind):
+                self.end(error)
+                return
+            self._due_s = time.monotonic() + AGAIN_S
+            self._warn(f"{reload} waits: {error}")
+            return
+        failpoint("reload/planned")
+        self._reload = self._kept.write(msgspec.structs.replace(reload, plan=plan))
+        failpoint("reload/plan-kept")
+
+    def parts(self, position: SinkPosition) -> tuple[list[TableInfo], SinkPosition]:
+        """Return the tables to park, and the position with them."""
+        assert self._plan is not None
+        state = position.state.with_unknown((), schema_of(self._plan).databases.values())
+        tables = incarnations(self._plan)
+        for table in tables:
+            state = state.with_table(table)
+        return tables, SinkPosition(position.checkpoint, state)
+
+    def _is_loaded(self, plan: LoadPlan) -> bool:
+        """Begin to load, and return True once all is there; an error that is final ends the reload."""
+        if self._loading is None:
+            self._loading = self._pool.submit(self._run, plan)
+        if not self._loading.done():
+            return False
+        error = self._loading.exception()
+        if error is not None and not isinstance(error, TidegateError):
+            raise error
+        if error is not None:
+            self.end(error)
+        return error is None
+
+    def _run(self, plan: LoadPlan) -> None:
+        outage = Outage(self._patience)
+
+        def survive(error: TidegateError) -> None:
+            if self._stop.wait(outage.pause_s(error)):
+                raise error
+
+        retry(partial(self._load, plan, outage), survive)
+        failpoint("reload/loaded")
+
+    def _load(self, plan: LoadPlan, outage: Outage) -> None:
+        source = self._source
+        assert isinstance(source, LoadingSource)
+        limited = FewTasks(self._aside, source.connections) if source.connections else self._aside
+        try:
+            with source.guard(plan) as guard:
+                for units, changes in slices(source, plan, CHUNKS_A_SLOT * limited.slots):
+                    while guard.rests_until() and not self._stop.wait(1):
+                        pass
+                    if self._stop.is_set():
+                        raise SourceBehind("the feed was stopped")
+                    guard.check()
+                    self.sink.load(limited, units, changes)
+                    outage.recovered()
+        except STORE_ERRORS as away:
+            raise store_error(away) from away
+
+    def end(self, error: TidegateError | None) -> None:
+        """Note the outcome."""
+        if self._reload is None or self._stop.is_set():
+            return
+        if isinstance(self._source, LoadingSource) and self._plan is not None:
+            try:
+                self._source.guard(self._plan).restore()
+            except TidegateError as left:
+                self._warn(f"{self._reload}: tidb_gc_life_time of the upstream is not as it was: {left}")
+        outcome = DONE if error is None else f"{error.code}: {error}"
+        self._reload = self._kept.write(msgspec.structs.replace(self._reload, outcome=outcome))
+        self._loading = None
+        self._await()
+
+    def check(self, tables: frozenset[str]) -> None:
+        """Raise SinkRefused for tables that a step ties to parked ones, which are behind them."""
+        for group in self.sink.parked():
+            if not group.loads and not tables.isdisjoint(group.incarnations):
+                raise SinkRefused(
+                    f"{', '.join(group.names)}: parked, and tied to a table that is loaded: resume it first, or load both"
+                )
+
+    def wait(self, wait_s: float) -> None:
+        """Wait for the chunks."""
+        if self._loading is not None:
+            wait([self._loading], wait_s)
+
+    def close(self) -> None:
+        """End the thread; the next run goes on with what it has written."""
+        self._stop.set()
+        if self._loading is not None and not self._loading.done():
+            self._aside.cancel()
+        self._pool.shutdown()
+
+
+def incarnations(plan: LoadPlan) -> list[TableInfo]:
+    """Return the tables of a reload as they are made, with incarnations that no DDL has."""
+    return [
+        msgspec.structs.replace(table, incarnation=f"{plan.ts:x}-load-{number}")
+        for number, table in enumerate(defined_tables(plan))
+    ]
+
+
+def slices(source: LoadingSource, plan: LoadPlan, chunks: int) -> Iterator[tuple[list[Unit], LoadChanges]]:
+    """Return the chunks of a plan, some at a time, with the units that write them."""
+    parts, tables = tuple(parts_of(plan)), incarnations(plan)
+    for first in range(0, len(parts), chunks):
+        some = parts[first : first + chunks]
+        after, upto = some[0].commit_ts - 1, some[-1].commit_ts
+        changes = LoadChanges(source.reader, plan.ts, after, upto, some, source.events)
+        spans = {name.key: span for name, span in changes.tables().items()}
+        units = [
+            Unit((Create(table, defined_ts(plan), number), Rows(table, after, upto)), spans[table.name.key].rows)
+            for number, table in enumerate(tables, 1)
+            if table.name.key in spans
+        ]
+        yield units, changes

@@ -1,0 +1,259 @@
+"""`tidegate table add` and `tidegate table reload`: tables of a lake are loaded beside the feed, amid DDLs and deaths.
+
+    a log that begins above rows ──► a lake that lacks them ──► reload: killed, storms ──► equal at ten moments
+
+SEEDS=0-9 pytest -m "" tests/source/load/test_reload.py -k many     some of the soak's 100
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.failpoint import RELOAD_FAILPOINTS, armed
+from tests.source.load.feeds import LAKES, MOMENTS, TABLES, Database, Draw, Feed, Work, chosen_seeds, finished
+from tidegate.config.entry import FeedConfig
+from tidegate.config.load import document_of, load
+from tidegate.engine import reload
+from tidegate.engine.reload import KeptReload, Reload
+from tidegate.lakes.lake import Lake
+from tidegate.model.errors import ConfigError, HistoryLost
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.snapshots import latest
+from tidegate.testing.contract.sinks import Died
+
+PLACES = (*RELOAD_FAILPOINTS, "load/rows-read", "load/files-written")
+LIVES = ("publish/before-schema", "publish/after-snapshot", "round/applied", "apply/rows-committed")
+SEEDS = 100
+
+
+class Reloaded(Feed):
+    """A lake of a log that begins above rows; `rules` are those of its filter."""
+
+    rules: Sequence[str] = ("w.*",)
+    begun: int = 0
+    more: str = ""
+
+    @property
+    def root(self) -> str:
+        """The lake."""
+        return str(self.home / "lake")
+
+    @property
+    def config(self) -> FeedConfig:
+        """As `tidegate run` has it; a reload needs `load-from`, which loads nothing else."""
+        return load(
+            document_of({"force-replicate": True}),
+            source_uri=f"tidb://{self.database.log}",
+            sink_uri=f"delta://{self.root}?mode={self.sink}{self.more}",
+            rules=[*self.rules],
+            name="reloaded",
+            load_from=self.database.address if self.loads else None,
+            start_ts=None if self.loads else self.begun,
+        )
+
+    def ended(
+        self, amid: Iterator[str], deaths: Sequence[str] = (), deeds: Mapping[str, Callable[[], None]] | None = None
+    ) -> Reload:
+        """Follow the log until the reload has ended, each life killed at one of `deaths` if it comes there, with some
+        statements between and, in the middle of it, within."""
+        left = list(deaths)
+        for _ in range(60):
+            self.database.play(few(amid))
+            with suppress(Died), armed({**(deeds or {}), **{name: self._killing(left, name) for name in left[:1]}}):
+                finished(self.config, self.database.now(), self.database)
+            found = KeptReload(self.root).read()
+            if found is not None and found.outcome and not left:
+                return found
+            left = left[1:] if found is not None and found.outcome else left
+        raise AssertionError(f"{found} has not ended")
+
+    def _killing(self, left: list[str], name: str) -> Callable[[], None]:
+        def die() -> None:
+            if left and left[0] == name:
+                self.died.append(left.pop(0))
+                raise Died(name)
+
+        return die
+
+
+def few(amid: Iterator[str]) -> list[str]:
+    """The next statements."""
+    return [*islice(amid, 12)]
+
+
+@contextmanager
+def rows(home: Path) -> Iterator[Database]:
+    """An upstream with rows."""
+    home.mkdir(exist_ok=True)
+    made = Database(home / "log")
+    try:
+        made.play((*TABLES, *Work(1).rows(60)))
+        made.trim()
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """An upstream with rows."""
+    with rows(tmp_path) as made:
+        yield made
+
+
+def begun(database: Database, home: Path, sink: str = "replica", rules: Sequence[str] = ("w.*",)) -> Reloaded:
+    """Return a feed that has followed the log for a while, and lacks rows."""
+    feed = Reloaded(Draw.of(0), sink, database, None, home, loads=False)  # type: ignore[arg-type]
+    feed.rules, feed.begun = rules, database.now()
+    database.play(Work(2).rows(20))
+    finished(feed.config, database.now(), database)
+    feed.loads = True
+    return feed
+
+
+def same(feed: Reloaded, before: Sequence[int] = ()) -> None:
+    """Follow to the end, where the lake equals the upstream, and a replica at moments behind the swap."""
+    end = feed.database.now()
+    finished(feed.config, end, feed.database)
+    assert not feed.unlike(end), feed.died
+    for ts in before if feed.sink == "replica" else ():
+        assert not feed.unlike(ts, feed.at(ts)), (ts, feed.died)
+
+
+def storms(seed: int) -> Iterator[str]:
+    """Rows and DDLs of all tables, without an end."""
+    work = Work(seed)
+    while True:
+        yield from work.rows(4)
+        yield from work.storm()
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task a chunk, and no pause between looks for a request."""
+    monkeypatch.setattr(reload, "CHUNKS_A_SLOT", 1)
+    monkeypatch.setattr(reload, "LOOK_S", 0.0)
+    monkeypatch.setattr(reload, "AGAIN_S", 0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", LAKES)
+def test_every_table(sink: str, database: Database, tmp_path: Path) -> None:
+    """All get the rows that they lack, amid DDLs; a second reload does it again, and nothing is left of either."""
+    feed = begun(database, tmp_path, sink)
+    assert not Lake(feed.root).arrow("w.single").num_rows
+    amid = storms(3)
+    for seed in (3, 4):
+        KeptReload(feed.root).ask(["w.*"])
+        assert feed.ended(amid).outcome == reload.DONE
+        same(feed)
+        database.play(Work(seed).rows(9))
+    same(feed)
+    assert not latest(DeltaOptions(root=feed.root, feed="")).parked
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
+def test_a_death(place: str, database: Database, tmp_path: Path) -> None:
+    """At each place of a reload it goes on where it stood."""
+    feed = begun(database, tmp_path)
+    KeptReload(feed.root).ask(["w.*"])
+    assert feed.ended(storms(5), [place]).outcome == reload.DONE
+    assert feed.died == [place]
+    same(feed)
+
+
+def lived(seed: int, home: Path) -> None:
+    """A reload of some and all tables into a lake, with two deaths, amid storms: equal behind it."""
+    random = Random(f"reload {seed}")
+    with rows(home) as database:
+        feed = begun(database, home, LAKES[seed % len(LAKES)])
+        amid = storms(seed)
+        for rules in random.choice([[["w.*"]], [["w.t", "w.parts", "w.other"], ["w.*"]]]):
+            KeptReload(feed.root).ask(rules)
+            assert feed.ended(amid, random.sample([*PLACES, *LIVES], 2)).outcome == reload.DONE
+        moments = []
+        for _ in range(MOMENTS):
+            database.play(islice(amid, 5))
+            moments.append(database.now())
+        same(feed, moments)
+
+
+@pytest.mark.slow
+def test_three_seeds(tmp_path: Path) -> None:
+    """The modes of a lake take turns."""
+    for seed in range(3):
+        lived(seed, tmp_path / str(seed))
+
+
+@pytest.mark.soak
+def test_many_seeds(tmp_path: Path) -> None:
+    """One that fails does not end the others."""
+    failed = {}
+    for seed in chosen_seeds(SEEDS):
+        try:
+            lived(seed, tmp_path / str(seed))
+        except (Exception, Died) as error:  # noqa: BLE001  told at the end
+            failed[seed] = repr(error)[:2000]
+    assert not failed
+
+
+@pytest.mark.slow
+def test_a_table_that_is_added(database: Database, tmp_path: Path) -> None:
+    """It was left out by the filter: with a filter that takes it, it waits for its rows, and the others go on."""
+    feed = begun(database, tmp_path, rules=("w.*", "!w.keyless", "!w.t", "!w.parts"))
+    KeptReload(feed.root).ask(["w.t", "w.parts"])
+    database.play(Work(6).rows(9))
+    waits = finished(feed.config, database.now(), database)
+    assert [text for text in waits.warnings if "the filter takes" in text]
+    feed.rules = ("w.*", "!w.keyless")
+    database.play(["INSERT INTO w.t (id, v) VALUES (1000, 'new')", "DELETE FROM w.parts", *Work(7).rows(20)])
+    assert feed.ended(Work(8).rows(60), ["load/files-written"]).outcome == reload.DONE
+    end = database.now()
+    finished(feed.config, end, database)
+    wrong = {text.partition(":")[0] for text in feed.unlike(end)}
+    assert "w.single" in wrong
+    assert wrong.isdisjoint({"w.t", "w.parts"})
+
+
+@pytest.mark.slow
+def test_a_reload_that_fails(database: Database, tmp_path: Path) -> None:
+    """Without a database, with rows that are gone, or beside another one: the tables stay as they were."""
+    feed = begun(database, tmp_path, rules=("w.*", "!w.keyless"))
+    before = feed.tables()
+    feed.loads = False
+    KeptReload(feed.root).ask(["w.t"])
+    with pytest.raises(ConfigError, match="not done yet"):
+        KeptReload(feed.root).ask(["w.other"])
+    assert "load-from" in feed.ended(iter(())).outcome
+    feed.loads = True
+
+    def lost() -> None:
+        raise HistoryLost("S is gone")
+
+    KeptReload(feed.root).ask(["w.t"])
+    assert "S is gone" in feed.ended(iter(()), deeds={"load/rows-read": lost}).outcome
+    finished(feed.config, database.now(), database)
+    assert feed.tables() == before
+    assert not latest(DeltaOptions(root=feed.root, feed="")).parked
+
+
+@pytest.mark.slow
+def test_a_table_that_is_tied_to_a_parked_one(database: Database, tmp_path: Path) -> None:
+    """It is not swapped alone, since the other one is behind; both together are, and nothing is parked any more."""
+    feed = begun(database, tmp_path)
+    feed.more = "&table-error=park&schema-change=exception"
+    database.play(["ALTER TABLE w.other ADD COLUMN c INT", "ALTER TABLE w.other DROP COLUMN c"])
+    finished(feed.config, database.now(), database)
+    KeptReload(feed.root).ask(["w.parts"])
+    swaps = iter(["SELECT 1", "ALTER TABLE w.parts EXCHANGE PARTITION p WITH TABLE w.other"])
+    finished(feed.config, database.now(), database)
+    assert "w.other" in feed.ended(swaps).outcome
+    KeptReload(feed.root).ask(["w.*"])
+    assert feed.ended(Work(9).rows(30)).outcome == reload.DONE
+    assert not latest(DeltaOptions(root=feed.root, feed="")).parked
+    same(feed)
