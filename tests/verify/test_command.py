@@ -1,14 +1,19 @@
 """`tidegate verify`: its former words, what it refuses, and one comparer for all readers."""
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 from tests.verify.test_verify import RECORDING, lake_table
 from tidegate.cli.main import main
+from tidegate.cli.verify import print_reports
+from tidegate.model.errors import ConfigError
 from tidegate.verify import compare
-from tidegate.verify.compare import compare_sides
+from tidegate.verify.compare import ComparedTable, Key, TruthColumn, compare_sides
 from tidegate.verify.local import LakeReader, RecordingReader, TruthTable, in_memory, load_truth
 
 REPLICA = "mysql://root:secret@127.0.0.1:3306/"
@@ -87,3 +92,58 @@ def test_a_recording_in_a_directory_of_its_own(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["verify", str(tmp_path), "--upstream", str(RECORDING / "truth")])
     assert "is not a lake" not in done.stderr
     assert "is not a lake" in CliRunner().invoke(main, ["verify", "/lake", "--upstream", str(tmp_path)]).stderr
+
+
+def stored(rows: int, word: str = "") -> LakeReader:
+    """A table of some rows."""
+    columns = TruthColumn("id", "bigint"), TruthColumn("a", "varchar(9)")
+    table = pa.table({"id": range(rows), "a": [f"{n}{word}" for n in range(rows)]})
+    shape = ComparedTable("d.t", ("id",), columns)
+    return LakeReader("stored", None, ["d.t"], in_memory(lambda _: table), shape_of=lambda _: shape)
+
+
+def test_rows_per_second_and_progress() -> None:
+    """A limit holds for either side, and what is read is told."""
+    heard: list[tuple[str, int, int]] = []
+    begun_s = time.monotonic()
+    (report,) = compare_sides(stored(50), stored(50), lambda *said: heard.append(said), rows_per_s=100)
+
+    assert report.equal
+    assert time.monotonic() - begun_s >= 0.5
+    assert heard == [("d.t", 50, 0), ("d.t", 50, 50)]
+
+
+def test_too_many_differences(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where too many rows differ, the other chunks are left, and the count is the least."""
+    monkeypatch.setattr(compare, "DIFFERENT_ROWS_MAX", 10)
+    monkeypatch.setattr(compare, "GROUP_ROWS", 1)
+    monkeypatch.setattr(compare, "CHUNK_ROWS", 20)
+    (report,) = compare_sides(stored(500), stored(500, "x"))
+
+    assert not report.is_whole
+    assert 10 < len(report.differences) < 100
+    print_reports([report])
+    assert capsys.readouterr().out.startswith("d.t: at least ")
+
+
+def test_a_side_that_fails() -> None:
+    """The error of the target ends the reading of the upstream as well."""
+
+    class Endless(RecordingReader):
+        def __init__(self) -> None:
+            self.label, self.tables = "endless", stored(1).tables
+
+        def all_rows(self, *_: object) -> Iterator[Key]:
+            while True:
+                yield 1, "a"
+
+    class Broken(Endless):
+        def count(self, _: object) -> int:
+            return 1
+
+        def all_rows(self, *_: object) -> Iterator[Key]:
+            yield 1, "a"
+            raise ConfigError("broken")
+
+    with pytest.raises(ConfigError, match="broken"):
+        next(compare_sides(Endless(), Broken()))
