@@ -51,6 +51,8 @@ def test_which_changefeed(upstream: Server, replica: Server, ts: int) -> None:
     assert "it has other, shop" in verified(replica, address(upstream), "-c", "shpo").error
     assert verified(replica, address(upstream), "-c", "shop").last == {
         "ts": ts,
+        "upstream": f"127.0.0.1:{upstream.port} at that ts",
+        "target": f"127.0.0.1:{replica.port} where its changefeed stood",
         "tables": 5,
         "different": 0,
         "equal": True,
@@ -97,6 +99,7 @@ def test_in_the_middle(upstream: Server, replica: Server, ts: int, busy: str) ->
 
     assert f"between {ts} and where it stands next" in early.error
     assert (said.status, said.last["ts"]) == (0, own)
+    assert said.last["target"] == f"127.0.0.1:{replica.port} where its changefeed was held"
     assert time.monotonic() - began > 0.9
 
 

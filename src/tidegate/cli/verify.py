@@ -291,7 +291,9 @@ def verify(
         raise ConfigError(f"nothing was compared: no table passes the filter {' '.join(rules) or '*.*'}")
     if as_json:
         line_head = {} if truth is None else {"moment": truth.n}
-        echo_json({**line_head, "ts": compared.ts, "tables": total, "different": wrong, "equal": not wrong})
+        labels = {"upstream": compared.upstream.label, "target": compared.target.label}
+        counts = {"tables": total, "different": wrong, "equal": not wrong}
+        echo_json({**line_head, "ts": compared.ts, **labels, **counts})
     else:
         echo(f"{wrong} of {total} tables differ" if wrong else f"all {total} tables equal")
     ctx.exit(1 if wrong else 0)

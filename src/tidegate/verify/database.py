@@ -44,12 +44,13 @@ _ALTERED: Final = {(1054,), (1146,), (1412,)}
 
 
 class DatabaseReader(TableReader):
-    """The tables of a server that `passes(schema, table)` lets through, by their names in lower case."""
+    """The tables of a server that `passes(schema, table)` lets through, by their names in lower case; `how`
+    says at what moment it is read."""
 
-    def __init__(self, session: TargetSession, passes: Passes) -> None:
+    def __init__(self, session: TargetSession, passes: Passes, how: str) -> None:
         session.connection.decoders = {}  # values come as texts and bytes
         self._session = session
-        self.label = session.options.address
+        self.label = session.options.address + how
         columns_by_table: dict[tuple[str, str], list[Any]] = {}
         for schema, table, *rest in map(_texts, session.ask(sent.COMPARED_COLUMNS)):
             columns_by_table.setdefault((schema, table), []).append(rest)
@@ -150,11 +151,9 @@ def upstream_at(session: TargetSession, ts: int, passes: Passes) -> DatabaseRead
     does not have that ts."""
     if probe(session).traits.past:
         _set_snapshot(session, ts)
-        return DatabaseReader(session, passes)
+        return DatabaseReader(session, passes, " at that ts")
     session.ask(_PATIENT, *_BEGIN)
-    side = DatabaseReader(session, passes)
-    side.label += " as it is now"
-    return side
+    return DatabaseReader(session, passes, " as it is now")
 
 
 def replica_at(
@@ -165,11 +164,11 @@ def replica_at(
     has_past = probe(session).traits.past
     point = _readable_point(session, feed, moment.ts) if has_past else None
     if point is not None:
-        return DatabaseReader(session, passes), point
+        return DatabaseReader(session, passes, " at a sync point"), point
     if not has_past:
         session.ask(_PATIENT)
     with closing(TargetSession(session.options)) as second:
-        if side := _side(session, second, feed, moment.ts, passes):
+        if side := _side(session, second, feed, moment.ts, passes, how=" where its changefeed stood"):
             return side
         position = position_of(second, feed)
         if moment.ts is not None and position.checkpoint_ts > moment.ts:
@@ -207,7 +206,9 @@ def _held_side(
         until_s = time.monotonic() + moment.wait_s
         while time.monotonic() < until_s:
             stands = lease.stands() or position_of(second, feed).stands
-            if stands and (side := _side(session, second, feed, moment.ts, passes)):
+            if stands and (
+                side := _side(session, second, feed, moment.ts, passes, how=" where its changefeed was held")
+            ):
                 return side
             time.sleep(_POLL_S)
     return None
@@ -229,12 +230,12 @@ def _readable_point(session: TargetSession, feed: str, ts: int | None) -> int | 
 
 
 def _side(
-    session: TargetSession, second: TargetSession, feed: str, ts: int | None, passes: Passes
+    session: TargetSession, second: TargetSession, feed: str, ts: int | None, passes: Passes, *, how: str
 ) -> tuple[DatabaseReader, int] | None:
     session.ask(*_BEGIN)
     position = position_of(session, feed)
     if position.stands and ts in {None, position.checkpoint_ts}:
-        side = DatabaseReader(session, passes)
+        side = DatabaseReader(session, passes, how)
         if position_of(second, feed) == position:
             return side, position.checkpoint_ts
     session.ask(sent.ROLLBACK)
