@@ -45,7 +45,7 @@ LOOPS := test_columnar.py or test_columnar_encode_cells.py or test_mount_columns
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replica demo-recorded test test-more test-spark check audit soak bench bench-table bench-pair dist dist-check release docs pictures python matrix clean
+.PHONY: help setup demo demo-replica demo-recorded test test-more test-spark check audit soak bench bench-table bench-pair dist dist-check release docs pictures python matrix bounds clean
 
 help: ## Tell what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -103,10 +103,16 @@ matrix:
 	  done; \
 	done; printf "$$told"; printf "$$told" | grep -q passed && ! printf "$$told" | grep -q FAILED
 
-ifneq ($(filter python matrix,$(SUITE)),)
+# Fast tests, and the smallest feeds on each Spark, with the lowest version of each package that pyproject.toml allows
+bounds: $(VENV)/bounds/.ready
+	@$(VENV)/bounds/bin/python -m tidegate doctor
+	@$(VENV)/bounds/bin/python -m pytest -m 'not slow and not soak' $(call parallel,$(CORES))
+	@set -e; for spark in 3.5 4.0 4.1; do $(MAKE) --no-print-directory VENV=$(VENV)/bounds SPARK=$$spark test-spark; done
+
+ifneq ($(filter python matrix bounds,$(SUITE)),)
 soak: $(SUITE)
 else
-soak: setup $(S3)/.ready $(READERS)/.ready $(TOOLS)/.ready ## Run everything, with the full counts of fuzzing (SUITE=tests/kill: that alone; SUITE=python: fast tests by each Python; SUITE=matrix: the smallest feeds by each, on each Spark)
+soak: setup $(S3)/.ready $(READERS)/.ready $(TOOLS)/.ready ## Run everything, with the full counts of fuzzing (SUITE=tests/kill: that alone; SUITE=python: fast tests by each Python; SUITE=matrix: the smallest feeds by each, on each Spark; SUITE=bounds: with the lowest packages)
 	@$(BIN)/python -m tests.jvms
 	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest $(SUITE)
 endif
@@ -144,13 +150,13 @@ clean: ## Remove what was made here; the per-user cache of jars stays
 	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(AUDIT)/.ready $(S3)/.ready $(READERS)/.ready $(FLINK)/.ready $(TOOLS)/.ready $(DOCS)/.ready: build/%/.ready: requirements-%.txt $(READY)
+$(AUDIT)/.ready $(S3)/.ready $(READERS)/.ready $(FLINK)/.ready $(TOOLS)/.ready $(DOCS)/.ready: build/%/.ready: requirements-%.txt | $(READY)
 	@$(BIN)/python -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
 	@touch $@
 
-# Another PySpark in front of all that .venv has, its pip and setuptools among it.
-$(VENV)/spark-%/.ready: requirements-spark-%.txt $(READY)
+# A few packages in front of all that .venv has, its pip and setuptools among it: another PySpark, or the lowest versions.
+$(VENV)/%/.ready: requirements-%.txt $(READY)
 	@$(BIN)/python -m venv --clear --without-pip $(@D)
 	@site='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$site")')" >"$$($(@D)/bin/python -c "$$site")/venv.pth"
