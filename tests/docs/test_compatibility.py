@@ -4,7 +4,10 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+
+from packaging.version import Version
 
 from tidegate.spark.versions import NEWEST, REQUIRED, SPARKS
 
@@ -30,11 +33,17 @@ def versions() -> Iterator[tuple[str, ...]]:
         yield spark, scala, belongs.python, belongs.java, f"`{delta}`", f"`{iceberg}`", tested
 
 
+def pins(name: str) -> dict[str, str]:
+    """The versions of a list."""
+    return dict(re.findall(r"^([\w-]+)==(\S+)", (ROOT / name).read_text(), re.MULTILINE))
+
+
 def packages() -> Iterator[tuple[str, ...]]:
-    yield "package", "versions"
+    yield "package", "versions", "tested with"
+    lowest, usual = pins("requirements-bounds.txt"), pins("requirements.txt")
     for name in PACKAGES:
         (clauses,) = (required.removeprefix(name) for required in of_spark() if re.match(rf"{name}\b", required))
-        yield name, f"`{clauses}`"
+        yield name, f"`{clauses}`", f"{lowest[name]}, {usual[name]}"
 
 
 def written(rows: Iterator[tuple[str, ...]]) -> str:
@@ -53,14 +62,20 @@ def test_the_page_has_what_the_table_has() -> None:
     assert DOC.read_text() == page
 
 
+def test_lower_bounds_are_those_that_are_tried() -> None:
+    """`make soak SUITE=bounds` runs on the lowest version that each requirement of both packages allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    hook = tomllib.loads((ROOT / "src/tidegate_upstream/pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]
+    lists = project["dependencies"], hook["custom"]["requires"], *project["optional-dependencies"].values()
+    tried = {name: Version(version) for name, version in pins("requirements-bounds.txt").items()}
+    bounds = re.findall(r"(\S+?)>=([\d.]+)", "\n".join(chain(*lists)).lower())
+    assert {(name, Version(bound)) for name, bound in bounds if name != "pyspark"} <= tried.items()
+
+
 def test_every_place_names_the_same_versions() -> None:
     """What is required, what is pinned for each Spark, and what the table says that tests run on."""
     assert REQUIRED in of_spark()
-    pinned = {
-        match[1]
-        for path in (ROOT / "requirements.txt", *ROOT.glob("requirements-spark-*.txt"))
-        if (match := re.search(r"^pyspark==(\S+)", path.read_text(), re.MULTILINE))
-    }
+    pinned = {pins(path.name)["pyspark"] for path in (ROOT / "requirements.txt", *ROOT.glob("requirements-spark-*.txt"))}
     assert pinned == {belongs.tested for belongs in SPARKS.values() if belongs.tested}
     bounds = [tuple(map(int, bound.split("."))) for bound in re.findall(r"[\d.]+\d", REQUIRED)]
     minors = sorted({tuple(map(int, spark.split("."))) for spark, _ in SPARKS})
