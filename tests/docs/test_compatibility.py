@@ -65,8 +65,9 @@ def test_the_page_has_what_the_table_has() -> None:
 def test_lower_bounds_are_those_that_are_tried() -> None:
     """`make soak SUITE=bounds` runs on the lowest version that each requirement of both packages allows."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    hook = tomllib.loads((ROOT / "src/tidegate_upstream/pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]
-    lists = project["dependencies"], hook["custom"]["requires"], *project["optional-dependencies"].values()
+    upstream = tomllib.loads((ROOT / "src/tidegate_upstream/pyproject.toml").read_text())["tool"]["hatch"]["metadata"]
+    hook = upstream["hooks"]["custom"]
+    lists = project["dependencies"], hook["requires"], *project["optional-dependencies"].values()
     tried = {name: Version(version) for name, version in pins("requirements-bounds.txt").items()}
     bounds = re.findall(r"(\S+?)>=([\d.]+)", "\n".join(chain(*lists)).lower())
     assert {(name, Version(bound)) for name, bound in bounds if name != "pyspark"} <= tried.items()
@@ -75,7 +76,8 @@ def test_lower_bounds_are_those_that_are_tried() -> None:
 def test_every_place_names_the_same_versions() -> None:
     """What is required, what is pinned for each Spark, and what the table says that tests run on."""
     assert REQUIRED in of_spark()
-    pinned = {pins(path.name)["pyspark"] for path in (ROOT / "requirements.txt", *ROOT.glob("requirements-spark-*.txt"))}
+    lists = [ROOT / "requirements.txt", *ROOT.glob("requirements-spark-*.txt")]
+    pinned = {pins(path.name)["pyspark"] for path in lists}
     assert pinned == {belongs.tested for belongs in SPARKS.values() if belongs.tested}
     bounds = [tuple(map(int, bound.split("."))) for bound in re.findall(r"[\d.]+\d", REQUIRED)]
     minors = sorted({tuple(map(int, spark.split("."))) for spark, _ in SPARKS})

@@ -24,6 +24,8 @@ from tidegate.source.large import UpstreamRows
 from tidegate_upstream.background import UpstreamProcess
 from tidegate_upstream.cli.upstream import upstream
 
+pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+"""A connection that nobody closed: the server waits for it."""
 ASKED: Final = (b"mysql_clear_password", b"dialog", b"sha256_password", b"caching_sha2_password", b"mysql_old_password")
 
 

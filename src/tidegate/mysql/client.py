@@ -13,7 +13,8 @@ Source: MySQL, "Connection Phase", "Protocol::AuthSwitchRequest"; PyMySQL, "Conn
 
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import DEFAULT_BUFFER_SIZE
 from typing import Any, Final, NamedTuple
@@ -146,6 +147,16 @@ def raw_result(connection: Any, query: str) -> RawResult:
             raise pymysql.OperationalError(_SERVER_LOST, f"Lost connection in the middle of rows ({error})") from error
 
     return RawResult(result.field_count, read_into, connection._next_seq_id)  # noqa: SLF001
+
+
+@contextmanager
+def closed_if_it_fails(connection: Any) -> Iterator[None]:
+    """Prepare a connection: whatever is raised closes it at once, not when it is collected."""
+    try:
+        yield
+    except BaseException:
+        abandon(connection)
+        raise
 
 
 def abandon(connection: Any) -> None:

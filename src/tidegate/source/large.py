@@ -83,7 +83,7 @@ from tidegate.model.name import qualified
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import LOGICAL_BITS, MAX_TS
 from tidegate.mysql import server_sql as sent
-from tidegate.mysql.client import connect, driver, faults
+from tidegate.mysql.client import closed_if_it_fails, connect, driver, faults
 from tidegate.mysql.server_answer import AnswerKind, answer_kind
 from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.parse_ddl import parse_ddl
@@ -321,7 +321,7 @@ class UpstreamRows:
         if self._connection is None:
             raw = dict(driver().converters.encoders)
             connection = connect(self._address.connection_options, use_unicode=False, conv=raw, sql_mode="")
-            with connection.cursor() as cursor:
+            with closed_if_it_fails(connection), connection.cursor() as cursor:
                 cursor.execute(sent.ZONE, (self._zone,))
             self._connection = connection
         with self._connection.cursor() as cursor:

@@ -35,7 +35,7 @@ from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
 from tidegate.model.option import TIME_MAX_MS, Local, Option
 from tidegate.model.tso import LOGICAL_BITS, physical_ms
 from tidegate.mysql import server_sql as sent
-from tidegate.mysql.client import ConnectionOptions, ServerTls, connect, driver, faults
+from tidegate.mysql.client import ConnectionOptions, ServerTls, closed_if_it_fails, connect, driver, faults
 from tidegate.mysql.server_answer import AnswerKind, answer_kind
 
 Atomicity: TypeAlias = Literal["none", "table", "global"]
@@ -386,16 +386,18 @@ class TargetSession:
         with self._errors():
             flags = driver().constants.CLIENT.FOUND_ROWS
             self.connection = connect(options.connection_options(read_s), many=many, flags=flags)
-            for name, setting, _ in ROWS:
-                self.connection.query(sent.SETTING.format(name=name, value=setting))
+            with closed_if_it_fails(self.connection):
+                for name, setting, _ in ROWS:
+                    self.connection.query(sent.SETTING.format(name=name, value=setting))
 
     def prepare(self, target: TargetServer, *, wait_s: int | None = None) -> "TargetSession":
         """Set the variables that only some servers have. The server ends the session, and the transaction that it is
         in, when it is silent for `wait_s`."""
-        for setting in target.settings(target.traits.rows):
-            self.set(setting)
-        if wait_s is not None:
-            self.set(Setting("wait_timeout", str(wait_s)))
+        with closed_if_it_fails(self.connection):
+            for setting in target.settings(target.traits.rows):
+                self.set(setting)
+            if wait_s is not None:
+                self.set(Setting("wait_timeout", str(wait_s)))
         return self
 
     def set(self, setting: Setting) -> None:
@@ -455,13 +457,14 @@ class TargetSession:
 
 def probe(session: TargetSession) -> TargetServer:
     """Return kind, version and variables of the server."""
-    ((version,),) = session.ask(sent.VERSION)
-    server = target_of(str(version))
     variables: dict[str, str] = {}
-    session.ask(sent.IN_INFORMATION)
-    for name in server.traits.optional:
-        for variable, value in session.ask(sent.VARIABLE.format(name=name)):
-            variables[str(variable).lower()] = str(value)
+    with closed_if_it_fails(session.connection):
+        ((version,),) = session.ask(sent.VERSION)
+        server = target_of(str(version))
+        session.ask(sent.IN_INFORMATION)
+        for name in server.traits.optional:
+            for variable, value in session.ask(sent.VARIABLE.format(name=name)):
+                variables[str(variable).lower()] = str(value)
     return replace(server, variables=variables)
 
 
@@ -497,12 +500,13 @@ class DdlConnection:
     def __init__(self, connect: Connect, target: TargetServer) -> None:
         with _failures():
             self.connection = connect()
-        for name, value, _ in target.settings(target.traits.ddls):
-            try:
-                self.ask(sent.SETTING.format(name=name, value=value))
-            except StatementFailed as error:
-                if error.number not in _OPTIONAL:
-                    raise
+        with closed_if_it_fails(self.connection):
+            for name, value, _ in target.settings(target.traits.ddls):
+                try:
+                    self.ask(sent.SETTING.format(name=name, value=value))
+                except StatementFailed as error:
+                    if error.number not in _OPTIONAL:
+                        raise
 
     def ask(self, text: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         with _failures(), self.connection.cursor() as cursor:
