@@ -33,6 +33,8 @@ HIDDEN = {"VIRTUAL_ENV", "PYTHONPATH", "XDG_CACHE_HOME", "PIP_CACHE_DIR", "TIDEG
 RUNNING = {"upstreams", "brokers"}
 """Folders of a cache that list what runs on this machine: what is stopped is our own alone."""
 STOP = ("tidegate upstream stop --all", "tidegate broker stop --all")
+LINE_S = 900
+"""How long a command may take, in seconds."""
 
 
 def steps(page: Path) -> Iterator[tuple[str, list[str]]]:
@@ -86,7 +88,10 @@ def play(page: Path, environment: Mapping[str, str], work: Path, redis_port: int
 
 
 def _bash(line: str, environment: Mapping[str, str], work: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(["bash", "-c", line], cwd=work, env=environment, capture_output=True, text=True, check=False)
+    command = ["bash", "-c", line]
+    return subprocess.run(
+        command, cwd=work, env=environment, capture_output=True, text=True, check=False, timeout=LINE_S
+    )
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from tidegate.spark.archive import EXECUTORS_PYTHON
 from tidegate.spark.java import expected_jars
 from tidegate.spark.session import SPARK_FAILURES, WORKERS_PYTHON, check_session, lack_of
 from tidegate.spark.tasks import SparkTasks
-from tidegate.spark.versions import NEWEST, SPARKS
+from tidegate.spark.versions import NEWEST, SPARKS, running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,3 +141,12 @@ def test_the_jar_that_is_named_is_the_one_that_is_fetched() -> None:
     """Spark takes what Delta itself needs along with it."""
     _group, name, version = DELTA_JAR.split(":")
     assert f"{name}-{version}.jar" in expected_jars("spark")
+
+
+@pytest.mark.parametrize("scala", ["2.12", "2.13"])
+def test_the_jar_of_a_session_is_that_of_its_scala(scala: str) -> None:
+    """A vendor may build Spark 3.5 with either."""
+    properties = SimpleNamespace(versionNumberString=lambda: f"{scala}.18")
+    jvm = SimpleNamespace(scala=SimpleNamespace(util=SimpleNamespace(Properties=properties)))
+
+    assert running(SimpleNamespace(version="3.5.4-amzn-0", _jvm=jvm)) is SPARKS["3.5", scala]

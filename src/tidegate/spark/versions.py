@@ -10,6 +10,7 @@ Source: Delta's table of compatible versions; Iceberg, "Multi-Engine Support"; S
 """
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -106,7 +107,10 @@ def installed() -> SparkVersion:
 def running(spark: Any) -> SparkVersion:
     """Return the entry of a session. Raises EnvironmentFault for a version that Tidegate does not run on."""
     version = minor(spark.version)
-    return SPARKS[version, _SCALA[version]]
+    scala = _SCALA[version]
+    with suppress(Exception):  # Spark Connect has no JVM here, and some platforms keep it closed
+        scala = ".".join(spark._jvm.scala.util.Properties.versionNumberString().split(".")[:2])  # noqa: SLF001
+    return SPARKS[version, scala]
 
 
 def is_3(spark: Any) -> bool:

@@ -38,6 +38,7 @@ FILE_BYTES: Final = 64 << 20
 SMALL_ROWS: Final = 100_000
 SMALL_BYTES: Final = 4 << 20
 DICTIONARY_BYTES_MAX: Final = 256 << 10
+"""Of a column in a row group; further values are written without a dictionary."""
 DICTIONARY_SAMPLE: Final = 8192
 """Rows that tell whether a column has a dictionary: values that hardly repeat are written faster without, and in
 less."""
