@@ -40,6 +40,8 @@ def main(words: Sequence[str]) -> None:
             build(Path(*(place or [str(ROOT / "dist")])))
         case ["release", version] if RELEASE.fullmatch(version):
             release(version)
+        case ["release", version]:
+            sys.exit(f"{version!r} is not a version: make release VERSION=1.2.0 (or 1.2.0rc1)")
         case ["tagged", tag]:
             check_tag(tag)
         case _:

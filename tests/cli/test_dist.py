@@ -26,7 +26,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WING = tomllib.loads((ROOT / "src" / "tidegate_upstream" / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 KINDS = ("added", "changed", "fixed", "security")
-FRAGMENTS = sorted((ROOT / "changelog.d").iterdir())
+FRAGMENTS = sorted((ROOT / "changelog.d").glob("*"))
 MAY_LACK = {"java", "jars spark", "jars broker"}
 """What no package brings: `tidegate doctor` names it."""
 LARGEST_BYTES = 3_000_000
@@ -156,8 +156,9 @@ class TestRelease:
         home = tmp_path / "clone"
         tree = ["git", "-c", "core.hooksPath=", "clone", "--quiet", "--shared", str(ROOT), str(home)]
         subprocess.run(tree, check=True, timeout=60, env=os.environ)
-        told = {path: path.read_text().strip().splitlines()[0] for path in (home / "changelog.d").iterdir()}
+        told = {path: path.read_text().strip().splitlines()[0] for path in (home / "changelog.d").glob("*")}
         assert "9.8.7" in tool("python", "ops/dist.py", "tagged", "v9.8.7", place=home, code=1)
+        assert "not a version" in tool("python", "ops/dist.py", "release", "next", place=home, code=1)
         tool("python", "ops/dist.py", "release", "9.8.7", place=home)
         collected = (home / "CHANGELOG.md").read_text()
         assert all(f"\n- {line}\n" in collected for line in told.values())
