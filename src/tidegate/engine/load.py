@@ -52,6 +52,7 @@ from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.columnar.encode.images import INSERT
 from tidegate.codec.columnar.rows import Batch
 from tidegate.engine.change import Chunk, ChunkPart, EventPosition, Layout, SourceDdl
+from tidegate.engine.chunk_size import CHUNK_BYTES, CHUNK_ROWS
 from tidegate.engine.event_filter import EventFilter, MessageFilter
 from tidegate.engine.load_plan import (
     SILENT_NAMED,
@@ -108,11 +109,6 @@ from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import LOGICAL_BITS, shown_ts
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.state import Database, SchemaState
-
-CHUNK_ROWS: Final = 300_000
-"""The rows of a chunk of which nothing is known, and its bytes."""
-CHUNK_BYTES: Final = 64 << 20
-
 
 _NEEDED_DDLS: Final = frozenset({ActionType.CREATE_TABLE, ActionType.DROP_TABLE})
 """Statements without which a load would have no table, or its rows beside those of before."""

@@ -61,8 +61,8 @@ from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import Mismatch, typed_texts
 from tidegate.codec.wire_table import WireColumn, WireTable, wire_table
 from tidegate.codec.zone import zone_shift
+from tidegate.engine.chunk_size import CHUNK_BYTES
 from tidegate.engine.filter import is_system
-from tidegate.engine.load import CHUNK_BYTES
 from tidegate.engine.load_plan import ROW_ID, LoadChunk, LoadGuard, LoadPlan, LoadReader, LoadTable, some_of
 from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.model.errors import ConfigError, HistoryLost, SchemaError, SourceError, TidegateError

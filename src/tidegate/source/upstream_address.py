@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
+from tidegate.engine.chunk_size import CHUNK_ROWS
 from tidegate.model.errors import UriInvalid
 from tidegate.model.option import Local, Option
 from tidegate.mysql.client import ConnectionOptions, ServerTls
@@ -144,7 +145,6 @@ def rests_until(text: str, now_s: float) -> str:
     return "" if inside else f"{first:02}:00{now.isoformat()[-6:]}"
 
 
-CHUNK_ROWS: Final = 300_000
 READ_TIMEOUT_S: Final = 900.0
 """A scan that skips many deleted versions is silent before its first row."""
 

@@ -16,8 +16,9 @@ from tidegate.config.changefeed import Checked, check
 from tidegate.config.full_load import parse_load
 from tidegate.config.load import load
 from tidegate.config.registry import sink_of, source_of
+from tidegate.engine.chunk_size import CHUNK_BYTES
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.load import CHUNK_BYTES, undecodable
+from tidegate.engine.load import undecodable
 from tidegate.engine.load_plan import create_statements, unloaded
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SchemaError, SourceError, TidegateError, UriInvalid
 from tidegate.model.table import TableName

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from tidegate.engine.chunk_size import CHUNK_BYTES
 from tidegate.engine.event_expression import event_filter
-from tidegate.engine.load import CHUNK_BYTES, LoadingSource
+from tidegate.engine.load import LoadingSource
 from tidegate.engine.load_plan import KeptPlan, LoadGuard, begin_ts, create_statements, defined_ts
 from tidegate.engine.loop import Meter
 from tidegate.engine.ports import LocalTasks, PartitionReached, Reading
