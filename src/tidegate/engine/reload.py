@@ -259,7 +259,8 @@ class Reloads:
         for group in self.sink.parked():
             if not group.loads and not tables.isdisjoint(group.incarnations):
                 raise SinkRefused(
-                    f"{', '.join(group.names)}: parked, and tied to a table that is loaded: resume it first, or load both"
+                    f"{', '.join(group.names)}: parked, and tied to a table that is loaded: resume it first, "
+                    "or load both"
                 )
 
     def wait(self, wait_s: float) -> None:
