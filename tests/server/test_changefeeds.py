@@ -13,12 +13,14 @@ import pytest
 from tests.failpoint import armed
 from tests.replay.stage import Crash
 from tests.server.kit import ServerHome, until
+from tests.source.load.feeds import ordered
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.registry import home_of
 from tidegate.engine import checkpoints
 from tidegate.engine.ports import LoadProgress
 from tidegate.engine.progress import Progress
 from tidegate.engine.reload import DONE, KeptReload
+from tidegate.expr.scope import ResultSet
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
 from tidegate.objectstore.local_files import locked
@@ -36,6 +38,7 @@ from tidegate.server.record import (
 )
 from tidegate.server.server import Server
 from tidegate_upstream.tidb.listener import Upstream
+from tidegate_upstream.tidb.session import Session
 
 pytestmark = pytest.mark.slow
 
@@ -128,8 +131,8 @@ def test_one_begins_with_a_load(place: ServerHome, feeds: Changefeeds, mode: str
 
 @pytest.mark.slow
 def test_tables_are_loaded_beside_the_feed(place: ServerHome, feeds: Changefeeds) -> None:
-    """A changefeed that began above rows is given its database, and loads tables by Spark while it runs; only a lake
-    does."""
+    """A changefeed that began above rows is given its database, and loads tables while it runs; only a lake does.
+    It equals the upstream where it stands."""
     begun = place.work()
     time.sleep(0.01)
     feeds.create(replace(place.wish("two"), start_ts=begun), "ann")
@@ -154,8 +157,16 @@ def test_tables_are_loaded_beside_the_feed(place: ServerHome, feeds: Changefeeds
             assert last.outcome == DONE
         assert feeds.get(ONE).state == "normal"
         feeds.pause(ONE, "ann")
-    rows = Lake(str(place.home / "lake"))
-    assert all(rows.arrow(name).num_rows for name in rows.tables())
+        lake_now = Lake(str(place.home / "lake"))
+        upstream = Session(place.upstream.cluster.node)
+        upstream.execute(f"SET tidb_snapshot = '{lake_now.snapshot.checkpoint.ts}'")
+        for name in lake_now.tables():
+            (answer,) = upstream.execute(f"SELECT * FROM {name}")
+            assert isinstance(answer, ResultSet)
+            columns = [column.name for column in answer.columns]
+            assert ordered(lake_now.arrow(name).to_pylist()) == ordered(
+                dict(zip(columns, row, strict=True)) for row in answer.rows
+            ), name
 
 
 def test_loads_while_it_lives(place: ServerHome, feeds: Changefeeds) -> None:

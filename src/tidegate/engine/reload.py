@@ -98,7 +98,7 @@ class KeptReload:
         """Request a reload. Raises ConfigError for rules that are none, and while another one is not done."""
         TableFilter.parse(rules)
         before, request = self.read(), Reload(tuple(rules))
-        runs = before is not None and not before.outcome
+        runs = before is not None and before.plan is not None and not before.outcome
         if before is not None and runs and before.rules == request.rules:
             return
         if runs or self.write(request) != request:

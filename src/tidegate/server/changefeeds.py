@@ -570,13 +570,18 @@ class Changefeeds:
                 changed["filter"] = {**record.config["filter"], "rules": [*rules, *tables]}
             follows = msgspec.structs.replace(record, config=changed)
             self._client_reach.admitted(partial(self.config_of, follows), partial(self.config_of, record))
-            KeptReload(home_of(config)).ask(tables or ("*.*",))
+            kept, rules = KeptReload(home_of(config)), tables or ("*.*",)
             if changed == record.config:
+                kept.ask(rules)
                 return self._view(feed)
-            self.pause(feed_id, who)
+            self.pause(feed_id, who)  # the run of before would read the request without the database or the rules
             with feed.lock:
                 self._replace(feed, msgspec.structs.replace(feed.record, config=changed))
-            return self.resume(feed_id, who)
+            try:
+                kept.ask(rules)
+            finally:
+                self.resume(feed_id, who)
+            return self._view(feed)
 
     def cancel_load(self, feed_id: FeedId, who: str) -> FeedView:
         """End a load that is not done: its tables are dropped where they can be seen, and the changefeed is stopped.
