@@ -18,6 +18,7 @@ from tests.source.load.feeds import LAKES, MOMENTS, TABLES, Database, Draw, Feed
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import document_of, load
 from tidegate.engine import reload
+from tidegate.engine.load_plan import LoadPlan
 from tidegate.engine.reload import KeptReload, Reload
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, HistoryLost
@@ -226,9 +227,15 @@ def test_a_reload_that_fails(database: Database, tmp_path: Path) -> None:
     feed = begun(database, tmp_path, rules=("w.*", "!w.keyless"))
     before = feed.tables()
     feed.loads = False
-    KeptReload(feed.root).ask(["w.t"])
+    for rules in (["w.other"], ["w.t"]):  # nothing is planned yet, so the later one stands
+        KeptReload(feed.root).ask(rules)
+    kept = KeptReload(feed.root)
+    request = kept.read()
+    assert request == Reload(("w.t",))
+    kept.write(Reload(("w.t",), LoadPlan(1)))
     with pytest.raises(ConfigError, match="not done yet"):
         KeptReload(feed.root).ask(["w.other"])
+    kept.write(request)
     assert "load-from" in feed.ended(iter(())).outcome
     feed.loads = True
 
