@@ -73,8 +73,8 @@ def awaited(wanted: Callable[[], bool]) -> None:
 
 
 def test_a_feed(seen: list[Request], tmp_path: Path) -> None:
-    """An idle feed asks for the next commit of its changelog and tells its state; a round without DDLs lists each
-    log that it writes, once a commit, and writes no schema."""
+    """An idle feed asks for the next commit of its changelog, every two seconds for a reload, and tells its state; a
+    round without DDLs lists each log that it writes, once a commit, and writes no schema."""
     upstream, root = Upstream(1, tmp_path / "log"), f"s3://{BUCKET}/counted"
     stop, rows = threading.Event(), [0]
     upstream.run("INSERT INTO a (id, v, u) VALUES (1, 1, 1)")
@@ -88,8 +88,11 @@ def test_a_feed(seen: list[Request], tmp_path: Path) -> None:
         time.sleep(1)
         seen.clear()
         time.sleep(2)
-        paths = {request.path.rpartition("/")[0] for request in seen if request.method == "GET"}
-        assert paths == {f"/{BUCKET}/counted/_tidegate/changelog/_delta_log"}
+        home = f"/{BUCKET}/counted/_tidegate"
+        asked = [request.path for request in seen if request.method == "GET"]
+        assert {path.rpartition("/")[0] for path in asked} - {home} == {f"{home}/changelog/_delta_log"}
+        assert {path for path in asked if path.rpartition("/")[0] == home} <= {f"{home}/reload.json"}
+        assert asked.count(f"{home}/reload.json") <= 2
         idle = kinds(seen)
         assert set(idle) <= {"GET", "PUT"}
         assert idle["PUT"] <= 1
