@@ -156,6 +156,8 @@ def test_tables_are_loaded_beside_the_feed(place: ServerHome, feeds: Changefeeds
             assert last is not None
             assert last.outcome == DONE
         assert feeds.get(ONE).state == "normal"
+        end = place.work(1)  # no DDL is there, at whose own timestamp a snapshot does not have it yet
+        until(lambda: feeds.get(ONE).checkpoint_ts >= end)
         feeds.pause(ONE, "ann")
         lake_now = Lake(str(place.home / "lake"))
         upstream = Session(place.upstream.cluster.node)
