@@ -13,6 +13,7 @@ import pytest
 from tests.failpoint import armed
 from tests.replay.stage import Crash
 from tests.server.kit import ServerHome, until
+from tests.source.load.dumpling import Dumped, written
 from tests.source.load.feeds import ordered
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.registry import home_of
@@ -127,6 +128,20 @@ def test_one_begins_with_a_load(place: ServerHome, feeds: Changefeeds, mode: str
         assert view.progress.rows_loaded > 0
         assert extension(view)["progress"]["load"]["tables"] == view.progress.load.tables
         assert "loaded" in extension(view)["loading"]
+
+
+def test_one_loads_files_alone(place: ServerHome, feeds: Changefeeds, tmp_path: Path) -> None:
+    """All rows of a directory of Dumpling, and the end. Another load is refused, since such rows never change."""
+    uri = Dumped().uri(written(tmp_path / "dump", Dumped()))
+    config = {"source": {"load": "only", "load-from": uri}}
+    feeds.create(replace(place.wish("one"), start_ts=0, source_uri="", config=config), "ann")
+    until(lambda: feeds.get(ONE).state == "finished")
+    view = feeds.get(ONE)
+    assert view.progress is not None
+    assert view.progress.rows_loaded == 2
+    with pytest.raises(ConfigError, match="with no dump"):
+        feeds.start_load(ONE, "", (), "ann")
+    assert feeds.get(ONE).state == "finished"
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ NO_FILES: Final = {
     *("access-key", "secret-access-key", "session-token", "region", "endpoint", "sse", "sse-kms-key-id"),
     *("account-name", "account-key", "sas-token", "otlp-endpoint", "alert-url"),
     *("key-template", "publish", "invalidate-keys", "stream-template", "replica-read", "resource-group"),
-    "load-hours",
+    *("load-hours", "csv-separator", "csv-delimiter", "csv-null-value"),
 }
 """Parameters with a text that names no file; files in the address of large-message-upstream-uri are named by
 themselves."""
@@ -264,6 +264,22 @@ SENT: Final = {
     "azure": ("azblob://b/p?protocol=csv&endpoint=https://h", "h:443"),
     "claims": (f"{KAFKA}&claim-check-storage-uri=" + quote("s3://b?endpoint=http://h:9000", safe=""), "h:9000"),
 }
+
+
+@pytest.mark.parametrize("mode", ["initial", "only"])
+def test_files_of_a_load(mode: str) -> None:
+    """A directory of Dumpling is admitted below the roots, and a store of which the client names the server gets no
+    requests signed with the server's keys."""
+    for uri, words in (
+        ("file:///etc", "--allow-path"),
+        ("file://../x", "--allow-path"),
+        ("s3://b/p?endpoint=http://h:9000", "token-hosts"),
+    ):
+        tree = {"source": {"load": mode, "load-from": uri}}
+        with pytest.raises(UriInvalid, match=words):
+            reach().admitted(Wish(uri if mode == "only" else LOG, "delta://./lake", tree))
+        known = reach(allow_path=["/"], security={"token-hosts": ["h"]})
+        assert known.admitted(Wish(uri if mode == "only" else LOG, "delta://./lake", tree))
 
 
 @pytest.mark.parametrize("what", SENT)

@@ -71,7 +71,9 @@ if TYPE_CHECKING:
     type=click.Choice(MODES),
     help="Begin with the rows that are there: `initial` (default with --load-from), or `only` these and end.",
 )
-@click.option("--load-from", metavar="URI", help="The database with these rows: mysql://USER:PASSWORD@HOST:4000/")
+@click.option(
+    "--load-from", metavar="URI", help="Where these rows are: mysql://USER:PASSWORD@HOST:4000/, or file:///DUMPLING"
+)
 @click.option("--load-ts", metavar="TSO", type=click.IntRange(min=1), help="The TSO to read them at; default: now.")
 @click.option(
     "--ticdc",

@@ -24,16 +24,16 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS: Final = (datetime(_LAST_YEAR + 1, 1, 1, tzinfo=UTC) - _EPOCH).days
 
 
-def zone_shift(name: str) -> Callable[[str], str]:
-    """Return the function that writes a UTC TIMESTAMP text in the zone `name`."""
-    zone = ZoneInfo(name)
+def zone_shift(name: str, written: str = "UTC") -> Callable[[str], str]:
+    """Return the function that writes a TIMESTAMP text of the zone `written` in the zone `name`."""
+    zone, before = ZoneInfo(name), ZoneInfo(written)
 
     def shift(text: str) -> str:
         if text.startswith(_ZERO):
             return text
         whole, dot, fraction = text.partition(".")
         try:
-            moment = datetime.strptime(whole, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+            moment = datetime.strptime(whole, "%Y-%m-%d %H:%M:%S").replace(tzinfo=before)
         except ValueError as error:
             raise EncodeError(f"{text!a:.40} is not a TIMESTAMP") from error
         try:

@@ -7,6 +7,7 @@
                cancel     ends a load that is not done, and drops its tables
     load-from  mysql://USER:PASSWORD@HOST:4000/       the database; parameters as for large-message-upstream-uri, and
                rows-per-second, chunk-rows, ..        those of SqlLoadOptions
+               file:///DUMPLING, s3://BUCKET/PREFIX   a directory of Dumpling, with what its files do not tell
     load-ts    the TSO; without it that of now
     load-number, load-tables    a later load of all tables, or of those of some rules
 
@@ -31,21 +32,26 @@ import msgspec
 
 from tidegate.config.entry import Document, FeedConfig, FullLoad, SinkEntry, SourceEntry
 from tidegate.config.option import options_of, read_all
-from tidegate.config.uri import RawValue, name_file
+from tidegate.config.store_params import DIRECTORY, STORE_SCHEMES, split_store, store_params
+from tidegate.config.uri import RawValue, lake_path, name_file, object_store, parameters, scheme_of, split, store_host
 from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
+from tidegate.model.option import Secret
 from tidegate.model.tso import MAX_TS
+from tidegate.source.dump_options import DumpOptions
 from tidegate.source.upstream_address import Address, SqlLoadOptions, hours_of, parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidegate.config.ticdc import TicdcAddress
-    from tidegate.engine.load_plan import LoadPlan
+    from tidegate.engine.load_plan import LoadGuard, LoadPlan, LoadReader
     from tidegate.engine.ports import Source
     from tidegate.engine.upstream_feed import UpstreamFeed
 
 SCHEME: Final = "mysql"
+_STORES: Final = (DIRECTORY, *STORE_SCHEMES)
+"""Schemes of the addresses that hold files of Dumpling."""
 MODES: Final = ("initial", "never", "only", "done", "cancel")
 MOMENTS: Final = ("start", "now")
 
@@ -58,32 +64,50 @@ class DatabaseRows(msgspec.Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
 
     @property
-    def _address(self) -> Address:
+    def _options(self) -> SqlLoadOptions | DumpOptions:
         assert self.load.options is not None
-        return self.load.options.address
+        return self.load.options
 
     @property
     def label(self) -> str:
-        return f"load {self._address.host}"
+        return f"load {self._options.label}"
 
     @property
     def identity(self) -> str:
-        return f"{SCHEME}://{self._address.host}:{self._address.port}"
+        return self._options.identity
 
     @property
     def addresses(self) -> frozenset[str]:
-        return frozenset({f"{self._address.host}:{self._address.port}"})
+        return frozenset({self._options.server})
 
 
 OPTIONS: Final = options_of(SqlLoadOptions)
 _OF_SESSIONS: Final = frozenset({"connections", "replica-read", "resource-group", "scan-concurrency"})
 """Those that do not need rows."""
-PARAMETERS: Final = {**options_of(Address), **OPTIONS}
+_OF_FILES: Final = options_of(DumpOptions)
+PARAMETERS: Final = {**options_of(Address), **OPTIONS, **_OF_FILES}
 
 
-def parse_load(uri: str, option: str = "load-from") -> SqlLoadOptions:
+def _parse_dump(uri: str) -> DumpOptions:
+    """Return the directory of Dumpling at `uri`. Raises UriInvalid, UnsupportedError."""
+    parts = split(uri, "load-from", _STORES)
+    options = {**_OF_FILES, **store_params(parts.scheme)}
+    client, own = split_store(parameters(parts, options), parts.scheme, options)
+    fields, _ = read_all(_OF_FILES, own, UriInvalid)
+    address = lake_path(parts) if parts.scheme == DIRECTORY else object_store(parts)
+    if "csv-null-value=" in parts.query.split("&"):
+        fields["null"] = ""
+    dump = DumpOptions(Secret(f"{address}?{urlencode(client)}" if client else address), address, **fields)
+    if len(dump.delimiter.encode()) > 1 and dump.delimiter != "none":
+        raise UriInvalid(f"load-from: csv-delimiter is {dump.delimiter!r}; write one character, or none")
+    return dump
+
+
+def parse_load(uri: str, option: str = "load-from") -> SqlLoadOptions | DumpOptions:
     """Return the database behind `uri`, the value of `option`, and how it is read. Raises UriInvalid, which does not
     show it."""
+    if option == "load-from" and scheme_of(uri) in _STORES:
+        return _parse_dump(uri)
     own: dict[str, RawValue] = {}
     others: list[tuple[str, str]] = []
     head, _, query = uri.partition("?")
@@ -147,8 +171,8 @@ def full_load(
     if mode != "done" and not load_from:
         raise ConfigError(f"load = {mode} reads a database: give load-from, such as mysql://root@127.0.0.1:4000/")
     number, rules = int(value("load-number") or 0), cast("Sequence[str]", document.flat.get("source.load-tables") or ())
-    if number and mode == "done":
-        raise ConfigError("load-number reads a database again: it goes with load = initial and only")
+    if number and (mode == "done" or scheme_of(load_from) in _STORES):
+        raise ConfigError("load-number reads a database again: it goes with load = initial and only, and with no dump")
     tables = TableFilter.parse(rules, case_sensitive=document.case_sensitive) if rules else None
     options = parse_load(load_from) if load_from else None
     return FullLoad(mode, options, load_ts, force, number=number, tables=tables)
@@ -197,7 +221,6 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
     """Return the source that begins with `load` and goes on with `stream`; nothing follows None."""
     from tidegate.engine.load import LoadingSource, NoStream
     from tidegate.engine.load_plan import KeptPlan, LoadGuard, LoadReader
-    from tidegate.source.load_sql import GcGuard, SqlReader
 
     source, opened = stream or (ROWS, NoStream())
     by_table = load.options is not None and load.options.publish == "table"
@@ -207,12 +230,13 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
     rows = load.mode != "done" and not load.definitions
     own = {"time_zone": time_zone, "whole": rows, "sequences": rows and sink.makes_sequences}
     options = load.options and msgspec.structs.replace(load.options, **own)
+    reader, guard = (LoadReader(), lambda _: LoadGuard()) if options is None else _readers(options)
     return LoadingSource(
-        LoadReader() if options is None else SqlReader(options),
+        reader,
         KeptPlan(home),
         config.table_filter().matches,
         opened,
-        guard=(lambda _: LoadGuard()) if options is None or load.definitions else partial(GcGuard.of_plan, options),
+        guard=(lambda _: LoadGuard()) if load.definitions else guard,
         ordered=source.ordered,
         keyless=_keyless(load, source, sink),
         events=config.events,
@@ -228,22 +252,42 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
     )
 
 
+def _readers(options: SqlLoadOptions | DumpOptions) -> "tuple[LoadReader, Callable[[LoadPlan], LoadGuard]]":
+    """What reads a load, and what keeps its S."""
+    if isinstance(options, DumpOptions):
+        from tidegate.source.load_dump import DumpGuard, DumpReader
+
+        return DumpReader(options), partial(DumpGuard, options)
+    from tidegate.source.load_sql import GcGuard, SqlReader
+
+    return SqlReader(options), partial(GcGuard.of_plan, options)
+
+
 def _keyless(load: FullLoad, source: SourceEntry, sink: SinkEntry) -> bool:
     """Whether changes of tables without a handle key follow a load."""
     return load.force_replicate or (source.ordered and sink.keeps_keyless)
+
+
+def _load_of(config: FeedConfig) -> FullLoad | None:
+    return config.source.load if isinstance(config.source, DatabaseRows) else config.load
+
+
+def tokens_go_to(config: FeedConfig) -> frozenset[str]:
+    """Return the server of the object store with the files of a load, as SourceEntry.tokens_go_to."""
+    load = _load_of(config)
+    return store_host(load.options.uri) if load and isinstance(load.options, DumpOptions) else frozenset()
 
 
 def look_at(config: FeedConfig, home: str, source: SourceEntry, sink: SinkEntry) -> "LoadPlan | None":
     """Return the definitions of which a changefeed's load would take the rows: those at load-ts, or of now if that is
     not given, or a load has begun; None for one that reads no database. Raises what the plan of a load raises."""
     from tidegate.engine.load_plan import KeptPlan, without_keyless
-    from tidegate.source.load_sql import SqlReader
 
-    load = config.source.load if isinstance(config.source, DatabaseRows) else config.load
+    load = _load_of(config)
     if load is None or load.options is None:
         return None
     accept, ts = config.table_filter().matches, None if KeptPlan(home).read() is not None else load.ts
-    reader = SqlReader(msgspec.structs.replace(load.options, whole=False))
+    reader, _ = _readers(msgspec.structs.replace(load.options, whole=False))
     keyed: Callable[[LoadPlan], LoadPlan] = (lambda plan: plan) if _keyless(load, source, sink) else without_keyless
     left_by = keyed if load.ticdc is None else _comparison(load, load.ticdc, config)
     return left_by(reader.plan(lambda name: accept(*name), ts))

@@ -53,7 +53,7 @@ from tidegate.config.entry import (
     refuse,
     refused_keys,
 )
-from tidegate.config.full_load import DatabaseRows, check_stream, full_load
+from tidegate.config.full_load import ROWS, DatabaseRows, check_stream, full_load
 from tidegate.config.option import options_of, read_all
 from tidegate.config.registry import SINKS, SOURCES
 from tidegate.config.ticdc import TicdcAddress, parse_ticdc
@@ -109,7 +109,9 @@ _OWN: Final = {
     "sink.ddl-text": Key("text", "`ticdc`: DDLs as printed by TiCDC; `raw`: the original text", False, "ticdc"),
     "source.uri": Key("text", "address to read; see the source parameters", True, "required"),
     "source.load": Key("text", "`initial`, `never`, `only`, `done`: start with existing rows; `cancel`", True, "never"),
-    "source.load-from": Key("text", "the database with the rows: mysql://USER@HOST:4000/", True),
+    "source.load-from": Key(
+        "text", "the database with the rows, mysql://USER@HOST:4000/, or the files of Dumpling", True
+    ),
     "source.load-ts": Key("int", "the TSO at which the rows are read", True, "now"),
     "source.ticdc": Key("text", "the changefeed that writes the topic: its address in TiCDC's API, or its file", True),
     "source.definitions-from": Key("text", "without rows: the database that knows the tables of the topic", True),
@@ -506,7 +508,8 @@ def load(
             raise ConfigError("load = only takes no source: it ends once all rows are there; initial goes on with it")
         source_uri = address
     source_uri, sink_uri = addresses(document, source_uri, sink_uri)
-    pair, idle = _pair(document, source_uri, sink_uri, workers)
+    rows = ROWS if begins is not None and source_uri == address and begins.mode in {"only", "cancel"} else None
+    pair, idle = _pair(document, source_uri, sink_uri, workers, rows)
     alone = isinstance(pair.source, DatabaseRows) and begins is not None and begins.mode in {"only", "cancel"}
     if alone and begins is not None:
         pair = replace(pair, source=DatabaseRows(load=begins))
@@ -557,10 +560,12 @@ def addresses(document: Document, source_uri: str | None, sink_uri: str | None) 
     return resolve_uri(source, "source-uri"), resolve_uri(sink, "sink-uri")
 
 
-def _pair(document: Document, source_uri: str, sink_uri: str, workers: int | None) -> tuple[Pairing, list[str]]:
-    """Both entries with their addresses, and the parameters of the call without effect. Raises for keys that one of
-    them refuses."""
-    source, sink = _entry(SOURCES, source_uri, "source-uri"), _entry(SINKS, sink_uri, "sink-uri")
+def _pair(
+    document: Document, source_uri: str, sink_uri: str, workers: int | None, rows: SourceEntry | None
+) -> tuple[Pairing, list[str]]:
+    """Both entries with their addresses, that of `rows` for a load alone, and the parameters of the call without
+    effect. Raises for keys that one of them refuses."""
+    source, sink = rows or _entry(SOURCES, source_uri, "source-uri"), _entry(SINKS, sink_uri, "sink-uri")
     for entry, uri, where in ((source, source_uri, "source-uri"), (sink, sink_uri, "sink-uri")):
         _refuse_keys(entry, uri, where)
     refuse(document.keys, refused_keys(source, sink))

@@ -404,6 +404,7 @@ class LoadingSource(Source):
     def _planned(self, tasks: Tasks) -> LoadPlan:
         """Return the plan of a feed that begins; of a load that somebody else has done the definitions alone."""
         self._check_target()
+        self.ts = self.ts if self.defined else self.reader.moment(self.ts)
         self._cover(tasks)
         left_by = self._left_by()
         plan = self._defined() if self.defined else self.reader.plan(lambda name: self.accept(*name), self.ts)
@@ -464,6 +465,10 @@ class LoadingSource(Source):
         if not plan.tables:
             raise SourceBehind("no such table that the filter takes and whose changes follow; see [filter] rules")
         if plan.ts < checkpoint_ts:
+            if self.reader.moment(None) is not None:
+                raise ConfigError(
+                    f"load-from is of {shown_ts(plan.ts)}, before the feed: a newer dump, or a database, can"
+                )
             raise SourceBehind("the database is behind the feed; if that is for long, load-from is another cluster")
         return msgspec.structs.replace(plan, views=(), sequences=(), made_sequences=(), temporary=())
 
@@ -573,7 +578,7 @@ class LoadingSource(Source):
             if isinstance(failure, MadeAnew) and self.ts is not None:
                 raise ConfigError(
                     f"load-ts is {shown_ts(self.ts)}, and the source begins later, so changes between would be lost: "
-                    f"leave load-ts out, or take one behind its first watermark ({failure})"
+                    f"leave load-ts out, or take one behind its first watermark, as that of another dump ({failure})"
                 ) from failure
             raise failure
         self.stream.refresh()

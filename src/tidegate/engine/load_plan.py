@@ -175,6 +175,10 @@ class LoadReader:
         """Return the plan of the tables that are selected, at `ts`, or at a timestamp of now."""
         return LoadPlan(ts or 0)
 
+    def moment(self, ts: int | None) -> int | None:
+        """Return S where it is known before it is taken: `ts`, or that of a reader of one timestamp."""
+        return ts
+
     @contextmanager
     def lock(self) -> Iterator[str]:
         """Have a lock of the upstream while the block runs, by which another address of it is recognized; its name is

@@ -180,7 +180,8 @@ def _named(loads: Loads) -> tuple[set[LocalName], frozenset[str]]:
 
 def _hosts(config: FeedConfig) -> frozenset[str]:
     source, sink = entries_of(config)
-    return frozenset(host.lower() for host in source.tokens_go_to(config.source) | sink.tokens_go_to(config.sink))
+    hosts = source.tokens_go_to(config.source) | sink.tokens_go_to(config.sink) | full_load.tokens_go_to(config)
+    return frozenset(map(str.lower, hosts))
 
 
 def _upstream(uri: str) -> tuple[set[str], frozenset[str]]:
@@ -823,8 +824,9 @@ def _database(record: FeedRecord) -> str:
 
 
 def _mode(record: FeedRecord) -> str:
-    """Return the mode of a changefeed that loads: a database is all that `only` reads."""
-    return "only" if scheme_of(record.source_uri) == full_load.SCHEME else "initial"
+    """Return the mode of a changefeed that loads: a database, or the files of Dumpling, is all that `only` reads."""
+    rows = record.config.get("source", {}).get("load-from")
+    return "only" if scheme_of(record.source_uri) == full_load.SCHEME or record.source_uri == rows else "initial"
 
 
 def _reached(view: FeedView) -> Mapping[str, Any]:

@@ -259,7 +259,7 @@ class _KeyColumn(NamedTuple):
             return None
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
     """A table's definition, its columns as rows carry them, and those of its key."""
 
     info: TableInfo
@@ -294,7 +294,8 @@ class _Layout(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _layout(name: TableName, create: str, key: tuple[str, ...], ts: int) -> _Layout:
+def layout_of(name: TableName, create: str, key: tuple[str, ...], ts: int) -> Layout:
+    """Return the layout of a table at `ts` of which some columns cut it into chunks. Raises SchemaError."""
     info = table_info(name, create, ts)
     keys = []
     for column in key:
@@ -302,7 +303,7 @@ def _layout(name: TableName, create: str, key: tuple[str, ...], ts: int) -> _Lay
         kind = column_info.type if column_info else ColumnType(MysqlType.LONGLONG)
         compared = f"({quoted} + 0)" if kind.code in UNSIGNED_TYPES else quoted
         keys.append(_KeyColumn(read_as(WireColumn(column, kind, 0), quoted), compared, kind))
-    return _Layout(info, wire_table(info), tuple(keys))
+    return Layout(info, wire_table(info), tuple(keys))
 
 
 class _Splitter:
@@ -312,7 +313,7 @@ class _Splitter:
         self._samples = True
 
     def borders(
-        self, session: _Session, layout: _Layout, table: str, estimated_rows: int, most: int
+        self, session: _Session, layout: Layout, table: str, estimated_rows: int, most: int
     ) -> Iterator[tuple[str, ...]]:
         """Return the borders in a table, or a partition of it, in their order, so that chunks have about `most` rows,
         and less where tasks then share them evenly."""
@@ -338,7 +339,7 @@ class _Splitter:
         joined = max(most // rows, 1) if rows else 1
         yield from regions[joined - 1 :: joined]
 
-    def _regions(self, ask: Ask, layout: _Layout) -> list[tuple[str, ...]] | None:
+    def _regions(self, ask: Ask, layout: Layout) -> list[tuple[str, ...]] | None:
         """The first keys of all regions but the first, in order; None if the server does not tell them."""
         if not self._samples:
             return None
@@ -352,7 +353,7 @@ class _Splitter:
         return [*dict.fromkeys(bound for row in sample[1:] if (bound := layout.bound(row)) is not None)]
 
     @staticmethod
-    def _hops(ask: Ask, layout: _Layout, bounds: tuple[Bound, Bound], most: int) -> Iterator[tuple[str, ...]]:
+    def _hops(ask: Ask, layout: Layout, bounds: tuple[Bound, Bound], most: int) -> Iterator[tuple[str, ...]]:
         """Borders between two bounds, each looked up from the one before."""
         (lower, upper), ahead = bounds, most
         while border := ask(sent.BORDER, where=layout.where(lower, upper, ">"), rows=ahead - (lower is not None)):
@@ -456,7 +457,7 @@ class SqlReader(LoadReader):
 
     def batches(self, table: LoadTable, chunk: LoadChunk, ts: int) -> Iterator[Batch]:
         """Return the rows of a chunk as INSERTs at `ts`. Raises ConfigError, SchemaError, HistoryLost, SourceError."""
-        layout = _layout(table.name, table.create, table.key, ts)
+        layout = layout_of(table.name, table.create, table.key, ts)
         columns = ", ".join(read_as(column, quote_name(column.name)) for column in layout.wire.columns)
         numbered = table.key == (ROW_ID,) and not layout.info.handle_key
         columns += f", {ROW_ID}" if numbered else ""
@@ -468,7 +469,7 @@ class SqlReader(LoadReader):
         try:
             with session.errors(f"{table.name}, chunk {chunk.number},"):
                 for arrays in session.rows(query, min(limit or ROWS_MAX, ROWS_MAX)):
-                    batch = _batch(layout, arrays, ts, self.options.time_zone)
+                    batch = batch_of(layout, arrays, ts, self.options.time_zone)
                     if not layout.info.handle_key and not numbered:  # equal rows of one commit_ts are not repeats
                         batch = replace(batch, row_ids=pa.array(np.arange(rows + 1, rows + batch.rows + 1)))
                     yield batch
@@ -547,7 +548,7 @@ def _described(
     primary = next((index for index in info.indexes if index.primary), None)
     hidden = (ROW_ID,) if tidb else ()
     key = hidden if primary is None or primary.clustered is False else primary.columns
-    layout, parts = _layout(table.name, create, key, ts), partitions or ("",)
+    layout, parts = layout_of(table.name, create, key, ts), partitions or ("",)
     rows, row_bytes = table.estimated_rows // len(parts), table.estimated_bytes // max(table.estimated_rows, 1)
     most = max(min(session.options.chunk_rows, CHUNK_BYTES // max(row_bytes, 1)), 1)
     bounds: list[Part] = []
@@ -624,10 +625,13 @@ def _listed(session: _Session) -> tuple[list[str], list[tuple[str, LoadTable]]]:
     return schemas, tables
 
 
-def _batch(layout: _Layout, texts: Sequence[Any], ts: int, time_zone: str) -> Batch:
+def batch_of(layout: Layout, texts: Sequence[Any], ts: int, time_zone: str, written: str = "UTC") -> Batch:
+    """Return rows at `ts` as INSERTs; `texts` are their columns as a server prints them, with TIMESTAMPs of the zone
+    `written`, and the numbers of the rows if these are known. Raises SchemaError."""
     info, rows = layout.info, len(texts[0])
     columns = layout.wire.columns
-    arrays = [_typed(info, column, array, time_zone) for column, array in zip(columns, texts, strict=False)]
+    zones = (time_zone, written)
+    arrays = [_typed(info, column, array, *zones) for column, array in zip(columns, texts, strict=False)]
     numbers = texts[len(columns)] if len(texts) > len(columns) else None
     after = pa.RecordBatch.from_arrays(arrays, names=[column.name for column in layout.wire.columns])
     zeros = pa.array(np.zeros(rows, np.int32))
@@ -648,14 +652,14 @@ def _batch(layout: _Layout, texts: Sequence[Any], ts: int, time_zone: str) -> Ba
     )
 
 
-def _typed(info: TableInfo, column: WireColumn, texts: Any, time_zone: str) -> Any:
+def _typed(info: TableInfo, column: WireColumn, texts: Any, time_zone: str, written: str) -> Any:
     code = column.type.code
     try:
         array = typed_texts(texts, code, unsigned=column.unsigned, binary=column.binary)
     except Mismatch as error:
         raise SchemaError(f"{info.name}: column {column.name!r} ({code.name}) of the upstream: {error}") from error
-    if code is MysqlType.TIMESTAMP and time_zone != "UTC":
-        shift, distinct = zone_shift(time_zone), array.dictionary_encode()
+    if code is MysqlType.TIMESTAMP and time_zone != written:
+        shift, distinct = zone_shift(time_zone, written), array.dictionary_encode()
         shown = [None if text is None else shift(text) for text in distinct.dictionary.to_pylist()]
         return pa.array(shown, pa.string()).take(distinct.indices)
     return array

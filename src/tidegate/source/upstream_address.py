@@ -149,30 +149,10 @@ READ_TIMEOUT_S: Final = 900.0
 """A scan that skips many deleted versions is silent before its first row."""
 
 
-class SqlLoadOptions(msgspec.Struct, frozen=True):
-    """A database to load, and its options. `rows_per_s` (0: no limit) and `scan_concurrency` are per connection,
-    `connections` plan in parallel; without `snapshot` current rows are read, which is for benchmarks only."""
+class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What every load has: the zone of its TIMESTAMPs, what becomes of its target, and how much runs at once."""
 
-    address: Address
     time_zone: str = "UTC"
-    connections: Annotated[int, Option("connections", "parallel connections that plan a load", low=1, high=64)] = 4
-    chunk_rows: Annotated[int, Option("chunk-rows", "approximate rows of a chunk", low=1)] = CHUNK_ROWS
-    rows_per_s: Annotated[int, Option("rows-per-second", "maximum rows/s of a connection; `0`: no limit")] = 0
-    max_connections: Annotated[
-        int, Option("max-connections", "maximum connections that read rows, over all tasks; `0`: one per task")
-    ] = 0
-    load_hours: Annotated[
-        str,
-        Option(
-            "load-hours", "hours of the day in which rows are read, in UTC (`22-6`) or with an offset (`22-6+08:00`)"
-        ),
-    ] = ""
-    gc_life_time_ms: Annotated[
-        int,
-        Option("gc-life-time", "`tidb_gc_life_time` during the load; restored afterwards", "duration", low=600_000),
-    ] = 0
-    replica_read: Annotated[str, Option("replica-read", "replicas to read, as in `tidb_replica_read`")] = ""
-    resource_group: Annotated[str, Option("resource-group", "resource group of the connections")] = ""
     target: Annotated[
         Literal["refuse", "truncate", "keep"],
         Option(
@@ -185,13 +165,46 @@ class SqlLoadOptions(msgspec.Struct, frozen=True):
         Literal["together", "table"],
         Option("load-publish", "when a lake shows loaded tables: `together`, or each `table` once it is whole"),
     ] = "together"
-    scan_concurrency: Annotated[int, Option("scan-concurrency", "`tidb_distsql_scan_concurrency`", low=1)] = 5
-    read_timeout_s: float = READ_TIMEOUT_S
-    snapshot: bool = True
+    max_connections: Annotated[
+        int, Option("max-connections", "maximum connections that read rows, over all tasks; `0`: one per task")
+    ] = 0
     whole: bool = True
     """False for the definitions alone, without the borders of chunks."""
     sequences: bool = False
     """True where the target may have sequences."""
+
+
+class SqlLoadOptions(LoadOptions, frozen=True):
+    """A database to load, and its options. `rows_per_s` (0: no limit) and `scan_concurrency` are per connection,
+    `connections` plan in parallel; without `snapshot` current rows are read, which is for benchmarks only."""
+
+    address: Address
+    connections: Annotated[int, Option("connections", "parallel connections that plan a load", low=1, high=64)] = 4
+    chunk_rows: Annotated[int, Option("chunk-rows", "approximate rows of a chunk", low=1)] = CHUNK_ROWS
+    rows_per_s: Annotated[int, Option("rows-per-second", "maximum rows/s of a connection; `0`: no limit")] = 0
+    load_hours: Annotated[
+        str,
+        Option(
+            "load-hours", "hours of the day in which rows are read, in UTC (`22-6`) or with an offset (`22-6+08:00`)"
+        ),
+    ] = ""
+    gc_life_time_ms: Annotated[
+        int,
+        Option("gc-life-time", "`tidb_gc_life_time` during the load; restored afterwards", "duration", low=600_000),
+    ] = 0
+    replica_read: Annotated[str, Option("replica-read", "replicas to read, as in `tidb_replica_read`")] = ""
+    resource_group: Annotated[str, Option("resource-group", "resource group of the connections")] = ""
+    scan_concurrency: Annotated[int, Option("scan-concurrency", "`tidb_distsql_scan_concurrency`", low=1)] = 5
+    read_timeout_s: float = READ_TIMEOUT_S
+    snapshot: bool = True
+
+    @property
+    def label(self) -> str:
+        return self.address.host
+
+    @property
+    def identity(self) -> str:
+        return f"mysql://{self.server}"
 
     @property
     def server(self) -> str:

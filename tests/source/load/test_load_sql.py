@@ -483,10 +483,10 @@ def test_what_an_error_means(code: int, text: str, kind: type[TidegateError]) ->
 
 def test_texts_that_are_no_utf8_are_kept_and_counted() -> None:
     """The one thing that a load has and a message cannot carry."""
-    layout = load_sql._layout(TableName("d", "t"), "CREATE TABLE `t` (a VARCHAR(9), b BLOB)", (), 7)
+    layout = load_sql.layout_of(TableName("d", "t"), "CREATE TABLE `t` (a VARCHAR(9), b BLOB)", (), 7)
     texts = [pa.array([b"\xff", None, "ä".encode()]), pa.array([b"\xff", b"", None])]
 
-    batch = load_sql._batch(layout, texts, 7, "UTC")
+    batch = load_sql.batch_of(layout, texts, 7, "UTC")
 
     assert batch.after.column("a").to_pylist() == [b"\xff", None, "ä".encode()]
     assert list(undecodable(batch)) == [("a", 1)]
