@@ -28,6 +28,7 @@ from tidegate.engine.load import LoadingSource, NoStream
 from tidegate.engine.load_plan import KeptPlan
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
+from tidegate.source.dump_options import DumpOptions
 from tidegate.source.load_dump import DumpReader
 from tidegate.spark.session import session
 from tidegate.spark.tasks import SparkTasks
@@ -72,7 +73,9 @@ def dumped(home: Path, form: str, rows: int) -> Path:
 
 def run_tidegate(spark: "SparkSession", files: Path, home: Path) -> None:
     """A feed that ends with the load."""
-    reader = DumpReader(parse_load(f"file://{files}?{TOLD}"))
+    told = parse_load(f"file://{files}?{TOLD}")
+    assert isinstance(told, DumpOptions)
+    reader = DumpReader(told)
     source = LoadingSource(reader, KeptPlan(str(home)), lambda *_: True, NoStream(), ordered=True, keyless=True)
     run_here(source, DeltaSink(DeltaOptions(root=str(home), feed="load")), tasks=SparkTasks(spark))
 

@@ -79,7 +79,7 @@ def measured(name: str, rows: int, cases: list[str]) -> dict[str, dict[str, floa
                 turns = [pool.submit(verified, address, target).result() for _ in range(TIMES + 1)]
             assert {found for _, found, _ in turns} == {rows}
             ours_s = min(took_s for took_s, *_ in turns[1:])
-            peer_s = best(lambda: (quick(first), quick(second)))
+            peer_s = best(lambda: [*map(quick, (first, second))])
             figures[case] = {
                 "ours": round(rows / ours_s), "peer": round(rows / peer_s), "ratio": round(peer_s / ours_s, 2),
                 "mib": turns[-1][2],
