@@ -8,7 +8,7 @@ engine/load.py says what these timestamps are for.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
 import msgspec
 
@@ -236,55 +236,60 @@ def names_of(ddl: Ddl) -> set[tuple[str, str]]:
     return {name.key for name in (TableName(ddl.schema, ddl.table), *together, *([before] if before else ()))}
 
 
-class KeptPlan:
-    """The file of a load's plan, in the home of its feed, and beside it that of the silent tables."""
+Kept = TypeVar("Kept", bound=msgspec.Struct)
 
-    def __init__(self, home: str) -> None:
-        self._file = VersionedFile(home, "_tidegate/load.json")
+
+class KeptStruct(Generic[Kept]):
+    """A struct of a feed's load in a file of its home."""
+
+    def __init__(self, home: str, path: str, kind: type[Kept], what: str) -> None:
+        self._file, self._kind, self._what = VersionedFile(home, path), kind, what
         self._version: object = None
-        self._silent = VersionedFile(home, "_tidegate/load-silent.json")
 
-    def silent(self) -> SilentTables | None:
-        """Return the silent tables; None where none were written. Raises StateTooNew."""
-        stored = self._silent.read()
-        with suppress(msgspec.DecodeError):  # what it tells comes again
-            if stored is not None:
-                return decode_state(StateKind.LOAD, stored.body, SilentTables, self._silent.path)
-        return None
-
-    def write_silent(self, silent: SilentTables) -> None:
-        """Replace the silent tables. Another run, or a store that is away, keeps those of before."""
-        with suppress(Changed, *STORE_ERRORS):
-            stored = self._silent.read()
-            self._silent.write(encode_state(StateKind.LOAD, silent), version=stored and stored.version)
-
-    def read(self) -> LoadPlan | None:
-        """Return the plan; None if there is none. Raises ConfigError for a file that is none, StateTooNew."""
+    def read(self) -> Kept | None:
+        """Return what is there; None for no file. Raises ConfigError for a file that is none, StateTooNew."""
         stored = self._file.read()
         if stored is None:
             return None
         self._version, where = stored.version, f"{self._file.uri}/{self._file.path}"
         try:
-            return decode_state(StateKind.LOAD, stored.body, LoadPlan, where)
+            return decode_state(StateKind.LOAD, stored.body, self._kind, where)
         except msgspec.DecodeError as error:
-            raise ConfigError(f"{where} is no plan of a load: {error}") from error
+            raise ConfigError(f"{where} is no {self._what}: {error}") from error
+
+    def write(self, value: Kept) -> Kept:
+        """Write in place of what was read; return what is there, another run's if that was faster."""
+        try:
+            self._version = self._file.write(encode_state(StateKind.LOAD, value), version=self._version)
+        except Changed:
+            return self.read() or value
+        return value
+
+
+class KeptPlan(KeptStruct[LoadPlan]):
+    """The file of a load's plan, in the home of its feed, and beside it that of the silent tables."""
+
+    def __init__(self, home: str) -> None:
+        super().__init__(home, "_tidegate/load.json", LoadPlan, "plan of a load")
+        self._silent = KeptStruct(home, "_tidegate/load-silent.json", SilentTables, "list of silent tables")
+
+    def silent(self) -> SilentTables | None:
+        """Return the silent tables; None where none were written. Raises StateTooNew."""
+        with suppress(ConfigError):  # what it tells comes again
+            return self._silent.read()
+        return None
+
+    def write_silent(self, silent: SilentTables) -> None:
+        """Replace the silent tables. Another run, or a store that is away, keeps those of before."""
+        with suppress(*STORE_ERRORS):
+            self.silent()
+            self._silent.write(silent)
 
     def restored(self, plan: LoadPlan) -> LoadPlan:
         """Note that the upstream has its own tidb_gc_life_time again; return the plan. Another run's stays."""
         plan = msgspec.structs.replace(plan, gc_life_time=())
-        with suppress(Changed, *STORE_ERRORS):
-            self._version = self._file.write(encode_state(StateKind.LOAD, plan), version=self._version)
-        return plan
-
-    def write(self, plan: LoadPlan) -> LoadPlan:
-        """Write the plan, in place of the one that was read; return the one that is there, another run's if that was
-        faster."""
-        try:
-            self._version = self._file.write(encode_state(StateKind.LOAD, plan), version=self._version)
-        except Changed:
-            kept = self.read()
-            assert kept is not None
-            return kept
+        with suppress(*STORE_ERRORS):
+            self.write(plan)
         return plan
 
 

@@ -32,76 +32,96 @@ import msgspec
 
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.load import NO_ROWS, FewTasks, LoadChanges, LoadingSource, parts_of
-from tidegate.engine.load_plan import LoadPlan, defined_tables, defined_ts, schema_of, some_of
+from tidegate.engine.load_plan import KeptStruct, LoadPlan, defined_tables, defined_ts, schema_of, some_of
 from tidegate.engine.plan import Create, Rows, Unit
 from tidegate.engine.ports import Parked, SinkPosition, Source, Tasks, WithReload
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.model.errors import ConfigError, Retry, SinkRefused, SourceBehind, TidegateError
-from tidegate.model.kept_state import StateKind, decode_state, encode_state
-from tidegate.model.table import TableInfo
+from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import shown_ts
 from tidegate.objectstore.failpoint import failpoint
-from tidegate.objectstore.stores import STORE_ERRORS, Changed, VersionedFile, store_error
+from tidegate.objectstore.stores import STORE_ERRORS, store_error
 
 LOOK_S: Final = 2.0
 """The interval at which a feed looks for a request, and that of its tries while it cannot plan."""
 AGAIN_S: Final = 30.0
 CHUNKS_A_SLOT: Final = 4
 DONE: Final = "done"
+REPAIR_MAX: Final = 100_000
+"""The most rows of one repair."""
 ONLY_LAKES: Final = (
     "{} is not a lake, and only a lake is loaded beside its feed: `tidegate load start FEED --tables` loads tables of "
     "others, for which the feed waits"
 )
 
 
-class Reload(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request to load the tables of some rules, later with its plan; `outcome` is "" until it has ended, then DONE or
-    the error."""
+class RepairKeys(msgspec.Struct, frozen=True):
+    """Rows of a table to be read again: the columns of its handle key, and of each row the texts of their values as
+    `key_text` writes them, whether the upstream has the row or not."""
 
-    rules: tuple[str, ...]
+    table: TableName
+    columns: tuple[str, ...]
+    keys: tuple[tuple[str, ...], ...]
+
+
+def key_text(value: float | str | bytes) -> str:
+    """Return the text of a key's value: numbers (also of BIT) in decimal, BINARY and BLOB in hex digits; DECIMAL, dates
+    and times (TIMESTAMP in UTC), ENUM and SET as a server prints them."""
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+class Reload(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request to load the tables of some rules, later with its plan, or to repair some rows; `outcome` is "" until it
+    has ended, then DONE or the error."""
+
+    rules: tuple[str, ...] = ()
     plan: LoadPlan | None = None
     outcome: str = ""
+    repairs: tuple[RepairKeys, ...] = ()
 
     def __str__(self) -> str:
+        if self.repairs:
+            return f"repair of {sum(len(rows.keys) for rows in self.repairs)} rows of " + some_of(
+                list(dict.fromkeys(rows.table for rows in self.repairs))
+            )
         if self.plan is None:
             return f"reload of {', '.join(self.rules)}"
         return f"reload of {some_of([table.name for table in self.plan.tables])} at {shown_ts(self.plan.ts)}"
 
+    @property
+    def runs(self) -> bool:
+        """True between its plan, or its keys, and its end."""
+        return not self.outcome and bool(self.plan or self.repairs)
 
-class KeptReload:
-    """The file of the last reload of a lake."""
+
+class KeptReload(KeptStruct[Reload]):
+    """The file of the last reload or repair of a feed."""
 
     def __init__(self, home: str) -> None:
-        self._file = VersionedFile(home, "_tidegate/reload.json")
-        self._version: object = None
-
-    def read(self) -> Reload | None:
-        """Return the last reload; None for none. Raises ConfigError for a file that is none, StateTooNew."""
-        stored = self._file.read()
-        if stored is None:
-            return None
-        self._version, where = stored.version, f"{self._file.uri}/{self._file.path}"
-        try:
-            return decode_state(StateKind.LOAD, stored.body, Reload, where)
-        except msgspec.DecodeError as error:
-            raise ConfigError(f"{where} is no reload: {error}") from error
-
-    def write(self, reload: Reload) -> Reload:
-        """Write it in place of the one that was read; return the one that is there, another one if that was faster."""
-        try:
-            self._version = self._file.write(encode_state(StateKind.LOAD, reload), version=self._version)
-        except Changed:
-            return self.read() or reload
-        return reload
+        super().__init__(home, "_tidegate/reload.json", Reload, "reload")
 
     def ask(self, rules: Sequence[str]) -> None:
         """Request a reload. Raises ConfigError for rules that are none, and while another one is not done."""
         TableFilter.parse(rules)
-        before, request = self.read(), Reload(tuple(rules))
-        runs = before is not None and before.plan is not None and not before.outcome
-        if before is not None and runs and before.rules == request.rules:
+        self._request(Reload(tuple(rules)))
+
+    def ask_repair(self, rows: Sequence[RepairKeys]) -> None:
+        """Request that rows are read again, and written or deleted. Raises ConfigError for too many, for a table
+        without a key, and while another request is not done."""
+        if keyless := [str(some.table) for some in rows if not some.columns]:
+            raise ConfigError(f"{', '.join(keyless)}: without a key no row can be repaired: reload the table instead")
+        if (count := sum(len(some.keys) for some in rows)) > REPAIR_MAX:
+            raise ConfigError(f"{count} rows are more than a repair takes ({REPAIR_MAX}): reload the table instead")
+        if repairs := tuple(some for some in rows if some.keys):
+            self._request(Reload(repairs=repairs))
+
+    def _request(self, request: Reload) -> None:
+        """Write a request, in place of one that waits for its plan if both are reloads."""
+        before = self.read()
+        waits = before if before is not None and not before.outcome and (before.runs or request.repairs) else None
+        if waits is not None and (waits.rules, waits.repairs) == (request.rules, request.repairs):
             return
-        if runs or self.write(request) != request:
+        if waits is not None or self.write(request) != request:
             raise ConfigError(f"{self.read()} is not done yet; wait for it: tidegate table status")
 
 
@@ -150,7 +170,7 @@ class Reloads:
         reload, plan = self._reload, self._plan
         if group is not None and (plan is None or plan.ts != group.checkpoint.ts):
             return "drop"
-        if reload is None or reload.outcome:
+        if reload is None or reload.outcome or reload.repairs:
             return ""
         if plan is None:
             if due:
@@ -166,7 +186,7 @@ class Reloads:
 
     def _await(self) -> None:
         last = self._reload
-        if last is None or last.outcome == DONE:
+        if last is None or last.repairs or last.outcome == DONE:
             self.sink.awaits = None
             return
         self.sink.awaits = TableFilter.parse(last.rules).matches
