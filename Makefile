@@ -31,6 +31,7 @@ READERS := build/readers
 FLINK := build/flink
 TOOLS := build/dist
 DOCS := build/docs
+PROTOS := build/protos
 
 # By files, in their order: what a file or folder sets up is set up once.
 parallel = -n $(1) --dist loadfile --no-loadscope-reorder
@@ -45,7 +46,7 @@ LOOPS := test_columnar.py or test_columnar_encode_cells.py or test_mount_columns
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-replica demo-recorded test test-more test-spark check audit soak bench bench-table bench-pair dist dist-check release docs pictures python matrix bounds clean
+.PHONY: help setup demo demo-replica demo-recorded test test-more test-spark check audit soak bench bench-table bench-pair dist dist-check release docs pictures python matrix bounds protos clean
 
 help: ## Tell what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -65,7 +66,7 @@ test: setup $(S3)/.ready $(READERS)/.ready ## Run all tests but the long ones
 	@$(BIN)/python -m tests.jvms
 	@$(BIN)/python -m pytest -m 'not soak and not more' $(call parallel,$(JOBS))
 
-test-more: setup $(S3)/.ready $(READERS)/.ready $(TOOLS)/.ready ## Run further variants of what `make test` runs once; CI does so behind it
+test-more: setup $(S3)/.ready $(READERS)/.ready $(TOOLS)/.ready $(PROTOS)/.ready ## Run further variants of what `make test` runs once; CI does so behind it
 	@$(BIN)/python -m tests.jvms
 	@$(BIN)/python -m pytest -m 'more and not soak' $(call parallel,$(JOBS))
 
@@ -112,7 +113,7 @@ bounds: $(VENV)/bounds/.ready
 ifneq ($(filter python matrix bounds,$(SUITE)),)
 soak: $(SUITE)
 else
-soak: setup $(S3)/.ready $(READERS)/.ready $(TOOLS)/.ready ## Run everything, with the full counts of fuzzing (SUITE=tests/kill: that alone; SUITE=python: fast tests by each Python; SUITE=matrix: the smallest feeds by each, on each Spark; SUITE=bounds: with the lowest packages)
+soak: setup $(S3)/.ready $(READERS)/.ready $(TOOLS)/.ready $(PROTOS)/.ready ## Run everything, with the full counts of fuzzing (SUITE=tests/kill: that alone; SUITE=python: fast tests by each Python; SUITE=matrix: the smallest feeds by each, on each Spark; SUITE=bounds: with the lowest packages)
 	@$(BIN)/python -m tests.jvms
 	@TIDEGATE_SOAK=1 $(BIN)/python -m pytest $(SUITE)
 endif
@@ -143,6 +144,9 @@ release: $(TOOLS)/.ready ## Set the version and collect changelog.d into CHANGEL
 docs: $(DOCS)/.ready ## Build the site of the documentation, with its links checked, into build/site
 	@$(DOCS)/bin/python ops/docs/site.py
 
+protos: $(PROTOS)/.ready ## Generate src/tidegate/tikv/stubs from the .proto files beside them
+	@$(PROTOS)/bin/python ops/protos.py
+
 pictures: setup ## Renew the pictures of the documentation, which show the server's page in Chromium
 	@UPDATE=1 $(BIN)/python -m pytest -q tests/server/page/test_page.py tests/server/page/test_mending.py
 
@@ -150,7 +154,7 @@ clean: ## Remove what was made here; the per-user cache of jars stays
 	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(AUDIT)/.ready $(S3)/.ready $(READERS)/.ready $(FLINK)/.ready $(TOOLS)/.ready $(DOCS)/.ready: build/%/.ready: requirements-%.txt | $(READY)
+$(AUDIT)/.ready $(S3)/.ready $(READERS)/.ready $(FLINK)/.ready $(TOOLS)/.ready $(DOCS)/.ready $(PROTOS)/.ready: build/%/.ready: requirements-%.txt | $(READY)
 	@$(BIN)/python -m venv --clear $(@D)
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r $<
 	@touch $@

@@ -1,0 +1,1 @@
+"""The tikv floor."""
