@@ -455,22 +455,26 @@ class LoadingSource(Source):
             )
         return plan
 
-    def reload_plan(self, selects: Callable[[str, str], bool], checkpoint_ts: int) -> LoadPlan:
-        """Return the plan of tables that are loaded beside the stream, at a TSO of now. Raises ConfigError for a source
-        that reads no rows, SourceBehind while the database is behind the checkpoint, or has no such table."""
+    def reload_plan(
+        self, selects: Callable[[str, str], bool], checkpoint_ts: int
+    ) -> tuple[int, Callable[[], LoadPlan]]:
+        """Return a TSO of now, and what plans at it the tables that are loaded beside the stream. Raises ConfigError
+        where no rows are read, SourceBehind while the database is behind the checkpoint, or has no such table."""
         if type(self.reader) is LoadReader or self.defined or isinstance(self.stream, NoStream):
             raise ConfigError(NO_ROWS)
-        left_by = self._left_by()
-        plan = left_by(self.reader.plan(lambda name: self.accept(*name) and selects(*name)))
-        if not plan.tables:
-            raise SourceBehind("no such table that the filter takes and whose changes follow; see [filter] rules")
-        if plan.ts < checkpoint_ts:
+        left_by, ts = self._left_by(), self.reader.newest_ts()
+        if ts < checkpoint_ts:
             if self.reader.moment(None) is not None:
-                raise ConfigError(
-                    f"load-from is of {shown_ts(plan.ts)}, before the feed: a newer dump, or a database, can"
-                )
+                raise ConfigError(f"load-from is of {shown_ts(ts)}, before the feed: a newer dump, or a database, can")
             raise SourceBehind("the database is behind the feed; if that is for long, load-from is another cluster")
-        return msgspec.structs.replace(plan, views=(), sequences=(), made_sequences=(), temporary=())
+
+        def plan() -> LoadPlan:
+            planned = left_by(self.reader.plan(lambda name: self.accept(*name) and selects(*name), ts))
+            if not planned.tables:
+                raise SourceBehind("no such table that the filter takes and whose changes follow; see [filter] rules")
+            return msgspec.structs.replace(planned, views=(), sequences=(), made_sequences=(), temporary=())
+
+        return ts, plan
 
     def _cancelled(self, plan: LoadPlan | None, checkpoint_ts: int | None) -> LoadPlan:
         """Return the plan that drops what an unfinished load has made, or that of a load that is done. Raises

@@ -179,6 +179,10 @@ class LoadReader:
         """Return S where it is known before it is taken: `ts`, or that of a reader of one timestamp."""
         return ts
 
+    def newest_ts(self) -> int:
+        """Return the newest timestamp at which it can read; 0 where nobody tells."""
+        return self.moment(None) or 0
+
     @contextmanager
     def lock(self) -> Iterator[str]:
         """Have a lock of the upstream while the block runs, by which another address of it is recognized; its name is

@@ -702,7 +702,8 @@ class WithReload(WithParking, Protocol):
         error."""
 
     def await_tables(self, tables: Sequence[TableInfo], position: SinkPosition) -> None:
-        """Park tables that are being loaded at a position, whose state has them; the next `advance` publishes it."""
+        """Park tables that are being loaded at a position, whose state has them, in place of those of before; no table
+        keeps the position until they are planned. The next `advance` publishes it."""
 
 
 class Saved(NamedTuple):

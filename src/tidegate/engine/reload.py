@@ -8,17 +8,22 @@
 What stands.  S' is a TSO of now, at or above the checkpoint.  One round ends at S', where the state is known: with the
 definitions of S' in place of those of before, its tables are a group of parked ones (engine/ports.py) that have no
 name yet.  So the changelog keeps what is above S', and bringing them up to the checkpoint is resuming them.  A DDL of T
-above S' is one of both tables meanwhile, also a DROP.
+above S' is one of both tables meanwhile, also a DROP.  A thread plans and loads, rounds go on; where one reaches S'
+before the tables are known, a group of none keeps S' and its state for them.
 
     file                     group in the snapshot      what is next
-    rules                    none                       plan, S'
-    rules, plan              none, checkpoint below S'  chunks are written by a thread; rounds go on, and end at S'
+    rules                    none                       S' is taken, the thread plans; one round ends at S'
+    rules                    none, checkpoint at S'     a group of no table is published
+    rules                    there                      it goes where the thread does not plan: S' is taken anew
+    rules, plan              none, checkpoint below S'  chunks are written by the thread; one round ends at S'
     rules, plan              none, checkpoint at S'     the group is published
+    rules, plan              of no table                the group is published
     rules, plan              there                      once all chunks are in, the group is resumed
     rules, plan              none, checkpoint above S'  it is done
     rules, plan, outcome     there                      it failed: the group goes, T stays as it was
 
-The chunks are those of a full load (engine/load.py); where a table stands is in its own commits.  S' is taken once.
+The chunks are those of a full load (engine/load.py); where a table stands is in its own commits.  With a plan that is
+written down S' is never taken again.
 """
 
 import threading
@@ -26,7 +31,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -138,18 +143,27 @@ class Reloads:
         self._due_s = 0.0
         self._aside = tasks.aside("reload")
         self._pool = ThreadPoolExecutor(1, "tidegate-reload")
+        self._ahead = 0
+        """S' while it is planned."""
+        self._planning: Future[LoadPlan] | None = None
         self._loading: Future[None] | None = None
         self._stop = threading.Event()
 
     @property
     def busy(self) -> bool:
-        """True while the tables are loaded, or have a group and wait for their names."""
-        return self._loading is not None and (not self._loading.done() or self.group() is not None)
+        """True while the tables are planned or loaded, or have a group and wait for their names."""
+        loads = self._loading is not None and (not self._loading.done() or self.group() is not None)
+        return self._planning is not None or loads
 
     def bound(self, until: int | None, checkpoint_ts: int) -> int | None:
         """Return the end of a run, or S' where that comes first."""
-        plan = self._plan
-        return until if plan is None or plan.ts <= checkpoint_ts else min(plan.ts, until or plan.ts)
+        ts = self._ts
+        return until if ts <= checkpoint_ts else min(ts, until or ts)
+
+    @property
+    def _ts(self) -> int:
+        """S'; 0 before it is taken."""
+        return self._ahead if self._plan is None else self._plan.ts
 
     @property
     def _plan(self) -> LoadPlan | None:
@@ -162,24 +176,27 @@ class Reloads:
     def step(self, checkpoint_ts: int) -> str:
         """Look where the reload is, and return what the feed is to do: "park" or "resume" its tables, "drop" them, or
         nothing."""
-        group, due = self.group(), self._plan is None and time.monotonic() >= self._due_s
+        group, planning = self.group(), self._planning
+        due = planning is None and self._plan is None and time.monotonic() >= self._due_s
         if due:
             self._due_s = time.monotonic() + LOOK_S
             self._reload = self._kept.read()
             self._await()
         reload, plan = self._reload, self._plan
-        if group is not None and (plan is None or plan.ts != group.checkpoint.ts):
+        if group is not None and self._ts != group.checkpoint.ts:
             return "drop"
         if reload is None or reload.outcome or reload.repairs:
             return ""
         if plan is None:
-            if due:
+            if due or (planning is not None and planning.done()):
                 self._make_plan(reload, checkpoint_ts)
-            return ""
+            return "park" if group is None and 0 < self._ahead == checkpoint_ts else ""
         if self._source.whole_from() > plan.ts:
             self.end(SinkRefused(f"a load of the feed at {shown_ts(self._source.whole_from())} has begun behind it"))
         elif group is None and checkpoint_ts > plan.ts:
             self.end(None)
+        elif group is not None and not group.incarnations:
+            return "park"
         elif self._is_loaded(plan) and group is not None:
             return "resume"
         return "park" if group is None and checkpoint_ts == plan.ts and self._plan is not None else ""
@@ -194,13 +211,20 @@ class Reloads:
             self._warn(f"{last} has failed; its tables stay as they were, or are missing: {last.outcome}")
 
     def _make_plan(self, reload: Reload, checkpoint_ts: int) -> None:
+        """Begin to plan, or note the plan."""
         if self._source.whole_from(checkpoint_ts) > checkpoint_ts:  # the feed's own load comes first
             return
         try:
             if not isinstance(self._source, LoadingSource):
                 raise ConfigError(NO_ROWS)
-            plan = self._source.reload_plan(TableFilter.parse(reload.rules).matches, checkpoint_ts)
+            if self._planning is None:
+                matches = TableFilter.parse(reload.rules).matches
+                self._ahead, make = self._source.reload_plan(matches, checkpoint_ts)
+                self._planning = self._pool.submit(make)
+                return
+            plan = self._planning.result()
         except TidegateError as error:
+            self._planning, self._ahead = None, 0
             if error.retry is not Retry.LATER and not isinstance(error, SourceBehind):
                 self.end(error)
                 return
@@ -209,11 +233,15 @@ class Reloads:
             return
         failpoint("reload/planned")
         self._reload = self._kept.write(msgspec.structs.replace(reload, plan=plan))
+        self._planning, self._ahead = None, 0
         failpoint("reload/plan-kept")
 
     def parts(self, position: SinkPosition) -> tuple[list[TableInfo], SinkPosition]:
         """Return the tables to park, and the position with them."""
-        assert self._plan is not None
+        if (group := self.group()) is not None:
+            position = SinkPosition(group.checkpoint, self.sink.state_of(group))
+        if self._plan is None:
+            return [], position
         state = position.state.with_unknown((), schema_of(self._plan).databases.values())
         tables = incarnations(self._plan)
         for table in tables:
@@ -284,9 +312,9 @@ class Reloads:
                 )
 
     def wait(self, wait_s: float) -> None:
-        """Wait for the chunks."""
-        if self._loading is not None:
-            wait([self._loading], wait_s)
+        """Wait for the plan, or the chunks."""
+        running: list[Future[Any]] = [future for future in (self._planning, self._loading) if future is not None]
+        wait(running, wait_s)
 
     def close(self) -> None:
         """End the thread; the next run goes on with what it has written."""

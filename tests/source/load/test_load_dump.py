@@ -186,7 +186,8 @@ def test_a_reload_needs_a_database(tmp_path: Path) -> None:
     reader, _ = planned(Dumped().uri(written(tmp_path / "dump", Dumped())))
     stream = ScriptedSource(STORY)
     source = LoadingSource(reader, KeptPlan(str(tmp_path)), lambda *_: True, stream, ordered=True)
-    assert [table.name.table for table in source.reload_plan(lambda *_: True, TS).tables] == ["t"]
+    ts, plan = source.reload_plan(lambda *_: True, TS)
+    assert (ts, [table.name.table for table in plan().tables]) == (TS, ["t"])
     with pytest.raises(ConfigError, match="before the feed"):
         source.reload_plan(lambda *_: True, TS + 1)
 

@@ -5,6 +5,7 @@
 SEEDS=0-9 pytest -m "" tests/source/load/test_reload.py -k many     some of the soak's 100
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -17,14 +18,18 @@ from tests.failpoint import RELOAD_FAILPOINTS, armed
 from tests.source.load.feeds import LAKES, MOMENTS, TABLES, Database, Draw, Feed, Work, chosen_seeds, finished
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import document_of, load
+from tidegate.config.registry import sink_of, source_of
 from tidegate.engine import reload
 from tidegate.engine.load_plan import LoadPlan
 from tidegate.engine.reload import KeptReload, Reload
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, HistoryLost
+from tidegate.model.table import TableName
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import latest
+from tidegate.source.load_sql import SqlReader
 from tidegate.testing.contract.sinks import Died
+from tidegate.testing.script import run_here
 
 PLACES = (*RELOAD_FAILPOINTS, "load/rows-read", "load/files-written")
 LIVES = ("publish/before-schema", "publish/after-snapshot", "round/applied", "apply/rows-committed")
@@ -165,6 +170,37 @@ def test_a_death(place: str, database: Database, tmp_path: Path) -> None:
     KeptReload(feed.root).ask(["w.*"])
     assert feed.ended(storms(5), [place]).outcome == reload.DONE
     assert feed.died == [place]
+    same(feed)
+
+
+@pytest.mark.slow
+def test_rounds_go_on_while_it_is_planned(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They pass S', which a group of no table keeps; a death then takes S' anew, and the next life loads at that."""
+    feed, plan, work, moments = begun(database, tmp_path), SqlReader.plan, Work(10), list[int]()
+
+    def late(reader: SqlReader, selects: Callable[[TableName], bool], ts: int | None = None) -> LoadPlan:
+        until_s, options = time.monotonic() + 60, DeltaOptions(root=feed.root, feed="")
+        moments.append(ts or 0)
+        while not ((now := latest(options)).parked and now.checkpoint.ts > moments[-1] == now.parked[0].checkpoint.ts):
+            assert time.monotonic() < until_s
+            database.play((*work.rows(3), *work.storm()))
+            database.now()
+        return plan(reader, selects, ts)
+
+    def die() -> None:
+        raise Died("reload/planned")
+
+    monkeypatch.setattr(SqlReader, "plan", late)
+    KeptReload(feed.root).ask(["w.*"])
+    for deed in (die, lambda: None):
+        with suppress(Died), armed({"reload/planned": deed}):
+            run_here(source_of(feed.config), sink_of(feed.config), rules=feed.rules)
+    assert len({*moments}) == 2
+    found = KeptReload(feed.root).read()
+    assert found is not None
+    assert found.outcome == reload.DONE
+    assert found.plan is not None
+    assert found.plan.ts == moments[-1]
     same(feed)
 
 

@@ -348,7 +348,8 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithReload, Wit
             since_ms=_now_ms(),
             loads=True,
         )
-        self.snapshot = replace(self.snapshot, parked=(*self.snapshot.parked, group))
+        others = (parked for parked in self.snapshot.parked if not parked.loads)
+        self.snapshot = replace(self.snapshot, parked=(*others, group))
 
     def resume(self, tasks: Tasks, units: Sequence[Unit], changes: Changes) -> list[TableResult]:
         """Run units of parked tables; raises the first error after all have ended."""
