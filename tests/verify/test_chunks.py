@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.verify.compare import ComparedTable, TruthColumn, agreed, compare_sides, form_of, meaning_of
+from tidegate.verify import compare as comparison
+from tidegate.verify.compare import ComparedTable, TruthColumn, Watch, agreed, compare_sides, form_of, meaning_of
 from tidegate.verify.local import LakeReader, in_memory, lake_texts, lake_values
 from tidegate.verify.sums import ChunkPlan, chunk_numbers, plain_column, sums_of
 
@@ -125,6 +126,24 @@ def test_one_bit(name: str, bit: int, *, null: bool, verbatim: bool) -> None:
         ((number,), name) for number, (a, b) in enumerate(zip(expected, found, strict=True), 1) if a != b
     ]
     assert report.is_whole
+
+
+def test_both_passes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows that are read for the sums, and those that are read again where sums differ, are counted and limited on
+    each side."""
+    limits: list[list[float]] = []
+
+    def counted(rows_per_s: float) -> Watch:
+        limits.append(counts := [rows_per_s])
+        return counts.append
+
+    monkeypatch.setattr(comparison, "RateLimit", counted)
+    other = TABLE.set_column(0, "id", pa.array([1, 2, 4], pa.int32()))
+    sides = Stored(TABLE, verbatim=True), Stored(other, verbatim=True)
+    (report,) = compare_sides(*sides, rows_per_s=10_000)
+
+    assert [str(difference) for difference in report.differences] == ["missing row (3)", "extra row (4)"]
+    assert limits == [[10_000, 3]] * 4
 
 
 @pytest.mark.parametrize("name", STORED)

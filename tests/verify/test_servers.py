@@ -13,7 +13,7 @@ from tests.verify.shop import filled, note_point, now_ts, stand, verified
 from tidegate.cli.sink import session_of
 from tidegate.model.errors import SinkError
 from tidegate.verify import compare as comparison
-from tidegate.verify.compare import ChunkPlan, ComparedTable, Key, compare_sides, form_of
+from tidegate.verify.compare import ChunkPlan, ComparedTable, Key, Watch, compare_sides, form_of
 from tidegate.verify.database import DatabaseReader, RequestedMoment, replica_at, upstream_at
 from tidegate.verify.sums import chunk_numbers, plain_column
 
@@ -217,9 +217,9 @@ def test_few_rows_are_sent(upstream: Server, replica: Server, moment: int, monke
     rows_of = DatabaseReader.rows
 
     def counted(
-        side: DatabaseReader, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]
+        side: DatabaseReader, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int], watch: Watch
     ) -> Iterator[tuple[int, Key]]:
-        for one in rows_of(side, shape, plan, chunks):
+        for one in rows_of(side, shape, plan, chunks, watch):
             sent[shape.name] = sent.get(shape.name, 0) + 1
             yield one
 

@@ -11,13 +11,18 @@ appear only at DEBUG, since Tidegate's own error reports it once.
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Final
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
 from tidegate.config.uri import mask_text
 from tidegate.model.name import printable
+
+if TYPE_CHECKING:
+    from tidegate.spark.tasks import SparkTasks
 
 _LOUD: Final = ("py4j", "pyspark", "confluent_kafka", "deltalake", "urllib3")
 _KAFKA: Final = "tidegate.kafka"
@@ -73,3 +78,13 @@ def conf_of(master: str | None, settings: tuple[str, ...]) -> dict[str, str]:
     if master is not None:
         conf["spark.master"] = master
     return conf
+
+
+def spark_tasks(master: str | None, settings: tuple[str, ...], archive: Path | None = None) -> "SparkTasks | None":
+    """Return tasks in a session for the options, which starts with the first of them; None if there are none."""
+    conf = conf_of(master, settings)
+    if not conf:
+        return None
+    from tidegate.spark.tasks import SparkTasks, feed_session
+
+    return SparkTasks(open_session=partial(feed_session, conf, archive))

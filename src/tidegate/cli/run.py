@@ -8,13 +8,12 @@ second SIGINT              stop at once; the next run continues from the checkpo
 
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidegate.cli.options import conf_of
+from tidegate.cli.options import spark_tasks
 from tidegate.cli.output import echo, echo_json
 from tidegate.config.full_load import MODES, MOMENTS
 from tidegate.config.load import load
@@ -23,7 +22,6 @@ from tidegate.model.tso import compose, parse_ts
 
 if TYPE_CHECKING:
     from tidegate.config.entry import FeedConfig
-    from tidegate.spark.tasks import SparkTasks
 
 
 @click.command()
@@ -154,9 +152,8 @@ def run(
         stop_on_signals() as stop,
         progress.display(json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
     ):
-        tasks = _tasks(master, settings, archive)
         Changefeed(config).run(
-            **tasks,
+            tasks=spark_tasks(master, settings, archive),
             on_progress=show,
             stop=stop,
             until=config.target_ts,
@@ -176,13 +173,3 @@ def _check(config: "FeedConfig", *, as_json: bool) -> None:
         echo(f"warning: {warning}", err=True)
     for line in checked.lines():
         echo(line)
-
-
-def _tasks(master: str | None, settings: tuple[str, ...], archive: Path | None) -> "dict[str, SparkTasks]":
-    """Return tasks in a session for the options, which starts with the first of them; {} if there are none."""
-    conf = conf_of(master, settings)
-    if not conf:
-        return {}
-    from tidegate.spark.tasks import SparkTasks, feed_session
-
-    return {"tasks": SparkTasks(open_session=partial(feed_session, conf, archive))}

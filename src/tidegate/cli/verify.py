@@ -22,6 +22,7 @@ import click
 
 from tidegate.cli.former import renamed
 from tidegate.cli.lake import lake_root
+from tidegate.cli.options import spark_tasks
 from tidegate.cli.output import echo, echo_json
 from tidegate.cli.sink import feed_of, session_of
 from tidegate.config.entry import Document
@@ -254,6 +255,8 @@ class _Verify(click.Command):
     type=click.IntRange(0),
     help="Rows read of each side in a second; default: no limit.",
 )
+@click.option("--master", metavar="URL", help="Of a Spark whose tasks share large tables: local[4], spark://..., yarn.")
+@click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
 @click.option("--limit", default=SHOWN, show_default=True, type=click.IntRange(0), help="Differences shown per table.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 @click.pass_context
@@ -267,6 +270,8 @@ def verify(
     wait_s: float,
     rules: tuple[str, ...],
     rows_per_s: int,
+    master: str | None,
+    settings: tuple[str, ...],
     limit: int,
     as_json: bool,
 ) -> None:
@@ -276,7 +281,7 @@ def verify(
     position of its changefeed, as after --until TSO. The address of a Redis has its changefeed's parameters: mode and
     key-template define how rows are stored, and with lookups the look-ups are compared with rows, too; tables without a
     key are left out."""
-    source = upstream_of(upstream)
+    source, tasks = upstream_of(upstream), spark_tasks(master, settings)
     options = VerifyOptions(feed, moment, wait_s, TableFilter.parse(rules).matches)
     with _sides(resolve_uri(target, "TARGET"), source, options) as compared:
         truth = compared.truth
@@ -285,7 +290,10 @@ def verify(
         elif not as_json:
             at_utc = f"{to_datetime(compared.ts):%Y-%m-%d %H:%M:%S} UTC"
             echo(f"ts {compared.ts} ({at_utc}): {compared.target.label} beside {compared.upstream.label}")
-        reports = compare_sides(compared.upstream, compared.target, Progress(), rows_per_s=rows_per_s)
+        for side in compared[1:3] if tasks else ():
+            if side.whole:
+                echo(f"{side.label}: read by this process alone, as {side.whole}", err=True)
+        reports = compare_sides(compared.upstream, compared.target, Progress(), rows_per_s=rows_per_s, tasks=tasks)
         total, wrong = print_reports(reports, shown=limit, as_json=as_json)
     if not total:
         raise ConfigError(f"nothing was compared: no table passes the filter {' '.join(rules) or '*.*'}")

@@ -24,7 +24,7 @@ The files of a version are known here already; Spark's Delta reader would replay
 Source: Spark, `ConvertToLocalRelation`; its limit is `spark.sql.execution.arrow.localRelationThreshold` (48 MB).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -158,11 +158,15 @@ def stored_rows(
 
 
 def stored_parts(
-    table: TableSnapshot, columns: Sequence[LakeColumn], row_filter: RowFilter = EVERY
+    table: TableSnapshot,
+    columns: Sequence[LakeColumn],
+    row_filter: RowFilter = EVERY,
+    *,
+    only: Collection[str] | None = None,
 ) -> Iterator[pa.Table]:
-    """Return the rows of a stored table, one of its files after the other."""
+    """Return the rows of a stored table, one of its files after the other, or of the files at the paths `only`."""
     for file in table.files():
-        if not row_filter.may_match(file):
+        if (only is not None and file.path not in only) or not row_filter.may_match(file):
             continue
         try:
             yield _part(table.uri, file, columns, row_filter)
@@ -179,12 +183,13 @@ class LakeRows(NamedTuple):
     parts: Callable[[], Iterable[pa.Table]]
 
 
-def rows_in_parts(stored: TableSnapshot, tail: Tail) -> LakeRows:
-    """Return the stored rows with a tail applied, of which one data file is in memory at a time."""
+def rows_in_parts(stored: TableSnapshot, tail: Tail, *, only: Collection[str] | None = None) -> LakeRows:
+    """Return the stored rows, or those of the files `only`, with a tail applied; one data file is in memory at a
+    time."""
     columns = stored_columns(stored)
 
     def parts() -> Iterator[pa.Table]:
-        for part in stored_parts(stored, columns):
+        for part in stored_parts(stored, columns, only=only):
             yield without_keys(part, tail)
         if not tail.empty:
             yield overlaid(schema.empty_table(), tail)

@@ -54,6 +54,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tidegate.engine.ports import Tasks
 from tidegate.expr.tokens import quote_name
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo
@@ -74,6 +75,9 @@ GROUP_ROWS: Final = 200_000
 DIFFERENT_ROWS_MAX: Final = 100_000
 """Where more rows differ, the table's other chunks are left."""
 _BATCH_ROWS: Final = 10_000
+SHARED_CHUNKS: Final = 1000
+"""Tables of more chunks are shared by tasks, if there are some."""
+PARTS_A_SLOT: Final = 4
 
 
 class TruthColumn(msgspec.Struct, frozen=True):
@@ -193,7 +197,7 @@ class ComparedType:
     is_document: bool = False
 
 
-_INTEGER: Final = ComparedType("{} + 0", int)
+INTEGER: Final = ComparedType("{} + 0", int)
 _EXACT: Final = ComparedType("{}", _text, _decimal)
 _DOUBLE: Final = ComparedType("{} + 0e0", float, spreads=False, number=pa.float64())
 _FLOAT: Final = ComparedType("{} + 0e0", float, _single, spreads=False, number=pa.float32())
@@ -205,7 +209,7 @@ _JSON: Final = ComparedType(
     "CAST(CAST({} AS CHAR) AS BINARY)", _text, _document, summed="{}", spreads=False, is_document=True
 )
 _FORMS: Final = {
-    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "bit", "year"), _INTEGER),
+    **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint", "bit", "year"), INTEGER),
     **dict.fromkeys(("decimal", "numeric"), _EXACT),
     **dict.fromkeys(("double", "real"), _DOUBLE),
     "float": _FLOAT,
@@ -302,6 +306,8 @@ Columns: TypeAlias = Sequence[pa.Array]
 """Some rows: their columns as texts, bytes or floats, null for NULL."""
 Watch: TypeAlias = Callable[[int], None]
 """Called with the number of further rows that are read."""
+Part: TypeAlias = Callable[[ComparedTable, ChunkPlan, Watch], ChunkSums]
+"""Returns the sums of a part of a table; pickles, and opens what it reads itself."""
 RowsAt: TypeAlias = Callable[[Any], Iterable[Key]]
 """Returns the rows at some indices."""
 
@@ -314,6 +320,8 @@ class TableReader(ABC):
     tables: Mapping[str, ComparedTable]
     verbatim = False
     """True if its values are TiDB's own texts."""
+    whole = "it is read in one pass"
+    """Why tasks cannot share a table of this side; "" if they can."""
 
     @abstractmethod
     def count(self, shape: ComparedTable) -> int:
@@ -324,8 +332,14 @@ class TableReader(ABC):
         """Return the planned columns of all rows of a table, some rows after the other."""
 
     @abstractmethod
-    def rows(self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]) -> Iterator[tuple[int, Key]]:
+    def rows(
+        self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int], watch: Watch = lambda _: None
+    ) -> Iterator[tuple[int, Key]]:
         """Return the rows of some chunks, each with its chunk, chunk after chunk."""
+
+    def parts(self, shape: ComparedTable, count: int) -> Sequence[Part]:  # noqa: ARG002
+        """Return about `count` parts that together are a table; none if tasks cannot share it."""
+        return ()
 
     def calendar(self, shape: ComparedTable) -> frozenset[str]:  # noqa: ARG002
         """Return the columns that store NULL for dates that do not exist, in lower case."""
@@ -361,7 +375,9 @@ class BatchReader(TableReader):
     def columns(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[Columns]:
         return (columns for columns, _ in self.batches(shape, plan))
 
-    def rows(self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]) -> Iterator[tuple[int, Key]]:
+    def rows(
+        self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int], watch: Watch = lambda _: None
+    ) -> Iterator[tuple[int, Key]]:
         chosen = np.zeros(plan.chunks, np.bool_)
         chosen[list(chunks)] = True
         numbered: list[tuple[int, Key]] = []
@@ -369,6 +385,7 @@ class BatchReader(TableReader):
             numbers = chunk_numbers(columns, plan)
             indices = np.flatnonzero(chosen[numbers])
             numbered += zip(numbers[indices].tolist(), rows_at(indices), strict=True)
+            watch(len(numbers))
         return iter(sorted(numbered, key=itemgetter(0)))
 
 
@@ -390,13 +407,33 @@ Tell: TypeAlias = Callable[[str, int, int], None]
 """Called with the name of a table, about how many rows the target has, and how many of them are summed."""
 
 
+class RateLimit:
+    """Sleeps where more than `rows_per_s` rows are read in a second; 0 is no limit."""
+
+    def __init__(self, rows_per_s: float) -> None:
+        self._rows_per_s, self._begun_s, self._done = rows_per_s, time.monotonic(), 0
+
+    def __call__(self, rows: int) -> None:
+        """Count further rows."""
+        self._done += rows
+        if self._rows_per_s:
+            time.sleep(max(self._begun_s + self._done / self._rows_per_s - time.monotonic(), 0))
+
+
+def part_sums(shape: ComparedTable, plan: ChunkPlan, rows_per_s: float, part: Part) -> ChunkSums:
+    """Return the sums of a part: the work of a task."""
+    return part(shape, plan, RateLimit(rows_per_s))
+
+
 class Comparison(NamedTuple):
-    """Both sides, how many rows of each are read in a second at most (0: as many as come), and who is told."""
+    """Both sides, how many rows of each are read in a second at most (0: as many as come), who is told, and the tasks
+    that share large tables."""
 
     upstream: TableReader
     target: TableReader
     rows_per_s: int = 0
     tell: Tell = lambda *_: None
+    tasks: Tasks | None = None
 
     def reports(self) -> Iterator[TableReport]:
         """Yield a report for each table of the upstream, then for each that only the target has."""
@@ -458,10 +495,10 @@ class Comparison(NamedTuple):
     ) -> tuple[int, list[Difference], bool]:
         """Count the rows of the upstream, and return the differences of the rows in chunks that differ."""
         expected, actual = shapes
-        begun_s, stopped = time.monotonic(), Event()
+        stopped = Event()
 
         def paced(report: Callable[[int], None]) -> Watch:
-            done = 0
+            done, limit = 0, RateLimit(self.rows_per_s)
 
             def watch(rows: int) -> None:
                 nonlocal done
@@ -469,14 +506,13 @@ class Comparison(NamedTuple):
                 report(done)
                 if stopped.is_set():
                     raise CancelledError  # the other side has failed, or somebody stops the command
-                if self.rows_per_s:
-                    time.sleep(max(begun_s + done / self.rows_per_s - time.monotonic(), 0))
+                limit(rows)
 
             return watch
 
-        pending = pool.submit(self.upstream.sums, expected, plan, paced(lambda _: None))
+        pending = pool.submit(self._sums, self.upstream, expected, plan, paced(lambda _: None))
         try:
-            target_sums = self.target.sums(actual, plan, paced(report))
+            target_sums = self._sums(self.target, actual, plan, paced(report))
         except BaseException:
             stopped.set()
             raise
@@ -487,16 +523,35 @@ class Comparison(NamedTuple):
             return count, [], True
         group = max(GROUP_ROWS * plan.chunks // max(count, 1), 1)
         groups = [chunks[first : first + group] for first in range(0, len(chunks), group)]
-        want = chain.from_iterable(self.upstream.rows(expected, plan, some) for some in groups)
-        have = chain.from_iterable(self.target.rows(actual, plan, some) for some in groups)
+        limits = RateLimit(self.rows_per_s), RateLimit(self.rows_per_s)
+        want = chain.from_iterable(self.upstream.rows(expected, plan, some, limits[0]) for some in groups)
+        have = chain.from_iterable(self.target.rows(actual, plan, some, limits[1]) for some in groups)
         return count, *_rows(expected, plan, meanings, want, have)
+
+    def _sums(self, side: TableReader, shape: ComparedTable, plan: ChunkPlan, watch: Watch) -> ChunkSums:
+        slots = self.tasks.slots if self.tasks is not None and plan.chunks > SHARED_CHUNKS else 0
+        parts = side.parts(shape, PARTS_A_SLOT * slots) if slots else ()
+        if self.tasks is None or not parts:
+            return side.sums(shape, plan, watch)
+        total = ChunkSums(plan)
+        for first in range(0, len(parts), slots):
+            work = partial(part_sums, shape, plan, self.rows_per_s / slots)
+            for sums in self.tasks.run(work, parts[first : first + slots]):
+                total.join(sums)
+                watch(int(sums.rows.sum()))
+        return total
 
 
 def compare_sides(
-    upstream: TableReader, target: TableReader, tell: Tell = lambda *_: None, *, rows_per_s: int = 0
+    upstream: TableReader,
+    target: TableReader,
+    tell: Tell = lambda *_: None,
+    *,
+    rows_per_s: int = 0,
+    tasks: Tasks | None = None,
 ) -> Iterator[TableReport]:
     """Yield a report for each table of the upstream, then for each that only the target has."""
-    return Comparison(upstream, target, rows_per_s, tell).reports()
+    return Comparison(upstream, target, rows_per_s, tell, tasks).reports()
 
 
 Shapes: TypeAlias = tuple[ComparedTable, ComparedTable]

@@ -13,46 +13,58 @@ Source: TiDB documentation, "Read Historical Data"; MySQL manual, "Consistent No
 """
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from tidegate.expr.tokens import quote_names
+from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.model.errors import ConfigError, LoginRefused, SinkError
 from tidegate.model.name import lowered, parts_of, qualified
 from tidegate.mysql import server_sql as sent
 from tidegate.mysql.client import abandon, faults, raw_result
 from tidegate.mysql.rows import ResultBroken, ResultRows
-from tidegate.sink.sql.connection import TargetSession, probe, sink_error
+from tidegate.sink.sql.connection import SqlOptions, TargetSession, probe, sink_error
 from tidegate.sink.sql.progress import MAIN, lease_at, secondary_of
 from tidegate.verify.compare import (
+    INTEGER,
     Columns,
     ComparedTable,
     Key,
+    Part,
     Passes,
     TableReader,
     TruthColumn,
+    Watch,
     chunk_sql,
     form_of,
     row_sql,
     summed_sql,
 )
-from tidegate.verify.sums import ChunkPlan
+from tidegate.verify.sums import ChunkPlan, ChunkSums
 
+BeginSnapshot: TypeAlias = Callable[[TargetSession], None]
+"""Takes a session to the moment of another one; pickles."""
 _ALTERED: Final = {(1054,), (1146,), (1412,)}
 """The column or table no longer exists, or has changed since the snapshot: a snapshot of MySQL has no definitions."""
 
 
 class DatabaseReader(TableReader):
     """The tables of a server that `passes(schema, table)` lets through, by their names in lower case; `how`
-    says at what moment it is read."""
+    says at what moment it is read, and `begin` takes another session to it, if that is possible. Rows are those
+    of the WHERE clause `some`."""
 
-    def __init__(self, session: TargetSession, passes: Passes, how: str) -> None:
+    def __init__(
+        self, session: TargetSession, passes: Passes, how: str, begin: BeginSnapshot | None = None, *, some: str = ""
+    ) -> None:
         session.connection.decoders = {}  # values come as texts and bytes
-        self._session = session
+        self._session, self._begin_snapshot, self._some = session, begin, some
+        self.whole = "" if begin else "its snapshot is that of one connection"
         self.label = session.options.address + how
         columns_by_table: dict[tuple[str, str], list[Any]] = {}
-        for schema, table, *rest in map(_texts, session.ask(sent.COMPARED_COLUMNS)):
+        for schema, table, *rest in () if some else map(_texts, session.ask(sent.COMPARED_COLUMNS)):
             columns_by_table.setdefault((schema, table), []).append(rest)
         self.tables = {
             lowered(qualified(*name)): _shape(qualified(*name), columns)
@@ -65,7 +77,7 @@ class DatabaseReader(TableReader):
         return int(count)
 
     def columns(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[Columns]:
-        question = sent.ALL_ROWS.format(columns=summed_sql(shape, plan), table=_sql_name(shape))
+        question = sent.ALL_ROWS.format(columns=summed_sql(shape, plan), table=_sql_name(shape), some=self._some)
         connection, ended = self._session.connection, False
         try:
             with self._read(shape):
@@ -78,7 +90,21 @@ class DatabaseReader(TableReader):
             if not ended:
                 abandon(connection)
 
-    def rows(self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int]) -> Iterator[tuple[int, Key]]:
+    def parts(self, shape: ComparedTable, count: int) -> Sequence[Part]:
+        kinds = {lowered(column.name): form_of(column.type) for column in shape.columns}
+        if self._begin_snapshot is None or len(shape.key) != 1 or kinds[lowered(shape.key[0])] is not INTEGER:
+            return ()
+        key = quote_name(shape.key[0])
+        ((low, high),) = self._ask(shape, sent.ENDS.format(key=f"{key} + 0", table=_sql_name(shape)))
+        if low is None:
+            return ()
+        width = -(-(int(high) - int(low) + 1) // count)
+        ends = [None, *range(int(low) + width, int(high) + 1, width), None]
+        return [_KeyRange(self._session.options, self._begin_snapshot, key, ends) for ends in pairwise(ends)]
+
+    def rows(
+        self, shape: ComparedTable, plan: ChunkPlan, chunks: Collection[int], watch: Watch = lambda _: None
+    ) -> Iterator[tuple[int, Key]]:
         chunk, reads = chunk_sql(shape, plan), [form_of(column.type).read for column in shape.chosen(plan.columns)]
         listed = ", ".join(map(str, chunks))
         some = sent.SOME_CHUNKS.format(chunk=chunk, chunks=listed) if plan.chunks > 1 else ""
@@ -87,6 +113,7 @@ class DatabaseReader(TableReader):
             for number, *row in self._session.stream(question):
                 values = (None if value is None else read(value) for value, read in zip(row, reads, strict=True))
                 yield int(number), tuple(values)
+                watch(1)
 
     def _ask(self, shape: ComparedTable, question: str) -> Sequence[Sequence[Any]]:
         with self._read(shape):
@@ -104,6 +131,26 @@ class DatabaseReader(TableReader):
                 f"{self.label}: a DDL changed table {shape.name} while it was compared; its rows of that moment "
                 "cannot be read any more, so verify again"
             ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyRange:
+    """The rows of a table with keys within `ends`, read by a session of its own."""
+
+    options: SqlOptions
+    begin: BeginSnapshot
+    key: str
+    ends: tuple[int | None, int | None]
+
+    def __call__(self, shape: ComparedTable, plan: ChunkPlan, watch: Watch) -> ChunkSums:
+        bounds = [
+            f"{self.key} {sign} {end}" for sign, end in zip((">=", "<"), self.ends, strict=True) if end is not None
+        ]
+        with closing(TargetSession(self.options)) as session:
+            session.prepare(probe(session))
+            self.begin(session)
+            some = f" WHERE {' AND '.join(bounds)}" if bounds else ""
+            return DatabaseReader(session, lambda *_: True, "", some=some).sums(shape, plan, watch)
 
 
 def _sql_name(shape: ComparedTable) -> str:
@@ -149,11 +196,14 @@ class FeedPosition(NamedTuple):
 def upstream_at(session: TargetSession, ts: int, passes: Passes) -> DatabaseReader:
     """Return the tables of an upstream: of a TiDB at `ts`, of another server as of now. Raises ConfigError if a TiDB
     does not have that ts."""
-    if probe(session).traits.past:
-        _set_snapshot(session, ts)
-        return DatabaseReader(session, passes, " at that ts")
+    past = probe(session).traits.past
+    begin = partial(_set_snapshot, ts=ts) if past else _begin
+    begin(session)
+    return DatabaseReader(session, passes, " at that ts" if past else " as it is now", begin)
+
+
+def _begin(session: TargetSession) -> None:
     session.ask(_PATIENT, *_BEGIN)
-    return DatabaseReader(session, passes, " as it is now")
 
 
 def replica_at(
@@ -164,7 +214,8 @@ def replica_at(
     has_past = probe(session).traits.past
     point = _readable_point(session, feed, moment.ts) if has_past else None
     if point is not None:
-        return DatabaseReader(session, passes, " at a sync point"), point
+        begin = partial(_set_snapshot, ts=point[1])
+        return DatabaseReader(session, passes, " at a sync point", begin), point[0]
     if not has_past:
         session.ask(_PATIENT)
     with closing(TargetSession(session.options)) as second:
@@ -214,9 +265,9 @@ def _held_side(
     return None
 
 
-def _readable_point(session: TargetSession, feed: str, ts: int | None) -> int | None:
-    """Return the sync point of a TiDB at `ts`, or the newest one, once the session reads at it; None if there is none,
-    or the newest is no longer kept."""
+def _readable_point(session: TargetSession, feed: str, ts: int | None) -> tuple[int, int] | None:
+    """Return the sync point of a TiDB at `ts`, or the newest one, with the TiDB's own ts, once the session reads at it;
+    None if there is none, or the newest is no longer kept."""
     point = secondary_of(session, feed, ts) if _has_table(session, "tidb_cdc", "syncpoint_v1") else None
     if point is None:
         return None
@@ -226,7 +277,7 @@ def _readable_point(session: TargetSession, feed: str, ts: int | None) -> int | 
         if ts is not None:
             raise
         return None
-    return point[0]
+    return point
 
 
 def _side(

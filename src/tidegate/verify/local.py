@@ -24,9 +24,9 @@ import bisect
 import gzip
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache, partial
 from pathlib import Path
@@ -36,25 +36,28 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.lakes.read import NOTHING, LakeRows, rows_in_parts
+from tidegate.lakes.read import NOTHING, LakeRows, rows_in_parts, stored_table
 from tidegate.model.errors import ConfigError
 from tidegate.model.name import lowered, parts_of
 from tidegate.model.table import TableName
+from tidegate.objectstore.deltalog import TableSnapshot
 from tidegate.verify.compare import (
     BatchReader,
     Columns,
     ComparedTable,
     Key,
+    Part,
     Passes,
     Plain,
     RowReader,
     RowsAt,
     TableReport,
     TruthColumn,
+    Watch,
     compare_sides,
     shape_of_table,
 )
-from tidegate.verify.sums import ChunkPlan, plain_column
+from tidegate.verify.sums import ChunkPlan, ChunkSums, plain_column
 
 if TYPE_CHECKING:
     from tidegate.lakes.lake import Lake
@@ -154,7 +157,7 @@ class LakeReader(BatchReader):
     """Tables read as Arrow, as of `ts`, or for None as stored.
 
     `shape_of` returns the key and types of a table, None if it is not compared; `keeps` tells if a column of a table is
-    stored."""
+    stored. `stored` returns the version of a table that holds just these rows, if there is one."""
 
     verbatim = True
 
@@ -167,8 +170,10 @@ class LakeReader(BatchReader):
         *,
         shape_of: Callable[[str], ComparedTable | None],
         keeps: Callable[[TableName, str], bool] = lambda *_: True,
+        stored: Callable[[str], TableSnapshot] | None = None,
     ) -> None:
         self.label = label
+        self._stored, self.whole = stored, "" if stored else "landed changes are put over its snapshot in one process"
         self._ts, self._read, self._shape_of, self._keeps = ts, lru_cache(1)(read), shape_of, keeps
         self.tables = _LazyTables({lowered(name): name for name in names}, self._shape)
 
@@ -185,6 +190,14 @@ class LakeReader(BatchReader):
         return frozenset(
             lowered(field.name) for field in schema if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type)
         )
+
+    def parts(self, shape: ComparedTable, count: int) -> Sequence[Part]:
+        if self._stored is None or self._is_folded(shape):
+            return ()
+        table = self._stored(shape.name)
+        paths = [file.path for file in table.files()]
+        shares = (frozenset(paths[first::count]) for first in range(min(count, len(paths))))
+        return [_SomeFiles(table.uri, table.version, share, self._ts) for share in shares]
 
     def batches(self, shape: ComparedTable, plan: ChunkPlan) -> Iterator[tuple[Columns, RowsAt]]:
         columns = shape.chosen(plan.columns)
@@ -208,17 +221,35 @@ class LakeReader(BatchReader):
         columns = [by_name.get(lowered(name), TruthColumn(name, "")) for name in stored.column_names]
         return ComparedTable(name, shape.key, (*columns, *virtual), shape.is_whole, shape.has_key)
 
-    def _parts(self, shape: ComparedTable) -> Iterator[pa.Table]:
+    def _is_folded(self, shape: ComparedTable) -> bool:
         from tidegate.sink.delta.options import CHANGE_TYPE
 
+        return self._ts is not None and CHANGE_TYPE in self._read(shape.name).schema.names
+
+    def _parts(self, shape: ComparedTable) -> Iterator[pa.Table]:
         rows = self._read(shape.name)
         parts = rows.parts()
-        if self._ts is not None and CHANGE_TYPE in rows.schema.names:
+        if self._is_folded(shape):
             parts = [pa.concat_tables([rows.schema.empty_table(), *parts])]
         return (self._state(shape.key, part) for part in parts)
 
     def _state(self, key: Sequence[str], part: pa.Table) -> pa.Table:
         return part if self._ts is None else table_at(key, self._ts, part)
+
+
+@dataclass(frozen=True, slots=True)
+class _SomeFiles:
+    """The data files at some paths of a stored table."""
+
+    uri: str
+    version: int
+    paths: Collection[str]
+    ts: int | None
+
+    def __call__(self, shape: ComparedTable, plan: ChunkPlan, watch: Watch) -> ChunkSums:
+        rows = rows_in_parts(stored_table(self.uri, self.version, shape.name), NOTHING, only=self.paths)
+        reader = LakeReader(self.uri, self.ts, [shape.name], lambda _: rows, shape_of=lambda _: shape)
+        return reader.sums(shape, plan, watch)
 
 
 def lake_rows(columns: Sequence[TruthColumn], batch: pa.RecordBatch, indices: Any) -> Iterator[Key]:
@@ -278,10 +309,8 @@ def lake_at(root: str, ts: int | None, passes: Passes) -> Iterator[tuple[LakeRea
 
     lake = Lake(root) if ts is None else Lake(root).at(ts)
     if ts is None or lake.checkpoint_ts == ts:
-        yield (
-            _lake_reader(root, lake, lake.snapshot.options or lake.options, passes, _rows_in(lake)),
-            lake.checkpoint_ts,
-        )
+        options = lake.snapshot.options or lake.options
+        yield _lake_reader(root, lake, options, passes, _rows_in(lake), stored=lake.stored), lake.checkpoint_ts
         return
     with lake.live() as view:
         read = lambda name: rows_in_parts(*view.pieces(name))  # noqa: E731
@@ -292,7 +321,15 @@ def _rows_in(lake: "Lake") -> ReadRows:
     return lambda name: rows_in_parts(lake.stored(name), NOTHING)
 
 
-def _lake_reader(root: str, view: "Lake | Live", options: "DeltaOptions", passes: Passes, read: ReadRows) -> LakeReader:
+def _lake_reader(
+    root: str,
+    view: "Lake | Live",
+    options: "DeltaOptions",
+    passes: Passes,
+    read: ReadRows,
+    *,
+    stored: Callable[[str], TableSnapshot] | None = None,
+) -> LakeReader:
     from tidegate.sink.delta.options import stored_definition
 
     names = [name for name in view.tables() if passes(*parts_of(name))]
@@ -302,7 +339,8 @@ def _lake_reader(root: str, view: "Lake | Live", options: "DeltaOptions", passes
         kept = stored_definition(table, options).columns
         return replace(shape_of_table(table, kept), is_whole=len(kept) == len(table.columns))
 
-    return LakeReader(root, view.checkpoint_ts, names, read, shape_of=shape_of, keeps=_keeps(options))
+    keeps = _keeps(options)
+    return LakeReader(root, view.checkpoint_ts, names, read, shape_of=shape_of, keeps=keeps, stored=stored)
 
 
 def _keeps(options: "DeltaOptions") -> Callable[[TableName, str], bool]:
@@ -330,7 +368,8 @@ def lake_beside(
     recorded = RecordingReader("the recording", truth, passes)
     names = [name for name in snapshot.tables() if passes(*parts_of(name))]
     keeps = _keeps(snapshot.snapshot.options or snapshot.options)
-    reader = LakeReader(root, truth.ts, names, _rows_in(snapshot), shape_of=recorded.shape_of, keeps=keeps)
+    read, shape_of = _rows_in(snapshot), recorded.shape_of
+    reader = LakeReader(root, truth.ts, names, read, shape_of=shape_of, keeps=keeps, stored=snapshot.stored)
     return truth, recorded, reader
 
 

@@ -75,6 +75,11 @@ class ChunkSums:
             numbers = chunk_numbers(columns, self._plan)
             add_hashes(row_hashes(columns, self._plan), numbers, self.rows, self.totals)
 
+    def join(self, other: "ChunkSums") -> None:
+        """Add the sums of other rows."""
+        self.rows += other.rows
+        self.totals += other.totals
+
     def different(self, other: "ChunkSums") -> list[int]:
         """Return the chunks that are not equal."""
         chunks: list[int] = np.flatnonzero((self.rows != other.rows) | (self.totals != other.totals)).tolist()
