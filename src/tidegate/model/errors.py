@@ -285,6 +285,13 @@ class PrewriteNotMatch(SourceError):
     code = "CDC:ErrPrewriteNotMatch"
 
 
+class ResolvedTsBroken(SourceError):
+    """A row was committed at or below a resolved ts; the message names key, start_ts, commit_ts, resolved_ts."""
+
+    code = "CDC:ErrResolvedTsBroken"
+    retry = Retry.NEVER
+
+
 class CorruptedRow(SourceError):
     """A row whose checksum contradicts its values (integrity-check-level); the message names table, ts and key."""
 

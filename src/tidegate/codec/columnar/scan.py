@@ -97,7 +97,8 @@ def first_byte(bits: Any) -> Any:
 
 
 @inlined
-def _same(words: Any, offset: int, pool: Any, begun: int, size: int) -> Any:
+def same_bytes(words: Any, offset: int, pool: Any, begun: int, size: int) -> Any:
+    """Return whether `size` bytes of a text and of a pool are equal."""
     source, target = np.uint64(offset), np.uint64(begun)  # offsets that are never negative cost less
     while size >= 8:
         if words[source] != pool[target]:
@@ -185,7 +186,7 @@ def _types_end(
             member = table[entry + probe]
             if member < 0:
                 return -1
-            if _same(words, begun, pool, members[member, 0], members[member, 1]):
+            if same_bytes(words, begun, pool, members[member, 0], members[member, 1]):
                 break
             probe = (probe + 1) & mask
         if seen[member] == row:
@@ -241,7 +242,7 @@ def _object_end(
     """The end of the object of TYPES or CODES; -1 for another one."""
     if code == TYPES:
         return _types_end(text, words, offset, limit, pool, members, table, begun, size, seen, row)
-    if _same(words, offset, pool, begun, size):
+    if same_bytes(words, offset, pool, begun, size):
         return offset + size
     return _codes_end(text, words, offset, limit)
 
@@ -253,11 +254,11 @@ def _change(text: Any, words: Any, offset: int, code: int, pool: Any) -> int:
         if text[offset] == 117:
             return INSERT
         return DELETE if text[offset] == 100 else 0
-    if _same(words, offset, pool, 0, 6):
+    if same_bytes(words, offset, pool, 0, 6):
         return INSERT
-    if _same(words, offset, pool, 6, 6):
+    if same_bytes(words, offset, pool, 6, 6):
         return UPDATE
-    return DELETE if _same(words, offset, pool, 12, 6) else 0
+    return DELETE if same_bytes(words, offset, pool, 12, 6) else 0
 
 
 @inlined
@@ -270,12 +271,12 @@ def _row(
     while True:
         code, begun, size, slot, jump = steps[step, 0], steps[step, 1], steps[step, 2], steps[step, 3], steps[step, 4]
         if code == LITERAL:
-            if not _same(words, offset, pool, begun, size):
+            if not same_bytes(words, offset, pool, begun, size):
                 return step
             offset += size
         elif code == PIECE:
             ahead = offset if first else offset + 1
-            if (first or text[offset] == 44) and _same(words, ahead, pool, begun, size):
+            if (first or text[offset] == 44) and same_bytes(words, ahead, pool, begun, size):
                 offset, first = ahead + size, False
             elif jump:
                 at_cell[cell + slot] = ABSENT
@@ -334,7 +335,7 @@ def _branch(
         return offset + 4, True
     if offset + 1 == limit:
         return offset, True
-    if ops[row] != INSERT or not _same(words, offset, pool, begun, size):
+    if ops[row] != INSERT or not same_bytes(words, offset, pool, begun, size):
         return -1, False
     ops[row] = UPDATE
     return offset + size, False

@@ -1,0 +1,223 @@
+"""The matcher on columns makes the rows that the plain matcher makes, of recorded streams and of regions drawn."""
+
+from collections.abc import Iterable
+from random import Random
+
+import numpy as np
+import pytest
+
+from tests.kv.test_match_region import COMMANDS, Region, mixed
+from tidegate.kv.change_columns import changes_of
+from tidegate.kv.match import Matcher
+from tidegate.model.errors import PrewriteNotMatch, ProtocolError, ResolvedTsBroken, TidegateError
+from tidegate.model.kv_change import KvChange, KvOp, LogType
+from tidegate.tikv.matcher import ColumnMatcher
+from tidegate.tikv.stubs import cdcpb_pb2 as cdcpb
+from tidegate.tikv.walk import REGION, read
+
+
+def message(rows: Iterable[KvChange], region: int = 1) -> bytes:
+    """An Event of some rows."""
+    entries = [
+        cdcpb.Event.Row(
+            type=int(row.type),
+            op_type=int(row.op),
+            key=row.key,
+            start_ts=row.start_ts,
+            commit_ts=row.commit_ts,
+            value=row.value or b"",
+            old_value=row.old_value or b"",
+            txn_source=row.txn_source,
+            generation=row.generation,
+        )
+        for row in rows
+    ]
+    event = cdcpb.Event(region_id=region, request_id=7, entries=cdcpb.Event.Entries(entries=entries))
+    data: bytes = cdcpb.ChangeDataEvent(events=[event]).SerializeToString()
+    return data
+
+
+def emitted(matcher: ColumnMatcher, messages: list[bytes], owners: dict[int, int]) -> list[tuple[int, KvChange]]:
+    """The rows that messages complete, each with its registration. Raises what a registration failed with."""
+    batch = read(messages)
+    matched = matcher.apply(batch, np.array([owners.get(region, -1) for region in batch.items[:, REGION].tolist()]))
+    for _registration, error in matched.failures:
+        raise error
+    return [
+        (owner, row)
+        for columns, numbers in matched.batches
+        for owner, row in zip(numbers.tolist(), changes_of(columns), strict=True)
+    ]
+
+
+def tuple_of(row: KvChange) -> tuple[object, ...]:
+    """A row as what sorts."""
+    return row.commit_ts, row.start_ts, row.key, row.value or b"", row.old_value or b""
+
+
+def cut(random: Random, rows: list[KvChange]) -> Iterable[list[KvChange]]:
+    """Rows as the events of several messages."""
+    while rows:
+        size = random.randint(1, 9)
+        yield rows[:size]
+        rows = rows[size:]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_regions(seed: int) -> None:
+    """Several regions on one stream: each gets the rows of its own plain matcher, however messages are cut."""
+    random = Random(seed)
+    matcher, queues, plain = ColumnMatcher(), {}, {}
+    owners = {}
+    for number in range(1, 6):
+        region = Region(random)
+        observer, snapshot = sorted(random.choices(range(COMMANDS), k=2))
+        for _ in range(observer):
+            region.command()
+        checkpoint_ts = random.randint(0, region.ts)
+        before = [row for _ in range(observer, snapshot) for row in region.command()]
+        scanned = region.scan(checkpoint_ts)
+        after = [row for _ in range(snapshot, COMMANDS) for row in region.command()]
+        rows = [*before, *mixed(random, scanned, after)]
+        queues[number] = [message(part, number) for part in cut(random, rows)]
+        single = Matcher(checkpoint_ts)
+        plain[number] = ([row for change in rows for row in single.apply(change)], single.waiting)
+        owners[number] = matcher.begin(checkpoint_ts)
+    messages = []
+    while any(queues.values()):
+        messages.append(random.choice([queue for queue in queues.values() if queue]).pop(0))
+    got: list[tuple[int, KvChange]] = []
+    while messages:
+        size = random.choice((1, 2, 50))
+        got += emitted(matcher, messages[:size], owners)
+        messages = messages[size:]
+
+    for number, owner in owners.items():
+        rows, waiting = plain[number]
+        assert sorted((row for mine, row in got if mine == owner), key=tuple_of) == sorted(rows, key=tuple_of)
+        assert matcher.waiting(owner) == waiting
+    for owner in owners.values():
+        matcher.end(owner)
+    assert matcher.stored == 0
+
+
+def row(
+    kind: LogType, value: bytes = b"", *, at: int = 0, op: KvOp = KvOp.PUT, old: bytes = b"", **more: int
+) -> KvChange:
+    """A row of the key k and start_ts 5."""
+    return KvChange(kind, b"k", 5, at, op, value, old, **more)
+
+
+def committed(value: bytes | None, at: int, *, op: KvOp = KvOp.PUT, old: bytes | None = None) -> KvChange:
+    """A row that is complete."""
+    return KvChange(LogType.COMMITTED, b"k", 5, at, op, value, old)
+
+
+PREWRITE, COMMIT, ROLLBACK, COMMITTED = LogType.PREWRITE, LogType.COMMIT, LogType.ROLLBACK, LogType.COMMITTED
+INITIALIZED = KvChange(LogType.INITIALIZED, b"", 0)
+UNKNOWN = cdcpb.ChangeDataEvent(
+    events=[cdcpb.Event(region_id=1, entries=cdcpb.Event.Entries(entries=[cdcpb.Event.Row()] * 3))]
+).SerializeToString()
+"""Rows of keys with a write record of type Lock."""
+
+TRANSCRIPTS = {
+    "live": ([INITIALIZED, row(PREWRITE, b"1", old=b"0"), row(COMMIT, b"s", at=7)], [committed(b"1", 7, old=b"0")]),
+    "before the end of the scan": ([row(PREWRITE, b"1"), row(COMMIT, at=7)], [committed(b"1", 7)]),
+    "an early COMMIT waits": ([row(COMMIT, at=7), row(PREWRITE, b"1")], []),
+    "and is matched at INITIALIZED": ([row(COMMIT, at=7), row(PREWRITE, b"1"), INITIALIZED], [committed(b"1", 7)]),
+    "or forgotten": ([row(COMMIT, at=7), INITIALIZED], []),
+    "for its COMMITTED": ([row(COMMIT, at=7), row(COMMITTED, b"1", at=7), INITIALIZED], [committed(b"1", 7)]),
+    "a flush that is not the last waits": ([row(PREWRITE, b"1", generation=1), row(COMMIT, at=7)], []),
+    "and gives way to a higher generation": (
+        [row(PREWRITE, b"1", generation=1), row(COMMIT, at=7), row(PREWRITE, b"2", generation=2), INITIALIZED],
+        [committed(b"2", 7)],
+    ),
+    "not to a lower one": (
+        [INITIALIZED, row(PREWRITE, b"2", generation=2), row(PREWRITE, b"1", generation=1), row(COMMIT, at=7)],
+        [committed(b"2", 7)],
+    ),
+    "a heartbeat takes nothing": (
+        [INITIALIZED, row(PREWRITE, b"1"), row(PREWRITE, old=b"0"), row(COMMIT, at=7)],
+        [committed(b"1", 7)],
+    ),
+    "the op is that of the COMMIT": (
+        [INITIALIZED, row(PREWRITE, b"1"), row(COMMIT, at=7, op=KvOp.DELETE)],
+        [committed(None, 7, op=KvOp.DELETE)],
+    ),
+    "a DELETE waits before INITIALIZED": (
+        [row(PREWRITE, op=KvOp.DELETE, old=b"0"), row(COMMIT, at=7, op=KvOp.DELETE)],
+        [],
+    ),
+    "and comes": (
+        [row(PREWRITE, op=KvOp.DELETE, old=b"0"), row(COMMIT, at=7, op=KvOp.DELETE), INITIALIZED],
+        [committed(None, 7, op=KvOp.DELETE, old=b"0")],
+    ),
+    "one phase": ([INITIALIZED, row(COMMITTED, b"1", at=7, old=b"0")], [committed(b"1", 7, old=b"0")]),
+    "at the checkpoint": ([row(COMMITTED, b"1", at=3), row(PREWRITE, b"1"), row(COMMIT, at=3), INITIALIZED], []),
+    "an unmatched ROLLBACK": ([row(ROLLBACK), INITIALIZED, row(ROLLBACK, b"p")], []),
+    "a ROLLBACK that was put aside": ([row(ROLLBACK, b"p"), row(PREWRITE, b"1"), INITIALIZED], []),
+    "a start_ts below the resolved ts": (
+        [INITIALIZED, 6, row(PREWRITE, b"1"), row(COMMIT, at=7)],
+        [committed(b"1", 7)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRANSCRIPTS)
+def test_transcript(name: str) -> None:
+    """Each line of the rules, on a registration from ts 3, one message per row and all rows in one message."""
+    rows, expected = TRANSCRIPTS[name]
+    matcher = ColumnMatcher()
+    owner = matcher.begin(3)
+    got = []
+    for step in rows:
+        if isinstance(step, int):
+            matcher.resolve(owner, step)
+            continue
+        got += emitted(matcher, [UNKNOWN, message([step])], {1: owner})
+    joined = ColumnMatcher()
+    assert joined.begin(3) == owner
+    whole = [message([step for step in rows if not isinstance(step, int)])]
+
+    assert [single for _, single in got] == expected
+    assert emitted(joined, whole, {1: owner}) == got
+
+
+def test_refused() -> None:
+    """A COMMIT without PREWRITE, a row at or below the resolved ts, and a row of no type fail their registration alone:
+    the rest of its rows is not taken, other regions go on."""
+    cases: list[tuple[KvChange, type[TidegateError], str]] = [
+        (row(COMMIT, at=9), PrewriteNotMatch, "key 6b: type 2, op 1, start_ts 5, commit_ts 9: no prewrite"),
+        (row(COMMITTED, b"1", at=8), ResolvedTsBroken, "commit_ts 8: not above resolved_ts 8"),
+        (row(COMMITTED, b"1", at=9, op=KvOp.UNKNOWN), ProtocolError, "a row that the protocol does not have"),
+    ]
+    for bad, error, text in cases:
+        matcher = ColumnMatcher()
+        owners = {1: matcher.begin(3), 2: matcher.begin(3)}
+        assert emitted(matcher, [message([INITIALIZED], 1), message([INITIALIZED], 2)], owners) == []
+        matcher.resolve(owners[1], 8)
+        batch = read([message([bad, row(COMMITTED, b"2", at=10)], 1), message([row(COMMITTED, b"3", at=7)], 2)])
+        matched = matcher.apply(batch, np.array([owners[1], owners[2]]))
+
+        assert [(number, type(one)) for number, one in matched.failures] == [(owners[1], error)]
+        assert text in str(matched.failures[0][1])
+        assert [changes_of(columns) for columns, _ in matched.batches] == [[committed(b"3", 7)]]
+
+
+def test_memory() -> None:
+    """Stored PREWRITEs are counted, and their bytes are given back as they are committed, however many come by."""
+    matcher = ColumnMatcher()
+    owner = matcher.begin(0)
+    emitted(matcher, [message([INITIALIZED])], {1: owner})
+    emitted(matcher, [message([row(PREWRITE, b"x" * 1000)])], {1: owner})
+    assert (matcher.stored, matcher.waiting(owner)) == (1001, 1)
+    for ts in range(10, 400, 2):
+        pair = [
+            KvChange(PREWRITE, b"k%d" % ts, ts, 0, KvOp.PUT, b"y" * 500, b""),
+            KvChange(COMMIT, b"k%d" % ts, ts, ts + 1, KvOp.PUT),
+        ]
+        assert len(emitted(matcher, [message([part]) for part in pair], {1: owner})) == 1
+
+    assert (matcher.stored, matcher.waiting(owner)) == (1001, 1)
+    assert emitted(matcher, [message([row(COMMIT, at=7)])], {1: owner}) == [(owner, committed(b"x" * 1000, 7))]
+    assert matcher.stored == 0
