@@ -251,6 +251,45 @@ class HistoryLost(SourceError):
     retry = Retry.NEVER
 
 
+class StartBeforeGc(HistoryLost):
+    """A changefeed would start at or below the GC safe point of its cluster; the message has both."""
+
+    code = "CDC:ErrStartTsBeforeGC"
+
+
+class ClusterUnavailable(SourceError):
+    """PD or a store of a cluster cannot be reached, or has no leader; the message has its address and the way out."""
+
+    code = "CDC:ErrGRPCDialFailed"
+
+
+class ClusterMismatch(SourceError):
+    """PD or TiKV belongs to another cluster; the message has both ids."""
+
+    code = "CDC:ErrClusterIDMismatch"
+    retry = Retry.NEVER
+
+
+class PdRefused(SourceError):
+    """PD does not do what it was asked for; the message has its words."""
+
+    code = "CDC:ErrPDRefused"
+    retry = Retry.NEVER
+
+
+class TsoFellBack(SourceError):
+    """PD gave a timestamp at or below an earlier one; the message has both."""
+
+    code = "CDC:ErrTsoFellBack"
+    retry = Retry.NEVER
+
+
+class VersionIncompatible(EnvironmentFault):
+    """A component of a cluster has a version that is not accepted; the message names both."""
+
+    code = "CDC:ErrVersionIncompatible"
+
+
 class LoadCancelled(SourceError):
     """A user has ended the full load of a feed before it was done."""
 

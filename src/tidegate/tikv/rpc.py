@@ -25,6 +25,8 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 3_000),
 )
 SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     *CHANNEL_OPTIONS[:2],
@@ -46,13 +48,13 @@ class Method(Generic[Q, A]):
     def unary(self, channel: grpc.aio.Channel) -> "grpc.aio.UnaryUnaryMultiCallable[Q, A]":
         """Return what calls it once."""
         return channel.unary_unary(
-            self.path, request_serializer=Message.SerializeToString, response_deserializer=self.answer.FromString
+            self.path, request_serializer=self.request.SerializeToString, response_deserializer=self.answer.FromString
         )
 
     def stream(self, channel: grpc.aio.Channel) -> "grpc.aio.StreamStreamMultiCallable[Q, A]":
         """Return what opens a stream of both directions."""
         return channel.stream_stream(
-            self.path, request_serializer=Message.SerializeToString, response_deserializer=self.answer.FromString
+            self.path, request_serializer=self.request.SerializeToString, response_deserializer=self.answer.FromString
         )
 
 
