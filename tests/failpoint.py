@@ -22,6 +22,7 @@ __all__ = [
     "METRICS_FAILPOINTS",
     "POINT_FAILPOINTS",
     "REDIS_FAILPOINTS",
+    "REFRESH_FAILPOINTS",
     "RELOAD_FAILPOINTS",
     "SEARCH_FAILPOINTS",
     "SERVER_FAILPOINTS",
@@ -90,6 +91,14 @@ RELOAD_FAILPOINTS: Final[Mapping[str, str]] = {
     "reload/swapped": "they have the names, the outcome is not noted",
 }
 """Place of a reload into a lake -> what is true there."""
+
+REFRESH_FAILPOINTS: Final[Mapping[str, str]] = {
+    "refresh/planned": "R and the chunks of a slice are known, nothing is written down",
+    "refresh/plan-kept": "they are written down, the feed goes on up to B",
+    "refresh/slice-done": "the checkpoint is at R, the chunks are not noted",
+    "refresh/swept": "the keys of a table that the upstream lacks are known, and not noted",
+}
+"""Place of rows that come again through a running feed -> what is true there."""
 
 TOPIC_FAILPOINTS: Final[Mapping[str, str]] = {
     "topic/rows-queued": "a task's rows are with its producer, perhaps with the broker",
@@ -181,6 +190,7 @@ ALL: Final = {
     **FEED_FAILPOINTS,
     **LOAD_FAILPOINTS,
     **RELOAD_FAILPOINTS,
+    **REFRESH_FAILPOINTS,
     **TOPIC_FAILPOINTS,
     **SERVER_FAILPOINTS,
     **SQL_FAILPOINTS,

@@ -60,7 +60,16 @@ RIMS = {"mysql/client.py"}
 """The one file of a pure floor that opens connections."""
 RUNS_FEEDS = {
     f"engine/{name}.py"
-    for name in ("loop", "progress", "checkpoints", "stop_signals", "retry_policy", "reload", "event_expression")
+    for name in (
+        "loop",
+        "progress",
+        "checkpoints",
+        "stop_signals",
+        "retry_policy",
+        "reload",
+        "refresh",
+        "event_expression",
+    )
 }
 """What runs a feed, and NOW() in its expressions; the rest of the floor are its rules, which know no clock."""
 WALL_CLOCK = re.compile(r"^(datetime\.)?(datetime|date)\.(now|utcnow|today)$|^time\.|^uuid\.uuid[14]$")

@@ -219,8 +219,10 @@ Stream: TypeAlias = "tuple[SourceEntry, Source]"
 
 def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stream: "Stream | None" = None) -> "Source":
     """Return the source that begins with `load` and goes on with `stream`; nothing follows None."""
-    from tidegate.engine.load import LoadingSource, NoStream
+    from tidegate.engine.load import NoStream
     from tidegate.engine.load_plan import KeptPlan, LoadGuard, LoadReader
+    from tidegate.engine.refresh import RefreshingSource
+    from tidegate.engine.reload import KeptReload
 
     source, opened = stream or (ROWS, NoStream())
     by_table = load.options is not None and load.options.publish == "table"
@@ -231,7 +233,7 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
     own = {"time_zone": time_zone, "whole": rows, "sequences": rows and sink.makes_sequences}
     options = load.options and msgspec.structs.replace(load.options, **own)
     reader, guard = (LoadReader(), lambda _: LoadGuard()) if options is None else _readers(options)
-    return LoadingSource(
+    return RefreshingSource(
         reader,
         KeptPlan(home),
         config.table_filter().matches,
@@ -249,6 +251,7 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
         connections=0 if options is None else options.max_connections,
         number=load.number,
         selects=None if load.tables is None else load.tables.matches,
+        requests=KeptReload(home),
     )
 
 

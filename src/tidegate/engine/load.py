@@ -49,7 +49,6 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.codec.columnar.encode.encoder import events_of
-from tidegate.codec.columnar.encode.images import INSERT
 from tidegate.codec.columnar.rows import Batch
 from tidegate.engine.change import Chunk, ChunkPart, EventPosition, Layout, SourceDdl
 from tidegate.engine.chunk_size import CHUNK_BYTES, CHUNK_ROWS
@@ -92,7 +91,7 @@ from tidegate.engine.ports import (
     Tasks,
     WithParking,
 )
-from tidegate.engine.split_columns import resized
+from tidegate.engine.split_columns import codes_of, resized
 from tidegate.model.errors import (
     ConfigError,
     HistoryLost,
@@ -261,11 +260,13 @@ class LoadChanges:
 
 
 def _chunk(batch: Batch, commit_ts: int, judge: MessageFilter | None) -> Chunk:
-    """Return the rows that the event filters keep as one transaction: its start_ts says that none is a repeat."""
+    """Return the rows, all INSERTs or all DELETEs, that the event filters keep as one transaction: its start_ts says
+    that none is a repeat."""
     every, counts = batch.rows, PathCounts()
     if judge is not None and judge.judges(batch.schema, batch.table):
         kept = pa.array([number for number, row in enumerate(events_of(batch)) if not judge.drops(row)], pa.int64())
-        batch = resized(batch, kept, np.full(len(kept), INSERT), batch.before, batch.after.take(kept))
+        images = [rows.take(kept) if rows.num_rows else rows for rows in (batch.before, batch.after)]
+        batch = resized(batch, kept, codes_of(batch)[kept.to_numpy()], *images)
     times = pa.repeat(pa.scalar(commit_ts, pa.int64()), batch.rows)
     part = ChunkPart(replace(batch, commit_ts=times, start_ts=times), np.arange(batch.rows))
     counts.add("load/columns", batch.rows)

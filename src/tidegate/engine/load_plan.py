@@ -6,7 +6,7 @@
 engine/load.py says what these timestamps are for.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
@@ -47,13 +47,15 @@ class LoadTable(msgspec.Struct, frozen=True):
 
 class LoadChunk(msgspec.Struct, frozen=True):
     """A part of a table, of one partition where it has some: the rows from `lower` up to, without, `upper`, both
-    literals of the key's columns; None for no bound."""
+    literals of the key's columns; None for no bound. With `keys`: the rows of these handle keys, as texts
+    (`reload.key_text`), and DELETEs of those that no row has."""
 
     number: int
     table: int
     partition: str = ""
     lower: tuple[str, ...] | None = None
     upper: tuple[str, ...] | None = None
+    keys: tuple[tuple[str, ...], ...] = ()
 
 
 class LoadPlan(msgspec.Struct, frozen=True):
@@ -192,6 +194,15 @@ class LoadReader:
     def batches(self, table: LoadTable, chunk: LoadChunk, ts: int) -> "Iterator[Batch]":  # noqa: ARG002
         """Return the rows of a chunk as INSERTs at `ts`. After an error all of the chunk is read again."""
         return iter(())
+
+    def defined(self, names: Collection[TableName]) -> tuple[int, Mapping[TableName, str]]:  # noqa: ARG002
+        """Return the last TSO of a millisecond that has just passed, and the CREATE TABLE of each table that is there
+        then. Raises ConfigError where rows of one TSO are all that there is."""
+        raise ConfigError("load-from has no rows of now: with the address of the database it has")
+
+    def absent(self, table: LoadTable, keys: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:  # noqa: ARG002
+        """Return the handle keys among some, as texts, that no row has now."""
+        return ()
 
     def close(self) -> None:
         """Close what is open; the next method opens it again."""

@@ -600,6 +600,8 @@ class Engine:
         """Do steps 1 to 8 once, up to `until` at most; return False when there was nothing to do."""
         if self.reloads is not None:
             until = self.reloads.bound(until, self.position.checkpoint.ts)
+        bound = self.outage.retrying(partial(self.source.at, self.position))
+        until = min((ts for ts in (until, bound) if ts is not None), default=None)
         with self.meter.timed("read"):
             self.outage.retrying(self.source.refresh)  # 1 pull; 2 decode and 3 filter happen in tasks
         self.sink.whole_from = self.source.whole_from(self.position.checkpoint.ts)

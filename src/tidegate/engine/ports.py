@@ -446,6 +446,10 @@ class Source(Protocol):
     def frontier(self) -> int | None:
         """Return the ts at or below which no new events appear, except DDLs at exactly that ts; None: none yet."""
 
+    def at(self, position: "SinkPosition") -> int | None:  # noqa: ARG002
+        """Note the feed's position before a round; return the ts that the round must not pass, None for any."""
+        return None
+
     def carry(self, state: SchemaState) -> None:  # noqa: ARG002
         """Take the tables of a resuming feed at its checkpoint; called before `start`."""
         return
@@ -684,6 +688,14 @@ class WithParking(Protocol):
 
     def state_of(self, group: Parked) -> SchemaState:
         """Return the schema at the position of parked tables."""
+
+
+@runtime_checkable
+class WithKeys(Protocol):
+    """A sink that tells which rows its target has, so that tables are loaded again over them (engine/refresh.py)."""
+
+    def keys(self, table: TableInfo) -> Iterable[tuple[str, ...]]:
+        """Return the handle keys of all rows, as texts (`reload.key_text`); more or fewer while rows are written."""
 
 
 @runtime_checkable

@@ -75,6 +75,13 @@ def key_text(value: float | str | bytes) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
+class Begun(msgspec.Struct, frozen=True):
+    """R of a table's first slice, 0 before it, and how often it began again."""
+
+    ts: int
+    tries: int
+
+
 class Reload(msgspec.Struct, frozen=True, omit_defaults=True):
     """A request to load the tables of some rules, later with its plan, or to repair some rows; `outcome` is "" until it
     has ended, then DONE or the error."""
@@ -83,6 +90,16 @@ class Reload(msgspec.Struct, frozen=True, omit_defaults=True):
     plan: LoadPlan | None = None
     outcome: str = ""
     repairs: tuple[RepairKeys, ...] = ()
+    slice: LoadPlan | None = None
+    """The chunks that come next as rows of the feed (engine/refresh.py), without `definitions` below them."""
+    definitions: LoadPlan | None = None
+    done: int = 0
+    """The chunks of the plan that are done."""
+    begun: dict[str, Begun] = {}
+    swept: int = 0
+    """The tables of the plan whose rows that the upstream lacks are known."""
+    failed: tuple[str, ...] = ()
+    """Tables that were left out, and why."""
 
     def __str__(self) -> str:
         if self.repairs:

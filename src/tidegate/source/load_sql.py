@@ -44,7 +44,7 @@ Source: TiDB documentation, "Read Historical Data Using tidb_snapshot", "Dumplin
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -66,7 +66,8 @@ from tidegate.engine.filter import is_system
 from tidegate.engine.load_plan import ROW_ID, LoadChunk, LoadGuard, LoadPlan, LoadReader, LoadTable, some_of
 from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.model.errors import ConfigError, HistoryLost, SchemaError, SourceError, TidegateError
-from tidegate.model.mysql import FLOATS, INTEGERS, STRINGS, UNSIGNED_TYPES, MysqlType
+from tidegate.model.mysql import FLOATS, INTEGERS, NAMED, STRINGS, UNSIGNED_TYPES, MysqlType
+from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType, TableInfo, TableName
 from tidegate.model.tso import LOGICAL_BITS, physical_ms
 from tidegate.mysql import server_sql as sent
@@ -81,6 +82,8 @@ Part: TypeAlias = tuple[str, Bound, Bound]
 Ask: TypeAlias = Callable[..., Sequence[Sequence[Any]]]
 
 OPTION: Final = "load-from"
+KEYS_ASKED: Final = 500
+"""The most keys in one statement."""
 _OLDEST: Final = (5, 3)
 """Earlier versions lose a session's tidb_snapshot with the next SET."""
 _VERSION: Final = re.compile(r"-TiDB-v(\d+)\.(\d+)")
@@ -254,9 +257,40 @@ class _KeyColumn(NamedTuple):
         if code in STRINGS and self.type.charset == "binary":
             return f"x'{raw.hex()}'"
         try:
-            return f"'{driver().converters.escape_string(raw.decode())}'"
+            return _quoted(raw.decode())
         except UnicodeDecodeError:
             return None
+
+    def text(self, quoted: str) -> str:
+        """Return the expression of the column's text in a key (`reload.key_text`)."""
+        if self.type.code in STRINGS and self.type.charset == "binary":
+            return f"LOWER(HEX({quoted}))"
+        return f"{quoted} + 0" if self.type.code is MysqlType.BIT else quoted
+
+    def raw(self, text: str) -> bytes:
+        """Return the value with that text, as a server prints it to `read_as`. Raises ValueError."""
+        code, elements = self.type.code, self.type.elems or ()
+        if code in STRINGS and self.type.charset == "binary":
+            return bytes.fromhex(text)
+        if code is MysqlType.ENUM:
+            return b"%d" % (elements.index(text) + 1 if text else 0)
+        if code is MysqlType.SET:
+            return b"%d" % sum(1 << elements.index(name) for name in text.split(",") if name)
+        return text.encode()
+
+    def of_text(self, text: str) -> str:
+        """Return the literal of a key's text, to compare the column itself. Raises SchemaError."""
+        try:
+            literal = _quoted(text) if self.type.code in NAMED else self.literal(self.raw(text))
+        except ValueError:
+            literal = None
+        if literal is None:
+            raise SchemaError(f"the key {text!a:.60} is no {self.type.code.name}")
+        return literal
+
+
+def _quoted(text: str) -> str:
+    return f"'{driver().converters.escape_string(text)}'"
 
 
 class Layout(NamedTuple):
@@ -286,6 +320,14 @@ class Layout(NamedTuple):
         """Return the literals of a row's key; None if one cannot be written."""
         literals = [key.literal(value) for key, value in zip(self.keys, row, strict=True)]
         return None if None in literals else tuple(literal for literal in literals if literal is not None)
+
+    def of_keys(self, keys: Sequence[tuple[str, ...]], columns: str = "") -> str:
+        """Return the statement that reads rows of some keys: `columns`, and the texts of the key."""
+        names = [quote_name(name) for name in self.info.handle_key]
+        texts = ", ".join(map(_KeyColumn.text, self.keys, names))
+        listed = (", ".join(map(_KeyColumn.of_text, self.keys, key)) for key in keys)
+        where = f"({', '.join(names)}) IN ({', '.join(f'({key})' for key in listed)})"
+        return sent.WHOLE_ROWS.format(columns=columns + texts, table=quote_names(*self.info.name), where=where)
 
     def from_(self, partition: str) -> str:
         """Return the table, or one partition of it, as a statement names them."""
@@ -458,6 +500,9 @@ class SqlReader(LoadReader):
     def batches(self, table: LoadTable, chunk: LoadChunk, ts: int) -> Iterator[Batch]:
         """Return the rows of a chunk as INSERTs at `ts`. Raises ConfigError, SchemaError, HistoryLost, SourceError."""
         layout = layout_of(table.name, table.create, table.key, ts)
+        if chunk.keys:
+            yield from self._of_keys(table, chunk, ts)
+            return
         columns = ", ".join(read_as(column, quote_name(column.name)) for column in layout.wire.columns)
         numbered = table.key == (ROW_ID,) and not layout.info.handle_key
         columns += f", {ROW_ID}" if numbered else ""
@@ -465,21 +510,50 @@ class SqlReader(LoadReader):
         table_sql = layout.from_(chunk.partition)
         query = sent.LOADED.format(columns=columns, table=table_sql, where=where, order=layout.order())
         limit, begun, rows = self.options.rows_per_s, time.monotonic(), 0
-        session = self._from_pool(ts)
-        try:
-            with session.errors(f"{table.name}, chunk {chunk.number},"):
-                for arrays in session.rows(query, min(limit or ROWS_MAX, ROWS_MAX)):
-                    batch = batch_of(layout, arrays, ts, self.options.time_zone)
-                    if not layout.info.handle_key and not numbered:  # equal rows of one commit_ts are not repeats
-                        batch = replace(batch, row_ids=pa.array(np.arange(rows + 1, rows + batch.rows + 1)))
-                    yield batch
-                    rows += batch.rows
-                    if limit:
-                        time.sleep(max(begun + rows / limit - time.monotonic(), 0))
-        except BaseException:
-            session.kill()
-            raise
-        self._session = session
+        with self._reading(f"{table.name}, chunk {chunk.number},", ts) as session:
+            for arrays in session.rows(query, min(limit or ROWS_MAX, ROWS_MAX)):
+                batch = batch_of(layout, arrays, ts, self.options.time_zone)
+                if not layout.info.handle_key and not numbered:  # equal rows of one commit_ts are not repeats
+                    batch = replace(batch, row_ids=pa.array(np.arange(rows + 1, rows + batch.rows + 1)))
+                yield batch
+                rows += batch.rows
+                if limit:
+                    time.sleep(max(begun + rows / limit - time.monotonic(), 0))
+
+    def _of_keys(self, table: LoadTable, chunk: LoadChunk, ts: int) -> Iterator[Batch]:
+        """Return DELETEs of the keys that no row has, by their texts, and then the rows of the others: a key that only
+        another text of the same value is deleted first."""
+        layout = _keyed(table, ts)
+        columns = ", ".join(read_as(column, quote_name(column.name)) for column in layout.wire.columns)
+        count, batches, present = len(layout.wire.columns), [], set[tuple[str, ...]]()
+        with self._reading(f"{table.name}, keys {chunk.number},", ts) as session:
+            for first in range(0, len(chunk.keys), KEYS_ASKED):
+                query = layout.of_keys(chunk.keys[first : first + KEYS_ASKED], f"{columns}, ")
+                for arrays in session.rows(query, ROWS_MAX):
+                    batches.append(batch_of(layout, arrays[:count], ts, self.options.time_zone))
+                    present.update(_key_texts(arrays[count:]))
+        if absent := [key for key in chunk.keys if key not in present]:
+            yield _deletes(layout, absent, ts, self.options.time_zone)
+        yield from batches
+
+    def defined(self, names: Collection[TableName]) -> tuple[int, Mapping[TableName, str]]:
+        ts, creates = (self.newest_ts() >> LOGICAL_BITS << LOGICAL_BITS) - 1, {}
+        with closing(self._opened(ts)) as session, session.errors():
+            for name in names:
+                try:
+                    creates[name] = _create(session, sent.DEFINITION.format(table=quote_names(*name)))
+                except faults() as error:
+                    if code_of(error) not in ABSENT:
+                        raise
+        return ts, creates
+
+    def absent(self, table: LoadTable, keys: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
+        layout, present = _keyed(table, 0), set[tuple[str, ...]]()
+        with closing(self._opened(None)) as session, session.errors(str(table.name)):
+            for first in range(0, len(keys), KEYS_ASKED):
+                for arrays in session.rows(layout.of_keys(keys[first : first + KEYS_ASKED]), ROWS_MAX):
+                    present.update(_key_texts(arrays))
+        return [key for key in keys if key not in present]
 
     def close(self) -> None:
         session, self._session = self._session, None
@@ -505,6 +579,17 @@ class SqlReader(LoadReader):
 
     def _opened(self, ts: int | None) -> _Session:
         return _Session(self.options, ts, self._unknown)
+
+    @contextmanager
+    def _reading(self, what: str, ts: int) -> Iterator[_Session]:
+        session = self._from_pool(ts)
+        try:
+            with session.errors(what):
+                yield session
+        except BaseException:
+            session.kill()
+            raise
+        self._session = session
 
     def _from_pool(self, ts: int) -> _Session:
         session, self._session = self._session, None
@@ -650,6 +735,28 @@ def batch_of(layout: Layout, texts: Sequence[Any], ts: int, time_zone: str, writ
         row_ids=None if numbers is None else numbers.cast(pa.string()).cast(pa.int64()),
         definition=info,
     )
+
+
+def _keyed(table: LoadTable, ts: int) -> Layout:
+    """The layout of a table whose key is the handle key."""
+    return layout_of(table.name, table.create, table_info(table.name, table.create, ts).handle_key, ts)
+
+
+def _key_texts(columns: Sequence[Any]) -> Iterator[tuple[str, ...]]:
+    return zip(*([_text(value) for value in column.to_pylist()] for column in columns), strict=True)
+
+
+def _deletes(layout: Layout, keys: Sequence[tuple[str, ...]], ts: int, time_zone: str) -> Batch:
+    """Return DELETEs with the handle key alone."""
+    columns = {lowered(column.name): column for column in layout.wire.columns}
+    names = tuple(columns[lowered(name)] for name in layout.info.handle_key)
+    texts = [
+        pa.array([key.raw(text) for text in values], pa.binary())
+        for key, values in zip(layout.keys, zip(*keys, strict=True), strict=True)
+    ]
+    rows = batch_of(layout._replace(wire=msgspec.structs.replace(layout.wire, columns=names)), texts, ts, time_zone)
+    ops = pa.repeat(pa.scalar("D"), rows.rows)
+    return replace(rows, op=ops, before=rows.after, after=rows.after.slice(0, 0))
 
 
 def _typed(info: TableInfo, column: WireColumn, texts: Any, time_zone: str, written: str) -> Any:

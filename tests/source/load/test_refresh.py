@@ -1,12 +1,26 @@
 """Rows that are brought again through a running feed: `tidegate table reload` and repairs (engine/refresh.py)."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.failpoint import REFRESH_FAILPOINTS, armed
+from tests.source.load.feeds import LAKES, TABLES, Database, Draw, Feed, Servers, Work, finished
+from tidegate.config.entry import FeedConfig
+from tidegate.config.load import document_of
+from tidegate.config.load import load as load_config
+from tidegate.config.registry import home_of
+from tidegate.engine import refresh, reload
 from tidegate.engine.reload import REPAIR_MAX, KeptReload, Reload, RepairKeys, key_text
 from tidegate.model.errors import ConfigError
 from tidegate.model.table import TableName
+from tidegate.testing.contract.sinks import Died
 
 T, KEYLESS = TableName("shop", "t"), TableName("shop", "log")
 
@@ -45,3 +59,128 @@ def test_what_no_repair_takes(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"shop\.log: without a key"):
         kept.ask_repair([RepairKeys(KEYLESS, (), (("1",),))])
     assert kept.read() is None
+
+
+KEYS = {
+    **dict.fromkeys(("w.t", "w.large", "w.parts", "w.other", "w.apart", "w.single"), ("id",)),
+    **dict.fromkeys(("w.pairs", "w.names"), ("a", "b")),
+}
+RULES = [*KEYS]
+PLACES = (*[name for name in REFRESH_FAILPOINTS if name != "refresh/swept"], "round/planned", "round/applied")
+DAMAGE = [{"matcher": ["*.*"], "ignore-event": ["delete", "update"]}]
+
+
+@dataclass
+class Refreshed(Feed):
+    """A feed that began above rows, and for a while left out DELETEs and UPDATEs."""
+
+    begun: int = 0
+    damages: bool = False
+
+    @property
+    def config(self) -> FeedConfig:
+        """As `tidegate run` has it."""
+        filters = {"filter": {"event-filters": DAMAGE}} if self.damages else {}
+        return load_config(
+            document_of({"force-replicate": False, **filters}),
+            source_uri=self.source_uri,
+            sink_uri=self.sink_uri,
+            rules=RULES,
+            name=self.home.name,
+            state_dir=None if self.sink in LAKES else self.home / "state",
+            load_from=self.database.address if self.loads else None,
+            start_ts=None if self.loads else self.begun,
+        )
+
+    @property
+    def kept(self) -> KeptReload:
+        """Its request."""
+        return KeptReload(home_of(self.config))
+
+    def ended(self, amid: Iterator[str], deaths: Sequence[str] = ()) -> Reload:
+        """Follow the log until the request has ended, with statements between, each life killed at one of `deaths`."""
+        left = list(deaths)
+        for _ in range(60):
+            self.database.play(islice(amid, 6))
+            with suppress(Died), armed({name: partial(self.dies, left, name) for name in left[:1]}):
+                finished(self.config, self.database.now(), self.database)
+            found = self.kept.read()
+            if found is not None and found.outcome:
+                assert not left, left
+                return found
+        raise AssertionError(f"{found} has not ended")
+
+    def dies(self, left: list[str], name: str) -> None:
+        """Die at a place, once."""
+        if left and left[0] == name:
+            self.died.append(left.pop(0))
+            raise Died(name)
+
+    def keys(self) -> list[RepairKeys]:
+        """All keys of both sides."""
+        both = [self.database.tables(self.database.now()), self.tables()]
+        return [
+            RepairKeys(TableName(*name.split(".")), KEYS[name], tuple({keys_of(row, KEYS[name]): 1 for row in found}))
+            for side in both
+            for name, found in side.items()
+            if name in KEYS
+        ]
+
+    def wrong(self) -> list[str]:
+        """The tables that are not as the upstream has them, once the feed has come there."""
+        end = self.database.now()
+        finished(self.config, end, self.database)
+        return [text for text in self.unlike(end) if text.partition(":")[0] in KEYS]
+
+
+def keys_of(row: tuple[tuple[str, str], ...], columns: Sequence[str]) -> tuple[str, ...]:
+    """The key of a row."""
+    return tuple(dict(row)[column] for column in columns)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few keys a chunk, and no pause between looks for a request."""
+    monkeypatch.setattr(reload, "LOOK_S", 0.0)
+    monkeypatch.setattr(reload, "AGAIN_S", 0.0)
+    monkeypatch.setattr(refresh, "KEYS_A_CHUNK", 40)
+
+
+@contextmanager
+def damaged(home: Path, sink: str, servers: Servers | None = None) -> Iterator[Refreshed]:
+    """A feed whose target lacks rows, has others changed, and too many."""
+    home.mkdir(exist_ok=True)
+    database = Database(home / "log")
+    try:
+        database.play((*TABLES, *Work(1).rows(40)))
+        database.trim()
+        servers = servers or Servers("", SimpleNamespace(port=0), 0)  # type: ignore[arg-type]
+        feed = Refreshed(Draw.of(0), sink, database, servers, home, loads=False, begun=database.now(), damages=True)
+        database.play(Work(2).rows(40))
+        finished(feed.config, database.now(), database)
+        feed.damages, feed.loads = False, True
+        assert feed.wrong()
+        yield feed
+    finally:
+        database.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", [*LAKES, "sqlite", "search"])
+def test_a_repair(sink: str, tmp_path: Path) -> None:
+    """Rows that lack, differ, or are too many are right afterwards, amid changes."""
+    with damaged(tmp_path / "feed", sink) as feed:
+        feed.kept.ask_repair(feed.keys())
+        assert feed.ended(Work(3).rows(60)).outcome == reload.DONE
+        assert not feed.wrong()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
+def test_a_death_amid_a_repair(place: str, tmp_path: Path) -> None:
+    """At each place it goes on."""
+    with damaged(tmp_path / "feed", "sqlite") as feed:
+        feed.kept.ask_repair(feed.keys())
+        assert feed.ended(Work(4).rows(60), [place]).outcome == reload.DONE
+        assert feed.died == [place]
+        assert not feed.wrong()

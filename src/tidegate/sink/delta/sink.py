@@ -215,7 +215,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithReload, Wit
         workers = self.options.worker_count
         if self.flush_policy.rests:
             workers = tasks_at_once(sum(unit.rows for unit in units), tasks.slots, workers)
-        if isinstance(changes, LoadChanges):
+        if isinstance(changes, LoadChanges) and not changes.over:
             changes = self._written(tasks, units, changes, workers)
         at_once = UNITS_AT_ONCE if "://" in self.options.root and self.options.worker_count is None else 1
         dealt = bins(units, workers if at_once == 1 else workers or tasks.slots, tasks.slots)
