@@ -119,7 +119,7 @@ class ColumnMatcher:
     def apply(self, batch: Walked, owners: Any) -> Matched:
         """Take the rows of a batch; `owners` has the registration of each item, -1 for rows that nobody awaits."""
         rows = batch.rows
-        data = np.frombuffer(batch.data + bytes(8), np.uint8)
+        data = np.frombuffer(batch.data, np.uint8)
         self._make_room(len(rows), len(data))
         counts = self._counts
         counts[_ROWS] = counts[_FAILURES] = 0

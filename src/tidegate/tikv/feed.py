@@ -1,0 +1,317 @@
+"""The client of EventFeedV2: streams to stores, PD for regions, and locks that hold the resolved ts back.
+
+    control   ranges that are due ─► PD ─► Registrations ─► a stream per (store, worker) that has requests
+    stream    requests ─► TiKV ─► messages, several at once ─► Registrations ─► events()
+    locks     a span that does not move ─► locks.py ─► TiKV; live transactions ─► `held`
+
+The rules are in registrations.py and locks.py.  Everything runs in one event loop.  A stream is always read, unless
+what `events` has not delivered exceeds BACKLOG_BYTES; TiKV then ends regions with `congested`, and they begin anew.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from random import Random
+from typing import Any, Final, Protocol, Self
+
+import grpc
+
+from tidegate.model.errors import ClusterUnavailable, VersionIncompatible
+from tidegate.model.tso import compose, physical_ms
+from tidegate.mysql.encoding import decode_bytes, encode_bytes
+from tidegate.tikv import rpc
+from tidegate.tikv.locks import Call, LiveTransaction, resolve
+from tidegate.tikv.regions import INFINITE, Range
+from tidegate.tikv.registrations import WINDOW, Output, Registrations, Span, SpanRows, StreamKey
+from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
+from tidegate.tikv.stubs import metapb_pb2 as metapb
+from tidegate.tikv.stubs import pdpb_pb2 as pdpb
+
+LOG: Final = logging.getLogger(__name__)
+
+BACKLOG_BYTES: Final = 256 << 20
+JOIN_BYTES: Final = 1 << 20
+JOIN_S: Final = 0.005
+"""How many bytes of messages are matched at once, and how long the first of them waits for others."""
+STUCK_S: Final = 4.0
+"""How long a resolved ts may stand still, and lag, before locks are looked for."""
+LOOK_S, LOOK_AGAIN_S = 2.0, 10.0
+_CONTROL_S: Final = 0.05
+_CALL_S: Final = 20.0
+_CALL_ATTEMPTS: Final = 5
+
+
+class StoreChannels(Protocol):
+    """Channels by the address that a store advertises."""
+
+    def to(self, advertised: str) -> grpc.aio.Channel:
+        """Return the channel to a store."""
+        ...
+
+
+class Cluster(Protocol):
+    """What the feed needs of PD; tikv/pd.py is one."""
+
+    cluster_id: int
+
+    @property
+    def channels(self) -> StoreChannels: ...
+
+    async def regions(self, start: bytes, end: bytes) -> list[pdpb.Region]:
+        """Return the regions that cover [start, end) of region keys, with their leaders."""
+        ...
+
+    async def store(self, store_id: int) -> metapb.Store:
+        """Return a store."""
+        ...
+
+    async def tso(self) -> int:
+        """Return a new timestamp."""
+        ...
+
+
+class _Signal:
+    """What one task waits for and others give; a signal that nobody awaits is kept."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def give(self) -> None:
+        """Wake the task, or keep the signal."""
+        if not self._future.done():
+            self._future.set_result(None)
+
+    async def next(self) -> None:
+        """Wait for the next signal."""
+        await self._future
+        self._future = asyncio.get_running_loop().create_future()
+
+
+class _Inbox:
+    """Messages of a stream that are to be matched."""
+
+    def __init__(self) -> None:
+        self.messages: list[bytes] = []
+        self.size = 0
+        self.filled = _Signal()
+
+
+class EventFeed:
+    """The changes of spans of keys, each from its checkpoint on. `held` has, by span, a transaction that is alive and
+    holds the resolved ts.
+
+    >>> async with EventFeed(pd) as feed:                                        # doctest: +SKIP
+    ...     feed.add(1, *table_span(45), checkpoint_ts)
+    ...     async for event in feed.events(): ..."""
+
+    def __init__(self, cluster: Cluster, *, random: Random | None = None, window: int = WINDOW) -> None:
+        self.cluster = cluster
+        self.registrations = Registrations(cluster.cluster_id, random or Random(), window=window)
+        self.held: dict[int, LiveTransaction] = {}
+        self._tasks: dict[Any, asyncio.Task[None]] = {}
+        self._outputs: deque[Output | BaseException] = deque()
+        self._filled = _Signal()
+        self._backlog = 0
+        self._moved: dict[Range, tuple[int, float, float]] = {}
+
+    async def __aenter__(self) -> Self:
+        self._start("control", self._control())
+        self._start("locks", self._look_for_locks())
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def add(self, span: int, start: bytes, end: bytes, checkpoint_ts: int, *, filter_loop: bool = False) -> None:
+        """Read [start, end) of raw keys from `checkpoint_ts` on, as span number `span`; an empty `end` is no bound."""
+        bounds = (encode_bytes(start), encode_bytes(end) if end else b"")
+        self.registrations.add(span, *bounds, checkpoint_ts, filter_loop=filter_loop)
+
+    def remove(self, span: int) -> None:
+        """Read a span no longer; rows of it that were matched before may still be delivered."""
+        self.registrations.remove(span)
+
+    async def events(self) -> AsyncIterator[Output]:
+        """Yield rows and resolved ts of all spans: rows before the resolved ts that includes them, in any order, some
+        of them again after a new registration. Raises what ends the feed."""
+        while True:
+            if not self._outputs:
+                await self._filled.next()
+                continue
+            output = self._outputs.popleft()
+            if isinstance(output, BaseException):
+                raise output
+            if isinstance(output, SpanRows):
+                self._backlog -= output.rows.nbytes
+            yield output
+
+    def _put(self, output: Output | BaseException) -> None:
+        self._outputs.append(output)
+        self._filled.give()
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+    def _start(self, name: Any, work: Any) -> None:
+        def done(task: asyncio.Task[None]) -> None:
+            del self._tasks[name]
+            if not task.cancelled() and (error := task.exception()):
+                self._put(error)
+
+        self._tasks[name] = asyncio.create_task(work)
+        self._tasks[name].add_done_callback(done)
+
+    async def _control(self) -> None:
+        """Ask PD for the regions of ranges that are due, and open streams."""
+        while True:
+            now = self._now()
+            for ask in list(self.registrations.due(now)):
+                self._start(ask, self._ask_pd(*ask))
+            for key in self.registrations.silent(now):
+                if key in self._tasks:
+                    self._tasks[key].cancel()
+            for key, stream in self.registrations.streams.items():
+                if key not in self._tasks and stream.requests:
+                    self._start(key, self._stream(key))
+            await asyncio.sleep(_CONTROL_S)
+
+    async def _ask_pd(self, span: int, start: bytes, end: bytes) -> None:
+        regions = await self.cluster.regions(start, end)
+        self.registrations.register(span, regions, self._now())
+
+    async def _stream(self, key: StreamKey) -> None:
+        """Keep a stream open until it ends; what it read is then placed anew."""
+        reason, call = "cancelled by the client, because it was silent", None
+        inbox, tasks = _Inbox(), list[asyncio.Task[None]]()
+        try:
+            store = await self.cluster.store(key[0])
+            channel = self.cluster.channels.to(store.address)
+            method: Any = channel.stream_stream(
+                rpc.EVENT_FEED_V2.path, request_serializer=rpc.EVENT_FEED_V2.request.SerializeToString
+            )
+            call = method(metadata=(("features", "stream-multiplexing"),))
+            works = (self._read(inbox, call), self._send(key, call), self._match(key, inbox))
+            tasks = [asyncio.create_task(work) for work in works]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+            self._deliver(key, inbox)
+            reason = f"store {key[0]} ended the stream: {await call.code()}: {await call.details()}"
+            if await call.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise VersionIncompatible(f"{reason}; TiKV 7.5 or later is needed")
+        except grpc.aio.AioRpcError as fault:
+            reason = f"store {key[0]}: {fault.code().name}: {fault.details()}"
+            if fault.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise VersionIncompatible(f"{reason}; TiKV 7.5 or later is needed") from fault
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if call is not None:
+                call.cancel()
+            if key in self.registrations.streams:
+                LOG.info("a stream ended: %s", reason)
+                self.registrations.ended(key, reason, self._now())
+
+    async def _send(self, key: StreamKey, call: Any) -> None:
+        requests = self.registrations.streams[key].requests
+        while True:
+            while requests:
+                try:
+                    await call.write(requests.popleft())
+                except asyncio.InvalidStateError:  # the stream has ended; its reader says how
+                    return
+            await asyncio.sleep(_CONTROL_S / 5)
+
+    async def _read(self, inbox: "_Inbox", call: Any) -> None:
+        while (message := await call.read()) is not grpc.aio.EOF:
+            inbox.messages.append(message)
+            inbox.size += len(message)
+            inbox.filled.give()
+            while self._backlog + inbox.size > BACKLOG_BYTES:  # noqa: ASYNC110  what lowers it runs in the same loop
+                await asyncio.sleep(_CONTROL_S)
+
+    async def _match(self, key: StreamKey, inbox: "_Inbox") -> None:
+        while True:
+            await inbox.filled.next()
+            if inbox.size < JOIN_BYTES:
+                await asyncio.sleep(JOIN_S)
+            self._deliver(key, inbox)
+
+    def _deliver(self, key: StreamKey, inbox: "_Inbox") -> None:
+        messages, inbox.messages, inbox.size = inbox.messages, [], 0
+        for output in self.registrations.receive(key, messages, self._now()):
+            if isinstance(output, SpanRows):
+                self._backlog += output.rows.nbytes
+            self._put(output)
+
+    async def _look_for_locks(self) -> None:
+        """Resolve the locks of ranges whose resolved ts stands still and lags."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            now = await self.cluster.tso()
+            for span in list(self.registrations.spans.values()):
+                stuck = self._stuck(span, now)
+                if not stuck:
+                    self.held.pop(span.number, None)
+                for part in stuck:
+                    await self._resolve(span, part, now)
+
+    def _stuck(self, span: Span, now_ts: int) -> list[Range]:
+        """Return the ranges of a span whose locks are to be looked for now."""
+        now, stuck = self._now(), []
+        moved = {part: self._moved.get(part, (part.ts, now, 0.0)) for part in span.ranges.ranges}
+        for part, (ts, since, looked) in moved.items():
+            if part.ts != ts or not part.holder or not part.holder.live:
+                moved[part] = (part.ts, now, looked)
+                continue
+            lag_s = (physical_ms(now_ts) - physical_ms(ts)) / 1000
+            if min(now - since, lag_s) >= STUCK_S and now - looked >= LOOK_AGAIN_S:
+                moved[part] = (ts, since, now)
+                stuck.append(part)
+        self._moved = {part: state for part, state in self._moved.items() if part.holder} | moved
+        return stuck
+
+    async def _resolve(self, span: Span, part: Range, now: int) -> None:
+        """Resolve the locks of a range, up to STUCK_S above its resolved ts."""
+        start, end = decode_bytes(part.start)[0], b"" if part.end == INFINITE else decode_bytes(part.end)[0]
+        max_ts = min(now, part.ts + compose(int(STUCK_S * 1000)))
+        steps = resolve(start, end, max_ts, now)
+        answer = None
+        try:
+            while True:
+                answer = await self._ask(steps.send(answer))
+        except StopIteration as done:
+            if done.value.alive:
+                self.held[span.number] = done.value.alive[0]
+                LOG.warning("resolved ts %s of span %s: %s", part.ts, span.number, done.value.alive[0])
+        except ClusterUnavailable as error:
+            LOG.warning("locks of span %s cannot be resolved: %s", span.number, error)
+
+    async def _ask(self, call: Call) -> Any:
+        """Return the answer of the leader of a key's region. Raises ClusterUnavailable."""
+        key = encode_bytes(call.key)
+        reason = ""
+        for _ in range(_CALL_ATTEMPTS):
+            (region,) = await self.cluster.regions(key, key + b"\0")
+            store = await self.cluster.store(region.leader.store_id)
+            context = kvrpcpb.Context(
+                region_id=region.region.id, region_epoch=region.region.region_epoch, peer=region.leader
+            )
+            call.request.context.CopyFrom(context)
+            try:
+                answer = await call.method.unary(self.cluster.channels.to(store.address))(call.request, timeout=_CALL_S)
+            except grpc.aio.AioRpcError as fault:
+                reason = f"store {store.id}: {fault.code().name}: {fault.details()}"
+            else:
+                if not answer.HasField("region_error"):
+                    return answer
+                reason = str(answer.region_error)
+            await asyncio.sleep(LOOK_S / 4)
+        raise ClusterUnavailable(f"{call.method.path} at key {call.key.hex()}: {reason}")

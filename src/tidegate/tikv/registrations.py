@@ -1,0 +1,391 @@
+"""The registrations of a client of EventFeedV2, as rules without I/O: what to send, and what the events mean.
+
+    add(span) ─► due ranges ─► PD ─► register ─► a range per region ─► its stream's queue ─► request, at most `window`
+                     ▲                                                                       scans per stream
+                     └── an error by its cure, a stream that ended ◄── receive(stream, messages) ──► rows, resolved ts
+
+A registration is of one span, region and stream; (request_id, region_id) names it on the stream.  A span has one
+request_id, under which TiKV groups its resolved ts.  A pair that was deregistered may still be in TiKV's queue, so the
+region's next registration on that stream has another request_id: TiKV can then neither refuse it as a duplicate nor end
+it by the answer to the first.  Events of a pair that is not registered are late and are skipped.
+
+`CURES` tells for each error of an Event what follows: the region again, its range by what PD knows by then, or the end
+of the feed.  An Event without rows and error ends its registration as an unknown error does.  Registrations of a range
+that end before they are initialized are repeated with back-off, and end the feed after `ATTEMPTS`.
+
+A row may come again after a new registration: (commit_ts, start_ts, key) says that it is the same row.
+Source: ticdc logservice/logpuller, tiflow cdc/kv (shared_client, shared_stream).
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from heapq import heappop, heappush
+from random import Random
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from tidegate.model.errors import (
+    ClusterMismatch,
+    ClusterUnavailable,
+    PrewriteNotMatch,
+    ProtocolError,
+    TidegateError,
+    VersionIncompatible,
+)
+from tidegate.tikv.matcher import ColumnMatcher
+from tidegate.tikv.regions import INFINITE, Range, SpanRanges, backoff_s
+from tidegate.tikv.stubs import cdcpb_pb2 as cdcpb
+from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
+from tidegate.tikv.stubs import pdpb_pb2 as pdpb
+from tidegate.tikv.walk import ROWS, Batch, read
+
+TICDC_VERSION: Final = "8.5.4"
+"""Without a version of TiCDC that it knows, TiKV sends no resolved ts."""
+WORKERS: Final = 2
+"""Streams per store."""
+WINDOW: Final = 16
+"""Registrations per stream whose initial scan is not complete."""
+ATTEMPTS: Final = 60
+RECONNECT_S: Final = 1.0
+SILENCE_S: Final = 60.0
+"""How long a stream may be silent that has initialized regions: TiKV sends their resolved ts every second."""
+_LONGEST_BUSY_S: Final = 600.0
+
+StreamKey: TypeAlias = tuple[int, int]
+"""A store and a number below WORKERS."""
+
+
+class Cure(Enum):
+    """What follows an error of a region."""
+
+    REGION = "the region again"
+    RANGE = "its range, by what PD knows"
+    END = "the end of the feed"
+
+
+CURES: Final[dict[str | None, tuple[Cure, bool]]] = {
+    "not_leader": (Cure.REGION, True),
+    "epoch_not_match": (Cure.RANGE, True),
+    "region_not_found": (Cure.RANGE, True),
+    "congested": (Cure.REGION, False),
+    "server_is_busy": (Cure.REGION, False),
+    "duplicate_request": (Cure.END, False),
+    "compatibility": (Cure.END, False),
+    "cluster_id_mismatch": (Cure.END, False),
+    None: (Cure.REGION, False),
+}
+"""By the error: its cure, and whether the first attempt follows at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpanRows:
+    """Rows of a span in any order: a record batch of kv/change_columns.py."""
+
+    span: int
+    rows: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SpanResolved:
+    """No row of the span with commit_ts <= ts is still to come."""
+
+    span: int
+    ts: int
+
+
+Output: TypeAlias = SpanRows | SpanResolved
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """A range of keys that is read from a checkpoint on."""
+
+    number: int
+    ranges: SpanRanges
+    request_ids: list[int]
+    filter_loop: bool
+    sent_ts: int
+
+
+@dataclass(slots=True, eq=False)
+class Registration:
+    """A region's part of a span, read on a stream."""
+
+    span: Span
+    region: pdpb.Region
+    stream: "Stream"
+    request_id: int = 0
+    part: Range = field(init=False)
+    number: int = -1
+    live: bool = False
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        return self.request_id, self.region.region.id
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """A stream to a store: its registrations, those that wait for the scans of others, and the requests to send."""
+
+    key: StreamKey
+    matcher: ColumnMatcher = field(default_factory=ColumnMatcher)
+    registrations: dict[tuple[int, int], Registration] = field(default_factory=dict)
+    numbers: dict[int, Registration] = field(default_factory=dict)
+    scanning: list[Registration] = field(default_factory=list)
+    waiting: deque[Registration] = field(default_factory=deque)
+    deregistered: set[tuple[int, int]] = field(default_factory=set)
+    requests: deque[cdcpb.ChangeDataRequest] = field(default_factory=deque)
+    last_event_s: float = 0.0
+
+
+class Registrations:
+    """All spans of a feed. Times are seconds of any clock that does not fall."""
+
+    def __init__(self, cluster_id: int, random: Random, *, window: int = WINDOW) -> None:
+        self.cluster_id = cluster_id
+        self.spans: dict[int, Span] = {}
+        self.streams: dict[StreamKey, Stream] = {}
+        self._random, self._window = random, window
+        self._last_request_id = 0
+        self._due: list[tuple[float, int, Span, bytes, bytes, pdpb.Region | None]] = []
+        self._order = 0
+        self._advanced: set[Span] = set()
+
+    def add(self, number: int, start: bytes, end: bytes, checkpoint_ts: int, *, filter_loop: bool = False) -> None:
+        """Read [start, end) of region keys from `checkpoint_ts` on, as span `number`."""
+        assert number not in self.spans, number
+        ranges = SpanRanges(start, end, checkpoint_ts)
+        span = self.spans[number] = Span(number, ranges, [self._request_id()], filter_loop, checkpoint_ts)
+        self._later(0.0, span, ranges.start, ranges.end)
+
+    def remove(self, number: int) -> None:
+        """Read a span no longer."""
+        span = self.spans.pop(number)
+        for stream in self.streams.values():
+            for registration in [*stream.registrations.values(), *stream.waiting]:
+                if registration.span is span:
+                    self._forget(registration)
+            for request_id in span.request_ids:
+                self._deregister(stream, (request_id, 0))
+            self._fill(stream)
+
+    def due(self, now: float) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield the ranges, by their span, whose regions PD has to be asked for; regions to try again are placed."""
+        while self._due and self._due[0][0] <= now:
+            _when, _order, span, start, end, region = heappop(self._due)
+            if span.number not in self.spans:
+                continue
+            if region is None:
+                yield span.number, start, b"" if end == INFINITE else end
+            else:
+                self.register(span.number, [region], now)
+
+    def register(self, number: int, regions: Sequence[pdpb.Region], now: float) -> None:
+        """Register a span at regions that PD knows."""
+        span = self.spans.get(number)
+        if span is None:
+            return
+        for region in regions:
+            own = region.region
+            key = (region.leader.store_id, own.id % WORKERS)
+            stream = self.streams.setdefault(key, Stream(key, last_event_s=now))
+            registration = Registration(span, region, stream)
+            grant = span.ranges.take(own.start_key, own.end_key, own.region_epoch.version, registration)
+            for displaced in grant.displaced:
+                self._deregister(displaced.stream, displaced.pair)
+                self._forget(displaced)
+                self._fill(displaced.stream)
+            for part in grant.free:
+                wait_s = 0.0 if grant.range else self._backoff(part, "PD knows an older state of its region")
+                self._later(now + wait_s, span, part.start, part.end)
+            if grant.range:
+                registration.part = grant.range
+                stream.waiting.append(registration)
+            self._fill(stream)
+
+    def receive(self, key: StreamKey, messages: Sequence[bytes], now: float) -> list[Output]:
+        """Return what messages of a stream complete. Raises what ends the feed."""
+        stream, batch = self.streams[key], read(messages)
+        stream.last_event_s = now
+        outputs: list[Output] = []
+        owners = np.full(len(batch.items), -1, np.int64)
+        first = 0
+        for index, (kind, region_id, request_id, *_) in enumerate(batch.items.tolist()):
+            if kind == ROWS:
+                registration = stream.registrations.get((request_id, region_id))
+                owners[index] = registration.number if registration else -1
+                continue
+            outputs += self._match(stream, batch, owners, (first, index), now)
+            first = index + 1
+            self._apply(stream, batch.parsed[index], now)
+        outputs += self._match(stream, batch, owners, (first, len(batch.items)), now)
+        self._fill(stream)
+        for span in self._advanced:
+            if span.ranges.resolved_ts > span.sent_ts:
+                span.sent_ts = span.ranges.resolved_ts
+                outputs.append(SpanResolved(span.number, span.sent_ts))
+        self._advanced.clear()
+        return outputs
+
+    def silent(self, now: float) -> list[StreamKey]:
+        """Return the streams that are to be ended, because their connection is half open or their store is stuck."""
+        return [
+            key
+            for key, stream in self.streams.items()
+            if now - stream.last_event_s > SILENCE_S
+            and any(registration.live for registration in stream.registrations.values())
+        ]
+
+    def ended(self, key: StreamKey, reason: str, now: float) -> None:
+        """Take the end of a stream: the ranges that it read are placed by what PD knows a little later."""
+        stream = self.streams.pop(key)
+        for registration in [*stream.registrations.values(), *stream.waiting]:
+            self._again(registration, Cure.RANGE, now + RECONNECT_S, reason)
+
+    def _match(self, stream: Stream, batch: Batch, owners: Any, run: tuple[int, int], now: float) -> list[Output]:
+        """Match the rows of a run of items, which have rows only."""
+        first, stop = run
+        if first == stop:
+            return []
+        begin, end = batch.items[first, 3], batch.items[stop - 1, 4]
+        matched = stream.matcher.apply(Batch(batch.data, batch.items, batch.rows[begin:end], {}), owners)
+        outputs: list[Output] = []
+        for rows, numbers in matched.batches:
+            by_span: dict[int, list[int]] = {}
+            for number in np.unique(numbers).tolist():
+                by_span.setdefault(stream.numbers[number].span.number, []).append(number)
+            for span, own in by_span.items():
+                part = rows if len(by_span) == 1 else rows.take(np.flatnonzero(np.isin(numbers, own)))
+                outputs.append(SpanRows(span, part))
+        for number, error in matched.failures:
+            if not isinstance(error, PrewriteNotMatch):
+                raise error
+            registration = stream.numbers[number]
+            self._deregister(stream, registration.pair)
+            self._again(registration, Cure.REGION, now, str(error))
+        for registration in list(stream.scanning):
+            if stream.matcher.is_initialized(registration.number):
+                registration.live = True
+                registration.part.attempts = 0
+                stream.scanning.remove(registration)
+        return outputs
+
+    def _apply(self, stream: Stream, item: Any, now: float) -> None:
+        """Take an item without rows: a ResolvedTs or an Event."""
+        if isinstance(item, cdcpb.ResolvedTs):
+            self._resolve(stream, item.request_id, item.regions, item.ts)
+            return
+        kind = item.WhichOneof("event")
+        registration = stream.registrations.get((item.request_id, item.region_id))
+        if kind == "resolved_ts":
+            self._resolve(stream, item.request_id, [item.region_id], item.resolved_ts)
+        elif registration and kind != "long_txn":
+            error = next((field.name for field, _ in item.error.ListFields()), None)
+            self._fail(registration, error, item, now)
+
+    def _resolve(self, stream: Stream, request_id: int, regions: Sequence[int], ts: int) -> None:
+        if ts >= 1 << 63:
+            raise ProtocolError(f"store {stream.key[0]} sends the resolved ts {ts}, which is no timestamp")
+        for region_id in regions:
+            registration = stream.registrations.get((request_id, region_id))
+            if registration and registration.live and ts > registration.part.ts:
+                registration.span.ranges.advance(registration.part, ts)
+                self._advanced.add(registration.span)
+                stream.matcher.resolve(registration.number, ts)
+
+    def _fail(self, registration: Registration, error: str | None, item: Any, now: float) -> None:
+        """Cure an error of a region."""
+        cure, at_once = CURES.get(error, CURES[None])
+        if cure is Cure.END:
+            raise _end(registration, error or "", item.error)
+        if error is None:
+            self._deregister(registration.stream, registration.pair)
+        if error == "not_leader":
+            leader = item.error.not_leader.leader
+            if leader.store_id:
+                registration.region = pdpb.Region(region=registration.region.region, leader=leader)
+            else:
+                cure = Cure.RANGE
+        busy_s = min(item.error.server_is_busy.backoff_ms / 1000, _LONGEST_BUSY_S)
+        self._again(registration, cure, now + busy_s, str(item.error).strip() or "no error", at_once=at_once)
+
+    def _again(self, part: Registration, cure: Cure, when: float, reason: str, *, at_once: bool = False) -> None:
+        """End a registration, and begin another one of its range later."""
+        self._forget(part)
+        span, own = part.span, part.part
+        span.ranges.release(own)
+        wait_s = self._backoff(own, reason, at_once=at_once)
+        self._later(when + wait_s, span, own.start, own.end, part.region if cure is Cure.REGION else None)
+
+    def _backoff(self, part: Range, reason: str, *, at_once: bool = False) -> float:
+        if part.attempts > ATTEMPTS:
+            raise ClusterUnavailable(
+                f"the range [{part.start.hex()}, {part.end.hex()}) of region keys was registered {part.attempts} times "
+                f"without a complete scan; last: {reason}; check the store and PD"
+            )
+        return 0.0 if at_once and part.attempts <= 1 else backoff_s(part.attempts, self._random)
+
+    def _forget(self, registration: Registration) -> None:
+        stream = registration.stream
+        if stream.registrations.get(registration.pair) is registration:
+            del stream.registrations[registration.pair], stream.numbers[registration.number]
+            stream.matcher.end(registration.number)
+            if registration in stream.scanning:
+                stream.scanning.remove(registration)
+        else:
+            stream.waiting.remove(registration)
+
+    def _fill(self, stream: Stream) -> None:
+        """Register what waits, up to the window."""
+        while stream.waiting and len(stream.scanning) < self._window:
+            registration = stream.waiting.popleft()
+            span, own, part = registration.span, registration.region.region, registration.part
+            fresh = (number for number in span.request_ids if (number, own.id) not in stream.deregistered)
+            registration.request_id = next(fresh, 0) or self._request_id()
+            if registration.request_id not in span.request_ids:
+                span.request_ids.append(registration.request_id)
+            registration.number = stream.matcher.begin(part.ts)
+            assert registration.pair not in stream.registrations, registration.pair
+            stream.registrations[registration.pair] = stream.numbers[registration.number] = registration
+            stream.scanning.append(registration)
+            assert part.start < part.end, "TiKV panics"
+            request = self._request(registration.pair)
+            request.region_epoch.CopyFrom(own.region_epoch)
+            request.checkpoint_ts, request.extra_op = part.ts, kvrpcpb.ReadOldValue
+            request.start_key, request.end_key = part.start, b"" if part.end == INFINITE else part.end
+            request.filter_loop = span.filter_loop
+            stream.requests.append(request)
+
+    def _deregister(self, stream: Stream, pair: tuple[int, int]) -> None:
+        if pair in stream.registrations or not pair[1]:
+            request = self._request(pair)
+            request.deregister.SetInParent()
+            stream.requests.append(request)
+            stream.deregistered.add(pair)
+
+    def _request(self, pair: tuple[int, int]) -> cdcpb.ChangeDataRequest:
+        header = cdcpb.Header(cluster_id=self.cluster_id, ticdc_version=TICDC_VERSION)
+        return cdcpb.ChangeDataRequest(header=header, request_id=pair[0], region_id=pair[1])
+
+    def _request_id(self) -> int:
+        self._last_request_id += 1
+        return self._last_request_id
+
+    def _later(self, when: float, span: Span, start: bytes, end: bytes, region: pdpb.Region | None = None) -> None:
+        self._order += 1
+        heappush(self._due, (when, self._order, span, start, end, region))
+
+
+def _end(registration: Registration, error: str, what: cdcpb.Error) -> TidegateError:
+    """Return the error that ends a feed."""
+    who = f"store {registration.stream.key[0]}, region {registration.region.region.id}"
+    if error == "cluster_id_mismatch":
+        mismatch = what.cluster_id_mismatch
+        return ClusterMismatch(f"{who}: the cluster id is {mismatch.current}, the feed is of {mismatch.request}")
+    if error == "compatibility":
+        return VersionIncompatible(f"{who}: TiKV requires version {what.compatibility.required_version} of its client")
+    return ProtocolError(f"{who}: request {registration.request_id} is refused as registered already; report it")
