@@ -96,7 +96,7 @@ async def serve(shape: str, times: int) -> None:
         await asyncio.sleep(60)
 
     server = grpc.aio.server(options=rpc.SERVER_OPTIONS)
-    handlers = {"EventFeedV2": grpc.stream_stream_rpc_method_handler(feed)}
+    handlers: Any = {"EventFeedV2": grpc.stream_stream_rpc_method_handler(feed)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("cdcpb.ChangeData", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -152,13 +152,13 @@ async def generated(target: str) -> int:
 async def fed(target: str) -> int:
     """Return how many committed rows come."""
     count = 0
-    async with grpc.aio.insecure_channel(target, rpc.CHANNEL_OPTIONS) as channel:
-        async with EventFeed(Local(target, channel)) as feed:
-            feed.add(1, b"", b"", 1)
-            async for event in feed.events():
-                if not isinstance(event, SpanRows):
-                    break
-                count += event.rows.num_rows
+    channel = grpc.aio.insecure_channel(target, rpc.CHANNEL_OPTIONS)
+    async with channel, EventFeed(Local(target, channel)) as feed:
+        feed.add(1, b"", b"", 1)
+        async for event in feed.events():
+            if not isinstance(event, SpanRows):
+                break
+            count += event.rows.num_rows
     return count
 
 

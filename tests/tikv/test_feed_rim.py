@@ -99,12 +99,13 @@ class Store:
             server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(*handler) for handler in handlers])
             self.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
             await server.start()
-            async with asyncio.timeout(60), grpc.aio.insecure_channel(self.target, rpc.CHANNEL_OPTIONS) as self.channel:
-                async with EventFeed(self) as feed:
+            self.channel = grpc.aio.insecure_channel(self.target, rpc.CHANNEL_OPTIONS)
+            try:
+                async with asyncio.timeout(60), self.channel, EventFeed(self) as feed:
                     feed.add(1, b"a", b"z", BEGIN)
-                    result = await use(feed)
-            await server.stop(0)
-            return result
+                    return await use(feed)
+            finally:
+                await server.stop(0)
 
         return asyncio.run(serve())
 
@@ -141,7 +142,7 @@ def test_large_message() -> None:
 
 def test_old_tikv() -> None:
     """A TiKV without EventFeedV2 is refused by name."""
-    with pytest.raises(VersionIncompatible, match="store 1: UNIMPLEMENTED.*TiKV 7.5 or later is needed"):
+    with pytest.raises(VersionIncompatible, match=r"store 1: UNIMPLEMENTED.*TiKV 7.5 or later is needed"):
         Store().run(first)
 
 
@@ -222,7 +223,7 @@ def test_live_transaction() -> None:
 
     async def use(feed: EventFeed) -> str:
         await first(feed)
-        while not feed.held:
+        while not feed.held:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         return str(feed.held[1])
 
@@ -246,7 +247,7 @@ def test_dead_transaction() -> None:
 
     async def use(feed: EventFeed) -> None:
         await first(feed)
-        while not [name for name, _ in store.calls if name == "KvResolveLock"]:
+        while not [name for name, _ in store.calls if name == "KvResolveLock"]:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
     store.run(use)
