@@ -290,6 +290,12 @@ class VersionIncompatible(EnvironmentFault):
     code = "CDC:ErrVersionIncompatible"
 
 
+class KeyIsLocked(SourceError):
+    """A read met the lock of a transaction that has not ended; the message names key, start_ts and the read's ts."""
+
+    code = "CDC:ErrKeyIsLocked"
+
+
 class LoadCancelled(SourceError):
     """A user has ended the full load of a feed before it was done."""
 

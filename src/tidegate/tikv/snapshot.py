@@ -1,0 +1,192 @@
+"""Reads at one timestamp: pages of a key range, region by region, and single keys.
+
+    [start, end) ─► regions of PD ─► KvScan of each at its leader, `limit` pairs a page ─► (key, value) in key order
+                        ▲                   │ region error, store away: regions anew, from the key reached
+                        └───────────────────┤ locked pair: locks resolved, that key by KvGet
+                                            ▼ error of the page: locks resolved, the page again
+
+Keys are raw here and encoded in regions.  A lock whose transaction began above the timestamp is no obstacle, and TiKV
+does not show it.  TiKV leaves out collected versions silently, so `pages` asks PD whether the timestamp is kept before
+the first page and after the last one.
+
+Source: TiKV and client-go (txnkv/txnsnapshot), see kvrpcpb; recorded pages in tests/data/tikv.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import grpc
+import msgspec
+
+from tidegate.model.errors import ClusterUnavailable, HistoryLost, KeyIsLocked, ProtocolError, TidegateError
+from tidegate.mysql.encoding import decode_bytes, encode_bytes
+from tidegate.tikv import rpc
+from tidegate.tikv.pd import PdClient
+from tidegate.tikv.stubs import errorpb_pb2 as errorpb
+from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
+from tidegate.tikv.stubs import metapb_pb2 as metapb
+from tidegate.tikv.stubs import pdpb_pb2 as pdpb
+
+Pair: TypeAlias = tuple[bytes, bytes]
+Resolve: TypeAlias = Callable[[Sequence[kvrpcpb.LockInfo]], Awaitable[object]]
+"""Resolves the locks of transactions that have ended; those that live stay."""
+
+PAGE_PAIRS: Final = 256
+PATIENCE_S: Final = 60.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
+_CALL_TIMEOUT_S: Final = 60.0
+_COLLECTED: Final = "GC life time is shorter than transaction duration"
+
+
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How TiKV serves a read; `replica_read` is leader or follower."""
+
+    page_pairs: int = PAGE_PAIRS
+    key_only: bool = False
+    resource_group: str = ""
+    replica_read: str = "leader"
+    request_source: str = "external_tidegate"
+    patience_s: float = PATIENCE_S
+
+
+class _Moved(ClusterUnavailable):
+    """A region is elsewhere or not ready: it is looked up again."""
+
+
+@dataclass(slots=True)
+class _Waits:
+    """The waits between tries without progress."""
+
+    patience_s: float
+    waited_s: float = 0.0
+    next_s: float = _FIRST_WAIT_S
+
+    async def after(self, reason: TidegateError) -> None:
+        """Wait; raise `reason` when the patience is over."""
+        if self.waited_s >= self.patience_s:
+            raise reason
+        await asyncio.sleep(self.next_s)
+        self.waited_s += self.next_s
+        self.next_s = min(2 * self.next_s, _LONGEST_WAIT_S)
+
+
+class Snapshot:
+    """What a cluster had at `ts`."""
+
+    def __init__(self, pd: PdClient, ts: int, resolve: Resolve, options: ReadOptions | None = None) -> None:
+        self.pd, self.ts, self.options = pd, ts, options or ReadOptions()
+        self._resolve = resolve
+
+    async def pages(self, start: bytes, end: bytes) -> AsyncIterator[list[Pair]]:
+        """Return the pairs of [start, end) in key order, page by page. Raises HistoryLost if versions at `ts` may be
+        collected, ClusterUnavailable and KeyIsLocked after `patience_s` without progress."""
+        assert start < end, (start, end)
+        await self.pd.check_kept(self.ts)
+        position, waits = start, self._waits()
+        while position < end:
+            for region in await self.pd.regions(encode_bytes(position), encode_bytes(end)):
+                try:
+                    last = region.region.end_key
+                    bound = min(end, decode_bytes(last)[0]) if last else end
+                    while position < bound:
+                        page, position = await self._page(region, position, bound)
+                        waits = self._waits()
+                        if page:
+                            yield page
+                except (_Moved, KeyIsLocked) as reason:
+                    await waits.after(reason)
+                    break
+        await self.pd.check_kept(self.ts)
+
+    async def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, None if there is none. Raises as `pages`."""
+        waits = self._waits()
+        while True:
+            try:
+                (region,) = await self.pd.regions(encode_bytes(key), encode_bytes(key + b"\0"))
+                fields = {"key": key, "version": self.ts}
+                answer = await self._call(rpc.KV_GET, region, fields)
+                await self._unlocked(answer.error, key)
+            except (_Moved, KeyIsLocked) as reason:
+                await waits.after(reason)
+            else:
+                return None if answer.not_found else answer.value
+
+    def _waits(self) -> _Waits:
+        return _Waits(self.options.patience_s)
+
+    async def _page(self, region: pdpb.Region, start: bytes, end: bytes) -> tuple[list[Pair], bytes]:
+        """The pairs from `start` on, and the key behind them."""
+        limit = self.options.page_pairs
+        fields = {"start_key": start, "end_key": end, "limit": limit, "key_only": self.options.key_only}
+        answer = await self._call(rpc.KV_SCAN, region, {**fields, "version": self.ts})
+        await self._unlocked(answer.error, start)
+        locked = [pair.error for pair in answer.pairs if pair.HasField("error")]
+        if locked:
+            await self._settle(locked, start)
+        page: list[Pair] = []
+        for pair in answer.pairs:
+            key = pair.error.locked.key if pair.HasField("error") else pair.key
+            value = await self.get(key) if pair.HasField("error") else pair.value
+            if not start <= key < end or (page and key <= page[-1][0]):
+                raise ProtocolError(
+                    f"region {region.region.id} answers key {key.hex()} to a scan of [{start.hex()}, {end.hex()}) at "
+                    f"ts {self.ts}, in an order or range that there is not; check the version of the store"
+                )
+            if value is not None:
+                page.append((key, value))
+            start = key + b"\0"
+        return page, start if len(answer.pairs) >= limit else end
+
+    async def _call(self, method: rpc.Method[rpc.Q, rpc.A], region: pdpb.Region, fields: dict[str, object]) -> rpc.A:
+        is_follower = self.options.replica_read == "follower"
+        voters = (peer for peer in region.region.peers if peer.role == metapb.Voter and peer.id != region.leader.id)
+        peer = next(voters, region.leader) if is_follower else region.leader
+        store = await self.pd.store(peer.store_id)
+        context = kvrpcpb.Context(
+            region_id=region.region.id,
+            region_epoch=region.region.region_epoch,
+            peer=peer,
+            priority=kvrpcpb.Low,
+            not_fill_cache=True,
+            replica_read=is_follower,
+            request_source=self.options.request_source,
+            resource_control_context=kvrpcpb.ResourceControlContext(resource_group_name=self.options.resource_group),
+            cluster_id=self.pd.cluster_id,
+        )
+        channel = self.pd.channels.to(store.address)
+        try:
+            answer = await method.unary(channel)(method.request(context=context, **fields), timeout=_CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as fault:
+            shown = self.pd.channels.shown(store.address)
+            raise _Moved(
+                f"store {peer.store_id} at {shown} gives no answer for region {region.region.id} at ts {self.ts}: "
+                f"{fault.code().name}: {fault.details()}"
+            ) from fault
+        error: errorpb.Error = answer.region_error  # type: ignore[attr-defined]
+        if error.ByteSize():
+            raise _Moved(f"region {region.region.id} at ts {self.ts}: {error.message or str(error).strip()}")
+        return answer
+
+    async def _settle(self, errors: Sequence[kvrpcpb.KeyError], key: bytes) -> None:
+        """Resolve the locks of errors; raise what is no lock."""
+        for error in errors:
+            if not error.HasField("locked"):
+                text = error.abort or error.retryable or str(error).strip()
+                if _COLLECTED in text:
+                    raise HistoryLost(f"the versions at ts {self.ts} are collected ({text}); begin at a later ts")
+                raise ProtocolError(f"TiKV refuses the read of key {key.hex()} at ts {self.ts}: {text}")
+        await self._resolve([error.locked for error in errors])
+
+    async def _unlocked(self, error: kvrpcpb.KeyError, key: bytes) -> None:
+        """Resolve the lock of an error, if there is one, and raise that it was there."""
+        if not error.ByteSize():
+            return
+        await self._settle([error], key)
+        lock = error.locked
+        raise KeyIsLocked(
+            f"key {(lock.key or key).hex()} is locked at ts {self.ts} by the transaction of start_ts "
+            f"{lock.lock_version}, primary {lock.primary_lock.hex()}: end that transaction, or read at a later ts"
+        )
