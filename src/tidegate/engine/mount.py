@@ -12,7 +12,8 @@
 
 A row whose commit_ts is that of a DDL belongs before it.  Columns that the definition does not name are ignored,
 virtual ones are left out.  Rows of ineligible tables (no primary key, no unique key on NOT NULL columns) are dropped
-unless `force_replicate`; rows of truncated ids are dropped; an id that nobody knows is TableNotFound.
+unless `force_replicate`; rows of truncated ids are dropped.  An id that nobody knows is TableNotFound in a history of
+jobs (SchemaHistory), and that of a partition's copy in one of schema keys (DefinitionHistory), whose rows are dropped.
 
 Source: TiCDC's mounter (mounter.go) and rowcodec; recorded streams.
 """
@@ -28,7 +29,7 @@ from tidegate.codec.wire_table import WireTable, wire_table
 from tidegate.codec.zone import zone_shift
 from tidegate.kv.keys import Handle, IntHandle, RecordKey, decode_table_key
 from tidegate.kv.rows import Row, decode_row_value, verify_checksum
-from tidegate.model.errors import DecodeError, KvDecodeError, TableNotFound
+from tidegate.model.errors import DecodeError, KvDecodeError
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value, Values
 from tidegate.model.mysql import FLOATS, NUMBERS, STRINGS, MysqlType
 from tidegate.model.table import ColumnInfo, ColumnType, TableInfo
@@ -37,6 +38,7 @@ from tidegate.mysql.conversion import enum_index, set_mask, zone_of
 from tidegate.mysql.layout import TableLayout
 from tidegate.schema.literal import stored_value
 from tidegate.schema.stored.definition import table_layout
+from tidegate.schema.stored.history import DefinitionHistory
 from tidegate.schema.stored.snapshot import SchemaHistory, TableVersion, table_info
 
 Convert = Callable[[Any], Value]
@@ -89,7 +91,7 @@ class Mounter:
 
     def __init__(
         self,
-        history: SchemaHistory,
+        history: SchemaHistory | DefinitionHistory,
         *,
         force_replicate: bool = False,
         time_zone: str = "UTC",
@@ -128,12 +130,9 @@ class Mounter:
 
     def table(self, physical_id: int, commit_ts: int) -> MountTable | None:
         """Return the table that reads rows with that id; None where they are skipped. Raises TableNotFound."""
-        snapshot = self._history.at(commit_ts - 1)
-        version = snapshot.table_of(physical_id)
+        version = self._history.table_of(physical_id, commit_ts)
         if version is None:
-            if physical_id in snapshot.truncated:
-                return None
-            raise TableNotFound(f"table {physical_id} is not in the schema at {commit_ts - 1}")
+            return None
         cache_key = (version.stored.id, version.version, physical_id)
         table = self._tables.get(cache_key)
         if table is None or table.version is not version:

@@ -59,7 +59,7 @@ import pyarrow as pa
 
 from tidegate.engine.filter import SYSTEM_SCHEMAS
 from tidegate.kv.change_columns import change_batch, changes_of, joined, numbers, packed, unpacked
-from tidegate.kv.keys import decode_meta_key, table_span
+from tidegate.kv.keys import table_span
 from tidegate.model.errors import DecodeError, EnvironmentFault, HistoryLost, StoreUnavailable
 from tidegate.model.event import Ddl
 from tidegate.model.kept_state import StateKind, check_version, decode_state, encode_state
@@ -71,6 +71,7 @@ from tidegate.mysql.encoding import decode_int
 from tidegate.objectstore.local_files import PRIVATE_DIRECTORY, write_whole
 from tidegate.schema.job import JOB_TABLE
 from tidegate.schema.stored.create import render_create_schema, render_create_table
+from tidegate.schema.stored.history import defined_by
 from tidegate.schema.stored.meta import Meta
 from tidegate.schema.stored.snapshot import StoredSnapshot, load_all
 from tidegate.source.tidb_log import LogBegin, LogPart, Span, Stored, Tables, Window, name_of
@@ -354,7 +355,7 @@ def trim(directory: Path, bound: int) -> int | None:
         for row in read_spans(directory, max(low, begin), high, (SCHEMA, _JOBS)):
             if row.key[:1] == b"t":
                 (jobs.add if row.op is KvOp.PUT else jobs.discard)(row.key)
-            elif defines(row.key):
+            elif defined_by(row.key) is not None:
                 if row.op is KvOp.PUT:
                     keys[row.key] = row
                 else:
@@ -374,14 +375,6 @@ def _bases(directory: Path) -> Iterator[tuple[int, Path]]:
     for path in directory.iterdir() if directory.is_dir() else ():
         if match := _BASE_NAME.fullmatch(path.name):
             yield int(match[1]), path
-
-
-def defines(key: bytes) -> bool:
-    """Return whether a schema key defines a database or a table; counters, differences and past jobs are not needed."""
-    meta_key = decode_meta_key(key)
-    if meta_key.name == b"DBs":
-        return True
-    return meta_key.name.startswith(b"DB:") and (meta_key.field or b"").startswith(b"Table:")
 
 
 class _Keys:

@@ -26,7 +26,8 @@ from tidegate.kv.match import Matcher
 from tidegate.model.errors import EnvironmentFault
 from tidegate.model.kv_change import KvChange, KvEvent, KvOp, LogType, RegionFault, ResolvedSpan
 from tidegate.schema.job import JOB_TABLE
-from tidegate.source.tidb_segment import ROWS, SCHEMA, WHOLE, SegmentWriter, defines, encode_segment, in_order, publish
+from tidegate.schema.stored.history import defined_by
+from tidegate.source.tidb_segment import ROWS, SCHEMA, WHOLE, SegmentWriter, encode_segment, in_order, publish
 from tidegate_upstream.tidb.change_log import ChangeLog, Registration
 from tidegate_upstream.tidb.transaction import Storage
 
@@ -150,7 +151,7 @@ def begin_log(storage: Storage, directory: Path) -> int:
     snapshot = storage.snapshot(ts)
     if next(snapshot.scan(*_JOBS), None) is not None:
         raise EnvironmentFault("a change log cannot begin while a DDL job runs; retry when it has ended")
-    schema = [_row(key, value, ts, 1) for key, value in snapshot.scan(*SCHEMA) if defines(key)]
+    schema = [_row(key, value, ts, 1) for key, value in snapshot.scan(*SCHEMA) if defined_by(key)]
     records = ((key, value) for key, value in snapshot.scan(*ROWS) if key[_RECORD] == b"_r")
     source = storage.store.source
     rows = [_row(key, value, ts, 1 + index // SCAN_ROWS, source(key, ts)) for index, (key, value) in enumerate(records)]

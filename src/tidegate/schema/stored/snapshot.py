@@ -42,7 +42,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.model.errors import SchemaError
+from tidegate.model.errors import SchemaError, TableNotFound
 from tidegate.model.mysql import STRINGS, ActionType, MysqlType
 from tidegate.model.table import (
     ColumnInfo,
@@ -398,6 +398,14 @@ class SchemaHistory:
         if index == 0:
             raise SchemaError(f"the schema at {ts} is forgotten; the oldest known one is at {self._snapshots[0].ts}")
         return self._snapshots[index - 1]
+
+    def table_of(self, physical_id: int, commit_ts: int) -> TableVersion | None:
+        """Return the definition for a row of that id and commit_ts; None for a truncated id. Raises TableNotFound."""
+        snapshot = self.at(commit_ts - 1)
+        version = snapshot.table_of(physical_id)
+        if version is None and physical_id not in snapshot.truncated:
+            raise TableNotFound(f"table {physical_id} is not in the schema at {commit_ts - 1}")
+        return version
 
     def forget(self, ts: int) -> None:
         """Drop the snapshots that no row above `ts` needs."""
