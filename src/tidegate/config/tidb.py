@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 from urllib.parse import unquote
 
 import msgspec
@@ -22,14 +22,14 @@ from tidegate.config.uri import Parts, name_file, parameters, split
 from tidegate.engine.event_filter import EventFilter
 from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.model.left_out import FILTERED, KnownTables, LeftOut
-from tidegate.model.option import MAX_RETRY
+from tidegate.model.option import MAX_RETRY, Option
 
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
     from tidegate.engine.ports import Source
     from tidegate.schema.stored.snapshot import StoredSnapshot
     from tidegate.source.tidb_changes import MountOptions
-    from tidegate.source.tidb_segment import SegmentLog
+    from tidegate.source.tidb_log import KvLog
 
 SCHEME: Final = "tidb"
 _LEVELS: Final = {"none": False, "correctness": True}
@@ -42,6 +42,14 @@ class TidbSource(msgspec.Struct, frozen=True, kw_only=True):
 
     directory: str
     max_retry: Annotated[int, MAX_RETRY] = 5
+    ddl_ts: Annotated[
+        Literal["finish", "commit"],
+        Option(
+            "ddl-ts",
+            "where DDLs and definitions change: `finish`, where a job finishes, as TiCDC does, or `commit`, where SQL "
+            "shows the change, which loses no value of rows that are written during a DDL",
+        ),
+    ] = "finish"
     force_replicate: bool = False
     verify: bool = False
     refuse_corrupt: bool = False
@@ -101,22 +109,31 @@ def _choice(flat: Mapping[str, object], key: str, words: Mapping[str, bool]) -> 
     return words[str(word)]
 
 
-def log_of(config: FeedConfig, sink: SinkEntry) -> "tuple[SegmentLog, MountOptions, bool]":
-    """Return the change log, how its rows are mounted, and whether DDLs have TiCDC's texts."""
+def log_of(config: FeedConfig, sink: SinkEntry, home: str | None = None) -> "tuple[KvLog, MountOptions, bool]":
+    """Return the change log, how its rows are mounted, and whether DDLs have TiCDC's texts. Raises ConfigError where
+    the changefeed into `home` cannot change its ddl-ts."""
     from tidegate.source.tidb_changes import MountOptions
-    from tidegate.source.tidb_segment import SegmentLog
+    from tidegate.source.tidb_segment import SegmentLog, kept_safe_point, safe_point_name
+    from tidegate.source.tidb_states import ShownLog, check_switch
 
     source = config.source
     assert isinstance(source, TidbSource)
     mount = MountOptions(source.force_replicate, source.verify, source.refuse_corrupt, source.bdr, sink.keeps_keyless)
-    return SegmentLog(Path(source.directory)), mount, source.ticdc_texts
+    log: KvLog = SegmentLog(Path(source.directory), source.ddl_ts)
+    kept = None if home is None else kept_safe_point(Path(source.directory), safe_point_name(config.name, home))
+    is_switched = kept is not None and (kept.ddl_ts or "finish") != source.ddl_ts
+    if source.ddl_ts == "commit":
+        log = ShownLog(log, is_switched=is_switched)
+    elif kept is not None and is_switched:
+        check_switch(log, kept.checkpoint_ts)
+    return log, mount, source.ticdc_texts
 
 
 def _land(config: FeedConfig, home: str, sink: SinkEntry) -> "BatchLoop":
     from tidegate.source.tidb_land import LogLanding
     from tidegate.source.tidb_segment import create_statements, safe_point_name
 
-    log, mount, ticdc_texts = log_of(config, sink)
+    log, mount, ticdc_texts = log_of(config, sink, home)
     return LogLanding(
         log,
         home,
@@ -152,7 +169,7 @@ def _open(config: FeedConfig, home: str, sink: SinkEntry) -> "Source":
     from tidegate.source.tidb_land import LogSource
     from tidegate.source.tidb_segment import safe_point_name
 
-    log, mount, ticdc_texts = log_of(config, sink)
+    log, mount, ticdc_texts = log_of(config, sink, home)
     return LogSource(
         log,
         safe_point_name(config.name, home),

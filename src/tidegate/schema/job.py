@@ -208,11 +208,11 @@ def parse_job(data: bytes | str) -> Job:
     return parse_stored(data, Job)
 
 
-_JOB_META: Final = 5
+JOB_META: Final = 5
 _NUMBER: Final = ColumnType(MysqlType.LONGLONG)
 _TEXT: Final = ColumnType(MysqlType.BLOB)
 _BYTES: Final = ColumnType(MysqlType.LONG_BLOB, charset="binary")
-_TYPES: Final = {1: _NUMBER, 2: _NUMBER, 3: _TEXT, 4: _TEXT, _JOB_META: _BYTES, 6: _NUMBER, 7: _NUMBER}
+_TYPES: Final = {1: _NUMBER, 2: _NUMBER, 3: _TEXT, 4: _TEXT, JOB_META: _BYTES, 6: _NUMBER, 7: _NUMBER}
 
 JOB_TABLE: Final = TableLayout(
     id=(1 << 48) - 2,
@@ -226,7 +226,7 @@ JOB_TABLE: Final = TableLayout(
 
 def decode_job_row(key: bytes, value: bytes) -> Job:
     """Return the job in a row; KvDecodeError for an invalid row, SchemaError for an invalid job."""
-    job_meta = decode_row(JOB_TABLE, key, value).columns.get(_JOB_META)
+    job_meta = decode_row(JOB_TABLE, key, value).columns.get(JOB_META)
     if not isinstance(job_meta, bytes):
         raise KvDecodeError("a row of tidb_ddl_job without job_meta", "job row", 0, key)
     return parse_job(job_meta)

@@ -406,6 +406,8 @@ class LogSafePoint(msgspec.Struct, frozen=True, kw_only=True):
     changefeed: str
     checkpoint_ts: int
     time_ms: int
+    ddl_ts: str = ""
+    """The option ddl-ts of the changefeed; empty from releases without it, which know "finish" alone."""
 
     def lives(self, now_ms: int, ttl_ms: int) -> bool:
         """Return whether it has not expired."""
@@ -417,11 +419,12 @@ def safe_point_name(changefeed: str, sink: str) -> str:
     return f"{changefeed}.{hashlib.sha256(sink.encode()).hexdigest()[:_DIGEST_CHARS]}"
 
 
-def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> None:
+def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int, ddl_ts: str = "") -> None:
     """Replace the safe point `name` (`safe_point_name`) of a changefeed. Raises EnvironmentFault when the disk refuses,
     StateTooNew if a newer release wrote the last one."""
     kept_safe_point(log, name)
-    safe_point = LogSafePoint(changefeed=name.partition(".")[0], checkpoint_ts=checkpoint_ts, time_ms=time_ms)
+    changefeed = name.partition(".")[0]
+    safe_point = LogSafePoint(changefeed=changefeed, checkpoint_ts=checkpoint_ts, time_ms=time_ms, ddl_ts=ddl_ts)
     directory = log / _FEEDS
     try:
         directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
@@ -433,10 +436,9 @@ def put_safe_point(log: Path, name: str, checkpoint_ts: int, time_ms: int) -> No
         ) from fault
 
 
-def kept_safe_point(log: Path, name: str) -> int | None:
+def kept_safe_point(log: Path, name: str) -> LogSafePoint | None:
     """Return the safe point `name` of a changefeed; None if it has none. Raises StateTooNew."""
-    safe_point = _read_safe_point(log / _FEEDS / f"{name}.json")
-    return None if safe_point is None else safe_point.checkpoint_ts
+    return _read_safe_point(log / _FEEDS / f"{name}.json")
 
 
 def safe_points(log: Path) -> list[LogSafePoint]:
@@ -464,9 +466,10 @@ _TABLE_KEY = b"t"
 
 @dataclass(frozen=True, slots=True)
 class SegmentLog:
-    """The log in a directory."""
+    """The log in a directory, for a changefeed with that `ddl_ts`."""
 
     directory: Path
+    ddl_ts: str = ""
 
     def begin(self) -> LogBegin:
         if (base := base_of(self.directory)) is not None:
@@ -480,10 +483,11 @@ class SegmentLog:
         return LogBegin(0, StoredSnapshot(), whole=True)
 
     def set_safe_point(self, feed: str, ts: int) -> None:
-        put_safe_point(self.directory, feed, ts, time.time_ns() // 1_000_000)
+        put_safe_point(self.directory, feed, ts, time.time_ns() // 1_000_000, self.ddl_ts)
 
     def safe_point(self, feed: str) -> int | None:
-        return kept_safe_point(self.directory, feed)
+        kept = kept_safe_point(self.directory, feed)
+        return None if kept is None else kept.checkpoint_ts
 
     def ended(self) -> bool:
         try:

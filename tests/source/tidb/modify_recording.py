@@ -3,16 +3,20 @@
 import json
 import lzma
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidegate.kv.change_columns import changes_of, unpacked
 from tidegate.model.kv_change import KvChange
+from tidegate.source.tidb_segment import WHOLE, encode_segment
 
 DATA = Path(__file__).parents[2] / "data" / "tikv_modify"
+END = 470736294043975681
+"""The last timestamp of the recording."""
 Row = tuple[str | None, ...]
 
 
@@ -80,3 +84,18 @@ def _note(shown: Shown, said: dict[str, Any]) -> None:
             shown.rows += Counter()
         case "count":
             assert shown.rows.total() == said["n"]
+
+
+def recorded_log(directory: Path, cuts: Iterable[int] = (), pieces: int = 40) -> Path:
+    """The recording as a change log that begins on a store with data, divided at some timestamps too."""
+    directory.mkdir()
+    base, rows = recorded("base"), recorded("rows")
+    begin = base[0].commit_ts
+    schema, data = ([row for row in base if (row.key[:1] == b"t") is is_data] for is_data in (False, True))
+    (directory / f"{begin - 1:020d}{WHOLE}").write_bytes(encode_segment(begin - 1, begin - 1, schema))
+    (directory / f"{begin - 1:020d}-{begin:020d}.seg").write_bytes(encode_segment(begin - 1, begin, data))
+    edges = sorted({begin, *cuts, *(rows[at * len(rows) // pieces].commit_ts for at in range(1, pieces)), END})
+    for low, high in pairwise(edges):
+        inside = [row for row in rows if low < row.commit_ts <= high]
+        (directory / f"{low:020d}-{high:020d}.seg").write_bytes(encode_segment(low, high, inside))
+    return directory

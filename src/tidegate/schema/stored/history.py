@@ -25,7 +25,7 @@ returned.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -77,9 +77,9 @@ def shown(table: StoredTable) -> StoredTable:
     columns = [column for column in table.cols or [] if column.state == ElementState.PUBLIC]
     offsets = {column.offset: offset for offset, column in enumerate(columns)}
     indexes = [index for index in table.index_info or [] if index.state == ElementState.PUBLIC]
-    partition = table.partition
-    if partition is not None:
-        partition = StoredPartition(**{name: getattr(partition, name) for name in _SHOWN_OF_PARTITIONS})
+    partition = None
+    if table.partition is not None and table.partition.enable:
+        partition = StoredPartition(**{name: getattr(table.partition, name) for name in _SHOWN_OF_PARTITIONS})
     return change(
         table,
         cols=[
@@ -177,6 +177,20 @@ class DefinitionHistory:
         self._owners: dict[int, _Versions[int]] = {}
         for key, value in keys:
             self._put(key, value, ts)
+
+    @classmethod
+    def of(cls, snapshot: StoredSnapshot) -> "DefinitionHistory":
+        """Return the history that begins with a loaded snapshot."""
+        history = cls(snapshot.ts, ())
+        for schema_id, schema in snapshot.schemas.items():
+            history._schemas.setdefault(schema_id, _Versions()).set(snapshot.ts, schema)
+        for table_id, version in snapshot.tables.items():
+            public = replace(version, stored=shown(version.stored))
+            definition = _Definition(version.schema_id, snapshot.ts, version=public)
+            history._tables.setdefault(table_id, _Versions()).set(snapshot.ts, definition)
+            for physical_id in public.stored.physical_ids:
+                history._owners.setdefault(physical_id, _Versions()).set(snapshot.ts, table_id)
+        return history
 
     def change(self, key: bytes, value: bytes | None, commit_ts: int) -> None:
         """Follow a change of a schema key, None for a deletion; of one commit_ts in any order. SchemaError for one

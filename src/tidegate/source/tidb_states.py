@@ -1,0 +1,271 @@
+"""A change log whose DDLs come when SQL shows them (`ddl-ts=commit`), not when their jobs finish.
+
+    MODIFY v       delete-only, write-only, write-reorg │ public     tombstone, done
+    the log        job running ...                      │ TableInfo  job running, job done
+    this one       -                                    │ job done   -
+    rows                                                C │ C + 1: rows with a new value of their own
+
+A job counts at the first commit that changes what SQL shows of a table or database (schema/stored/history.py), else
+where it is done; its row then has the definition of that commit.  What changes downstream, and when:
+
+    job                               event at
+    CREATE, ADD COLUMN, ADD INDEX     done, which is when the element becomes public
+    DROP COLUMN, INDEX, TABLE, ..     the first step: the element is no longer public
+    MODIFY, rewriting rows            the step that makes the new column public; any other MODIFY when it is done
+    several changes in one ALTER      the step that makes all of them visible
+    TRUNCATE, RENAME, EXCHANGE        the step that moves the ids or names
+    partitions: DROP, TRUNCATE, ..    the step that changes `definitions`; rows of other ids are no table's
+    PARTITION BY, REMOVE PARTITIONING done, with the table's new id; the old partitions are written until then
+    failed or cancelled               none, as SQL never showed it
+
+A MODIFY that rewrites rows does so silently, and the consumer converts its rows by the DDL's rule.  Rows that were
+written meanwhile carry the new value already, which may differ (a TIMESTAMP is in the zone of its writer): they are
+read again from (begin of the job, C] and follow the DDL as updates of commit_ts C + 1.
+
+Source: recorded jobs, definitions and rows of DDLs under writers; what SQL returned at the same timestamps.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from msgspec.structs import replace
+
+from tidegate.kv.change_columns import changes_of, joined
+from tidegate.kv.keys import table_span
+from tidegate.kv.rows import decode_row, encode_row
+from tidegate.model.errors import ConfigError
+from tidegate.model.kv_change import KvChange, KvOp
+from tidegate.model.mysql import ActionType
+from tidegate.model.tso import MAX_TS
+from tidegate.mysql.layout import TableLayout
+from tidegate.schema.job import JOB_META, JOB_TABLE, Binlog, Job, JobState, decode_job_row
+from tidegate.schema.stored.definition import render_stored
+from tidegate.schema.stored.history import DefinitionHistory, defined_by
+from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, rename_steps
+from tidegate.source.tidb_ddl import JOBS
+from tidegate.source.tidb_log import KvLog, LogBegin, LogPart, Span, Stored, Window
+from tidegate.source.tidb_segment import SCHEMA, in_order
+
+_SCHEMAS: Final = frozenset({ActionType.CREATE_SCHEMA, ActionType.DROP_SCHEMA, ActionType.MODIFY_SCHEMA_CHARSET})
+_REWRITE: Final = frozenset({ActionType.MODIFY_COLUMN, ActionType.MULTI_SCHEMA_CHANGE})
+_RENUMBERED: Final = frozenset({ActionType.ALTER_TABLE_PARTITIONING, ActionType.REMOVE_PARTITIONING})
+"""They give the table another id when they are done; until then rows are written to the old partitions as well."""
+_BARE: Final = TableLayout(0, ())
+"""The layout with which all columns of a row are unknown, by id."""
+
+
+class Switch(NamedTuple):
+    """New columns that replace others at `ts`, of a job that began at `since`."""
+
+    ts: int
+    since: int
+    start_ts: int
+    physical_ids: tuple[int, ...]
+    column_ids: frozenset[int]
+
+    def meets(self, low: int, high: int) -> bool:
+        """Return whether its rows are in (low, high]."""
+        return low <= self.ts < high
+
+
+@dataclass
+class ShownLog:
+    """`log` with DDLs at the commit that shows them. A pickled one has the switches that the driver has seen."""
+
+    log: KvLog
+    switches: list[Switch] = field(default_factory=list)
+    is_switched: bool = False
+    """True for a changefeed that had ddl-ts=finish; the first safe point that it sets shows where it is."""
+    _walk: "_Walk | None" = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"log": self.log, "switches": list(self.switches), "is_switched": False, "_walk": None}
+
+    def begin(self) -> LogBegin:
+        begin = self.log.begin()
+        return begin._replace(snapshot=DefinitionHistory.of(begin.snapshot).snapshot(begin.ts))
+
+    def set_safe_point(self, feed: str, ts: int) -> None:
+        if self.is_switched:
+            check_switch(self.log, ts, ts)
+            self.is_switched = False
+        self.switches[:] = [switch for switch in self.switches if switch.ts >= ts]
+        self.log.set_safe_point(feed, ts)
+
+    def safe_point(self, feed: str) -> int | None:
+        return self.log.safe_point(feed)
+
+    def ended(self) -> bool:
+        return self.log.ended()
+
+    def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
+        parts = []
+        for part in self.log.parts(low, high):
+            rewritten = [
+                Stored(stored.table_id, stored.rows, switch.ts + 1, switch.ts + 1, stored.size_bytes)
+                for switch in self.switches
+                if switch.meets(part.low, part.high)
+                for below in self.log.parts(switch.since, switch.ts)
+                for stored in below.stored
+                if stored.table_id in switch.physical_ids
+            ]
+            parts.append(part._replace(stored=(*part.stored, *rewritten)) if rewritten else part)
+        return parts
+
+    def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
+        if tuple(spans) == (JOBS,):
+            yield from self._jobs(low, high)
+            return
+        for window in self.windows(low, high, spans):
+            yield from merge(*map(changes_of, window), key=in_order)
+
+    def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
+        for switch in self.switches:
+            if switch.meets(low, high):
+                if low < switch.ts:
+                    yield from self.log.windows(low, switch.ts, spans)
+                if rows := list(self._rewritten(switch, spans)):
+                    yield rows
+                low = switch.ts
+        yield from self.log.windows(low, high, spans)
+
+    def _jobs(self, low: int, high: int) -> Iterator[KvChange]:
+        if self._walk is None or low < self._walk.low:
+            self.switches.clear()
+            self._walk = _Walk(self.log, self.switches)
+        walk = self._walk
+        walk.advance(high)
+        walk.low, walk.jobs = low, [row for row in walk.jobs if row.commit_ts > low]
+        yield from [row for row in walk.jobs if row.commit_ts <= high]
+
+    def _rewritten(self, switch: Switch, spans: Sequence[Span]) -> Iterator[Any]:
+        """The rows with a value of a new column, as updates behind the switch, table by table."""
+        for physical_id in sorted(switch.physical_ids):
+            own = table_span(physical_id)
+            if not any(start <= own[0] and (not end or own[1] <= end) for start, end in spans):
+                continue
+            parts = [part for window in self.log.windows(switch.since, switch.ts, (own,)) for part in window]
+            rows = joined(parts)
+            last = {key: index for index, key in enumerate(rows.column("key").to_pylist())}
+            values = rows.column("value").to_pylist()
+            chosen = [
+                index
+                for key, index in sorted(last.items())
+                if values[index] and switch.column_ids & decode_row(_BARE, key, values[index]).unknown.keys()
+            ]
+            if chosen:
+                yield _updates(rows.take(pa.array(chosen)), switch)
+
+
+def check_switch(log: KvLog, low: int, high: int = MAX_TS) -> None:
+    """Raise ConfigError if a changefeed that is somewhere in [low, high] cannot change its ddl-ts: a DDL that SQL shows
+    before its job finishes would be sent twice, or not at all."""
+    parts = log.parts(0)
+    walk = _Walk(log, [])
+    walk.advance(parts[-1].high if parts else walk.low)
+    for shown_ts, done_ts, query in walk.early.values():
+        if shown_ts <= high and done_ts > low:
+            ends = "has not finished" if done_ts == MAX_TS else f"finished at {done_ts}"
+            raise ConfigError(
+                f"ddl-ts cannot be changed now: the changefeed is at {low}, and the DDL {query!a:.200}, "
+                f"which SQL shows since {shown_ts}, {ends}; run the changefeed with its former ddl-ts until it is "
+                f"beyond that, then change it"
+            ).at(commit_ts=shown_ts)
+
+
+def _updates(rows: Any, switch: Switch) -> Any:
+    count = len(rows)
+    columns = {
+        "start_ts": np.full(count, switch.start_ts),
+        "commit_ts": np.full(count, switch.ts + 1),
+        "op": np.full(count, KvOp.PUT, np.int8),
+        "old_value": rows.column("value"),
+    }
+    arrays = [columns.get(name, rows.column(name)) for name in rows.schema.names]
+    return pa.RecordBatch.from_arrays(list(map(pa.array, arrays)), schema=rows.schema)
+
+
+class _Walk:
+    """The jobs of a log, each where SQL shows it first."""
+
+    def __init__(self, log: KvLog, switches: list[Switch]) -> None:
+        self.low, snapshot, _ = log.begin()
+        self.jobs: list[KvChange] = []
+        self._log, self._switches, self._at = log, switches, self.low
+        self._history = DefinitionHistory.of(snapshot)
+        self._snapshot = self._history.snapshot(self._at)
+        self._begun: dict[bytes, int] = {}
+        self._sent: set[int] = set()
+        self.early: dict[int, tuple[int, int, str]] = {}
+        """By job: where SQL showed it, where it finished (MAX_TS: not yet), and its text, if these are two commits."""
+
+    def advance(self, high: int) -> None:
+        """Read up to `high`."""
+        if high <= self._at:
+            return
+        rows = self._log.rows(self._at, high, (SCHEMA, JOBS))
+        for (commit_ts, _), of_transaction in groupby(rows, key=lambda row: (row.commit_ts, row.start_ts)):
+            group = list(of_transaction)
+            before, is_defining = self._snapshot, False
+            for row in group:
+                if row.key[:1] == b"m" and defined_by(row.key) is not None:
+                    self._history.change(row.key, row.value if row.op is KvOp.PUT else None, commit_ts)
+                    is_defining = True
+            if is_defining:
+                self._snapshot = self._history.snapshot(commit_ts)
+            for row in group:
+                if row.key[:1] == b"t":
+                    self._follow(row, before)
+        self._at = high
+        self._history.release(high)
+
+    def _follow(self, row: KvChange, before: StoredSnapshot) -> None:
+        if row.op is not KvOp.PUT or not row.value:
+            self._begun.pop(row.key, None)
+            return
+        job, after = decode_job_row(row.key, row.value), self._snapshot
+        since = self._begun.setdefault(row.key, row.commit_ts - 1)
+        if job.id in self.early and job.state == JobState.DONE:
+            shown_ts, _, query = self.early[job.id]
+            self.early[job.id] = shown_ts, row.commit_ts, query
+        is_shown = before.tables != after.tables or before.schemas != after.schemas
+        is_due = job.state == JobState.DONE or (is_shown and job.type not in _RENUMBERED)
+        if job.id in self._sent or job.type not in REPLICATED or not is_due:
+            return
+        self._sent.add(job.id)
+        if job.state != JobState.DONE:
+            self.early[job.id] = row.commit_ts, MAX_TS, job.query
+        if is_shown or (job.binlog is not None and job.binlog.schema_version):
+            job = replace(job, state=JobState.DONE, binlog=_binlog(job, before, after))
+        decoded = decode_row(JOB_TABLE, row.key, row.value)
+        columns = {**decoded.columns, JOB_META: render_stored(job)}
+        self.jobs.append(replace(row, value=encode_row(JOB_TABLE, decoded._replace(columns=columns))[1]))
+        for table_id, version in after.tables.items() if job.type in _REWRITE else ():
+            old = before.tables.get(table_id, version)
+            ids, old_ids = ({column.id for column in each.stored.cols or []} for each in (version, old))
+            if old_ids - ids and ids - old_ids:
+                physical_ids, come = version.stored.physical_ids, frozenset(ids - old_ids)
+                self._switches.append(Switch(row.commit_ts, since, job.start_ts, physical_ids, come))
+
+
+def _binlog(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> Binlog:
+    """The result of a job, with the definitions that SQL shows now."""
+    binlog = job.binlog or Binlog()
+    binlog = replace(binlog, schema_version=binlog.schema_version or 1)
+    if job.type in _SCHEMAS:
+        return replace(binlog, schema=binlog.schema or after.schemas.get(job.schema_id))
+    if job.type == ActionType.RENAME_TABLES:
+        return replace(binlog, tables=[after.tables[step.table_id].stored for step in rename_steps(job)])
+    if binlog.tables:
+        return replace(binlog, tables=[after.tables[table.id].stored for table in binlog.tables])
+    changed = [table_id for table_id, version in after.tables.items() if before.tables.get(table_id) is not version]
+    kept = [table_id for table_id in changed if table_id in before.tables]
+    named = [] if binlog.table is None else [binlog.table.id]
+    named += kept if job.type == ActionType.EXCHANGE_TABLE_PARTITION else [job.table_id]
+    table_id = next((each for each in (*named, *changed) if each in after.tables), None)
+    return replace(binlog, table=None if table_id is None else after.tables[table_id].stored)

@@ -1,0 +1,150 @@
+"""`ddl-ts=commit`: DDLs where SQL shows them, and a replica that equals SQL in the middle of every DDL."""
+
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.log_source import log_source
+from tests.source.tidb.kit import recorded_log as another_log
+from tests.source.tidb.modify_recording import END, Shown, ddls, recorded_log, truths
+from tests.source.tidb.test_log_source import walked
+from tidegate.config.load import load
+from tidegate.config.registry import feed_of
+from tidegate.engine.loop import Engine, Meter
+from tidegate.engine.ports import LocalTasks
+from tidegate.engine.stop_signals import NoPauseEvent
+from tidegate.model.errors import ConfigError
+from tidegate.model.event import Update
+from tidegate.schema.job import decode_job_row
+from tidegate.sink.sqlite import SqliteSink
+from tidegate.source.tidb_ddl import JOBS
+from tidegate.source.tidb_segment import SegmentLog
+from tidegate.source.tidb_states import ShownLog
+from tidegate.testing.script import run_here
+
+
+def shown_log(log: Path) -> ShownLog:
+    """A log whose DDLs come where SQL shows them."""
+    return ShownLog(SegmentLog(log))
+
+
+def difference(file: Path, name: str, shown: Shown) -> list[object]:
+    """The rows of a table that are only in the file or only in SQL's answer; virtual columns are not stored."""
+    with closing(sqlite3.connect(file)) as connection:
+        stored = [column[1] for column in connection.execute(f'PRAGMA table_info("md.{name}")')]
+        wanted = [column for column in shown.columns if column in stored]
+        assert len(shown.columns) - len(wanted) == (name == "t09")
+        chosen = ", ".join(f'"{column}"' for column in wanted)
+        rows = connection.execute(f'SELECT {chosen} FROM "md.{name}"')
+        mine = Counter(tuple(map(text, row)) for row in rows)
+    places = [shown.columns.index(column) for column in wanted]
+    expected = Counter[tuple[str | None, ...]]()
+    for values, count in shown.rows.items():
+        expected[tuple(values[place] for place in places)] += count
+    return [*(mine - expected).elements(), *(expected - mine).elements()]
+
+
+def text(value: object) -> str | None:
+    """A value of SQLite as SQL returned it."""
+    return None if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@pytest.mark.parametrize("step", [90, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_replica_equals_sql_inside_ddls(tmp_path, step):
+    """Stopped and started anew at each timestamp (of `step`), a replica holds what SQL returned there. Where a MODIFY
+    rewrites rows, those with a value of their own follow one timestamp later."""
+    log, file, compared = recorded_log(tmp_path / "log"), tmp_path / "replica.db", 0
+    whole = shown_log(log)
+    list(whole.rows(whole.begin().ts, whole.parts(0)[-1].high, (JOBS,)))
+    switches = {switch.ts for switch in whole.switches}
+    for number, truth in enumerate(truths()):
+        if number % step:
+            continue
+        until = truth.ts + (truth.ts in switches)
+        run_here(log_source(shown_log(log)), SqliteSink(str(file), "one"), until=until)
+        for name, shown in truth.tables.items():
+            if name != "t11":  # it has no key, and SQLite leaves it out
+                assert not difference(file, name, shown), (truth.name, truth.ts, name)
+                compared += 1
+    assert compared >= 900 // step
+
+
+def test_jobs_come_where_sql_shows_them(tmp_path):
+    """Each DDL that succeeded comes once, in order, at the commit of one of its versions, a MODIFY that rewrites rows
+    before its job's finish; a failed or cancelled one never comes."""
+    log = shown_log(recorded_log(tmp_path / "log"))
+    rows = list(log.rows(log.begin().ts, log.parts(0)[-1].high, (JOBS,)))
+    jobs = {decode_job_row(row.key, row.value or b"").id: row.commit_ts for row in rows}
+    succeeded = [ddl for ddl in ddls() if ddl["ok"] and ddl["jobs"]]
+
+    assert list(jobs) == [job for ddl in succeeded for job in ddl["jobs"]]
+    early = 0
+    for ddl in succeeded:
+        versions = [int(ts) for ts, _ in ddl["versions"]]
+        ts = jobs[ddl["jobs"][0]]
+        assert ts in versions
+        early += ts < versions[-1]
+    assert early > 25
+    assert len({switch.ts for switch in log.switches}) == len(log.switches) == 19
+
+
+@pytest.mark.parametrize("stream", ["partition", "ddl", "interleave", "rename_swap"])
+def test_ddls_are_those_of_finished_jobs(tmp_path, stream):
+    """From another log come the same DDLs in the same order, none later; the same rows, and those that a MODIFY rewrote
+    in addition, with old values that are the new ones."""
+    log = another_log(tmp_path / "log", stream)
+    finished, shown = walked(log_source(log)), walked(log_source(shown_log(log)))
+    pairs = list(zip(finished.ddls, shown.ddls, strict=True))
+    assert [replace(one.ddl, commit_ts=0, session=None) for one, _ in pairs] == [
+        replace(other.ddl, commit_ts=0, session=None) for _, other in pairs
+    ]
+    times = [(one.ddl.commit_ts or 0, other.ddl.commit_ts or 0) for one, other in pairs]
+    assert all(later >= earlier for later, earlier in times)
+    assert any(later > earlier for later, earlier in times)
+    after_ddls = {earlier + 1 for _, earlier in times}
+    rewritten = [row for row in shown.rows if row not in finished.rows]
+    assert [row for row in shown.rows if row not in rewritten] == finished.rows
+    assert all(isinstance(row, Update) and row.before == row.after for row in rewritten)
+    assert {row.commit_ts for row in rewritten} <= after_ddls
+    assert bool(rewritten) == (stream == "interleave")
+
+
+def run(log: Path, state: Path, ddl_ts: str) -> int:
+    """Run a changefeed to the end of the log; return its rows."""
+    uris = {"source_uri": f"tidb://{log}?ddl-ts={ddl_ts}", "sink_uri": f"sqlite://{state}.db"}
+    config = load(**uris, state_dir=state)
+    return Engine(feed_of(config), LocalTasks(), Meter(lambda _: None), NoPauseEvent()).run(idle_s=0).rows
+
+
+def test_a_feed_changes_ddl_ts_between_ddls(tmp_path):
+    """In the middle of a MODIFY, which its former ddl-ts has not sent yet, it is refused and nothing is changed; beyond
+    the job's finish the feed goes on, and loses nothing."""
+    ddl = next(ddl for ddl in ddls() if ddl["name"] == "varchar-shrink-lax")
+    shown_ts, finish_ts = int(ddl["versions"][3][0]), int(ddl["versions"][-1][0])
+    log, state = tmp_path / "log", tmp_path / "feed"
+    segments = sorted(recorded_log(tmp_path / "whole", cuts=(shown_ts + 9, finish_ts)).iterdir())
+    log.mkdir()
+
+    def grow(upto: int) -> None:
+        for path in segments:
+            if path.exists() and (path.suffix == ".full" or int(path.stem.partition("-")[2]) <= upto):
+                path.rename(log / path.name)
+
+    grow(shown_ts + 9)
+    assert run(log, state, "finish") > 0
+    run(log, state, "finish")
+    with pytest.raises(ConfigError, match=r"ddl-ts cannot be changed now.*v3 varchar\(12\).*has not finished"):
+        run(log, state, "commit")
+    grow(finish_ts)
+    run(log, state, "finish")
+    run(log, state, "finish")
+    grow(END)
+    assert run(log, state, "commit") > 0
+    *_, end = truths()
+    assert end.name == "ALL-end"
+    for name in ("t12", "t13", "t14", "t15", "t16"):
+        assert not difference(Path(f"{state}.db"), name, end.tables[name]), name
