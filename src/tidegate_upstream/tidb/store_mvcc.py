@@ -267,7 +267,7 @@ class Store:
         """Return the value of a key at `ts`. Raises KeyLocked, HistoryCollected."""
         with self.guard:
             self._readable(ts)
-            lock = self._lock_of(key)
+            lock = self.lock_of(key)
             if lock and lock.start_ts <= ts and lock.kind in _OPS:
                 raise _locked(key, lock)
             return value_at(self.engine, key, ts)
@@ -357,9 +357,9 @@ class Store:
             edits: list[Edit] = []
             changes: list[KvChange] = []
             for key in keys:
-                lock = self._lock_of(key)
+                lock = self.lock_of(key)
                 if lock is None or lock.start_ts != start_ts:
-                    if not isinstance(self._outcome(key, start_ts), Committed):
+                    if not isinstance(self.outcome_of(key, start_ts), Committed):
                         raise TransactionGone(start_ts, key)
                     continue
                 record = encode_write(Write(lock.kind, start_ts, lock.short, lock.source))
@@ -377,13 +377,13 @@ class Store:
             edits: list[Edit] = []
             changes: list[KvChange] = []
             for key in keys:
-                outcome = self._outcome(key, start_ts)
+                outcome = self.outcome_of(key, start_ts)
                 assert not isinstance(outcome, Committed), (key, start_ts, outcome)
                 if outcome is None:
                     edits.append(
                         (ColumnFamily.WRITE, mvcc_key(key, start_ts), encode_write(Write(WriteKind.ROLLBACK, start_ts)))
                     )
-                lock = self._lock_of(key)
+                lock = self.lock_of(key)
                 if lock and lock.start_ts == start_ts:
                     edits += [
                         (ColumnFamily.LOCK, encode_bytes(key), None),
@@ -399,12 +399,12 @@ class Store:
         """Return the status of a transaction, which is rolled back if its lock has expired at `now_ts` or was never
         there."""
         with self.guard:
-            lock = self._lock_of(primary)
+            lock = self.lock_of(primary)
             if lock and lock.start_ts == start_ts:
                 until_ms = physical_ms(start_ts) + lock.ttl_ms
                 if physical_ms(now_ts) < until_ms:
                     return Alive(until_ms)
-            elif outcome := self._outcome(primary, start_ts):
+            elif outcome := self.outcome_of(primary, start_ts):
                 return outcome
             self.rollback([primary], start_ts)
             return RolledBack()
@@ -412,7 +412,7 @@ class Store:
     def heartbeat(self, primary: bytes, start_ts: int, ttl_ms: int) -> None:
         """Extend the TTL of a primary's lock to at least `ttl_ms` after its start. Raises TransactionGone."""
         with self.guard:
-            lock = self._lock_of(primary)
+            lock = self.lock_of(primary)
             if lock is None or lock.start_ts != start_ts:
                 raise TransactionGone(start_ts, primary)
             longer = lock._replace(ttl_ms=max(lock.ttl_ms, ttl_ms))
@@ -445,11 +445,12 @@ class Store:
 
     # --- inside ---
 
-    def _lock_of(self, key: bytes) -> Lock | None:
+    def lock_of(self, key: bytes) -> Lock | None:
+        """Return the lock of a key, of any kind."""
         record = self.engine.get(ColumnFamily.LOCK, encode_bytes(key))
         return None if record is None else decode_lock(record)
 
-    def _outcome(self, key: bytes, start_ts: int) -> Committed | RolledBack | None:
+    def outcome_of(self, key: bytes, start_ts: int) -> Committed | RolledBack | None:
         """Return the outcome of a transaction at a key by its WRITE column; a commit_ts is never below the start_ts."""
         for commit_ts, write in versions(self.engine, key):
             if commit_ts < start_ts:
@@ -465,7 +466,7 @@ class Store:
 
     def _check(self, mutation: Mutation, start_ts: int) -> tuple[bytes | None, bool]:
         key = mutation.key
-        if lock := self._lock_of(key):
+        if lock := self.lock_of(key):
             if lock.start_ts == start_ts:
                 return None, False
             raise _locked(key, lock)

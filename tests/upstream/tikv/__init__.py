@@ -1,0 +1,1 @@
+"""The cluster that tests serve over gRPC."""
