@@ -3,12 +3,11 @@
     CHECKS, a table of functions -> findings (ok | warn | fail, observation, remedy) -> lines or JSON, exit 0 | 1
 
 A check never changes or downloads anything; all of them together take about a second.  `--fix` fetches the jars first,
-the only problem that can be fixed automatically.  `fail` marks a missing requirement, `warn` something that will be
-slow or tight.  The checks cover the extras whose packages are all installed, and those requested by `--extra`: the
-codec alone needs neither Java nor jars.
+the only problem that can be fixed automatically.  The checks cover the extras whose packages are all installed, and
+those requested by `--extra`: the codec alone needs neither Java nor jars.  With `--pd` they are those of
+doctor_cluster.py.
 """
 
-import json
 import os
 import re
 import shutil
@@ -16,19 +15,17 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import click
 
+from tidegate.cli.finding import Finding, show
 from tidegate.model.errors import ConfigError, TidegateError
 from tidegate.model.name import all_digits
 from tidegate.spark.cache import cache_dir
 from tidegate.spark.java import Configuration, ensure_jars, find_java, jars_dir, jars_present, java_remedy
-
-State = Literal["ok", "warn", "fail"]
 
 PYTHON_MIN: Final = (3, 11)
 GIB: Final = 1 << 30
@@ -46,41 +43,34 @@ REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9._-]+)\s*([^;]*?)\s*(?:;.*extra\
 CLAUSE: Final = re.compile(r"(==|>=|<)\s*([0-9.]+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Result of one check; `remedy` is empty when nothing is to be done."""
-
-    check: str
-    state: State
-    text: str
-    remedy: str = ""
-
-
 @click.command()
 @click.option(
     "--extra", "extras", multiple=True, metavar="NAME", help="Check this extra as well, even if it is not installed."
 )
 @click.option("--fix", is_flag=True, help="Download missing jars.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def doctor(*, extras: tuple[str, ...], fix: bool, as_json: bool) -> None:
-    """Check Python, packages, Java, jars, ports and disk space on this machine, for the installed extras."""
+@click.option("--pd", metavar="URL,..", help="Check a TiDB cluster by its PDs, instead of this machine.")
+@click.option(
+    "--host-mapping", default="", metavar="A:B,..", help="With --pd: advertised hosts and how they are reached."
+)
+@click.option("--ca", default="", metavar="FILE", help="With --pd: the certificate of the cluster's authority.")
+@click.option("--cert", default="", metavar="FILE", help="With --pd: the certificate of a client.")
+@click.option("--key", default="", metavar="FILE", help="With --pd: the key of that certificate.")
+def doctor(*, extras: tuple[str, ...], fix: bool, as_json: bool, pd: str | None, **address: str) -> None:
+    """Check Python, packages, Java, jars, ports and disk space on this machine, for the installed extras; or a
+    cluster."""
+    if pd is not None:
+        from tidegate.cli.doctor_cluster import diagnose_cluster
+
+        show(diagnose_cluster(pd, **address), as_json=as_json)
+        return
     if unknown := set(extras) - requirements().keys():
         raise ConfigError(f"--extra {min(unknown)}: one of {', '.join(sorted(requirements().keys() - {''}))}")
     judged = installed() | set(extras)
     if fix:
         for conf in _configurations(judged):
             ensure_jars(conf, lambda line: click.echo(line, err=True))
-    findings = diagnose(judged)
-    if as_json:
-        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
-    else:
-        width = max(len(finding.check) for finding in findings)
-        for finding in findings:
-            click.echo(f"{finding.state:4}  {finding.check:{width}}  {finding.text}")
-            if finding.remedy:
-                click.echo(f"{'':4}  {'':{width}}  -> {finding.remedy}")
-    if any(finding.state == "fail" for finding in findings):
-        raise click.exceptions.Exit(1)
+    show(diagnose(judged), as_json=as_json)
 
 
 def requirements() -> dict[str, dict[str, str]]:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 import msgspec
@@ -332,12 +332,15 @@ class PdClient:
         return dict(zip(members.urls, await asyncio.gather(*map(ask, members.urls)), strict=True))
 
     async def version(self) -> str:
-        """Return the version of PD's leader, which it tells over HTTP alone."""
-        members = await self.connect()
-        return await asyncio.to_thread(self._version_at, members.leader)
+        """Return the version of PD's leader."""
+        return (await self.connect()).version or str((await self.report("version")).get("version", ""))
 
-    def _version_at(self, advertised: str) -> str:
-        """Return a version. PD's client port speaks HTTP/1.1, too."""
+    async def report(self, name: str) -> dict[str, Any]:
+        """Return what PD's leader reports over HTTP alone, which its client port speaks, too."""
+        members = await self.connect()
+        return await asyncio.to_thread(self._report_of, members.leader, name)
+
+    def _report_of(self, advertised: str, name: str) -> dict[str, Any]:
         target, address = self.address.reachable(advertised), self.address
         plain = HTTPConnection(target, timeout=self._call_timeout_s)
         if address.ca_path:
@@ -347,7 +350,7 @@ class PdClient:
             plain = HTTPSConnection(target, timeout=self._call_timeout_s, context=tls)
         with closing(plain) as connection:
             try:
-                connection.request("GET", "/pd/api/v1/version")
-                return str(json.load(connection.getresponse())["version"])
-            except (OSError, HTTPException, ValueError, KeyError, TypeError) as fault:
-                raise ClusterUnavailable(f"PD at {target} does not tell its version over HTTP: {fault}") from fault
+                connection.request("GET", f"/pd/api/v1/{name}")
+                return dict(json.load(connection.getresponse()))
+            except (OSError, HTTPException, ValueError, TypeError) as fault:
+                raise ClusterUnavailable(f"PD at {target} does not report its {name} over HTTP: {fault}") from fault

@@ -46,11 +46,12 @@ class Again(ClusterUnavailable):
 
 
 class Members(msgspec.Struct, frozen=True):
-    """A cluster, the URL of PD's leader and those of all its members."""
+    """A cluster, the URL of PD's leader and those of all its members; `version` is the leader's, if it reports it."""
 
     cluster_id: int
     leader: str
     urls: tuple[str, ...]
+    version: str = ""
 
 
 def choose(answers: Mapping[str, pdpb.GetMembersResponse | str], cluster_id: int = 0) -> Members:
@@ -79,7 +80,7 @@ def choose(answers: Mapping[str, pdpb.GetMembersResponse | str], cluster_id: int
             reasons.append(f"{url}: no leader")
         elif chosen is None:
             urls = tuple(dict.fromkeys(each for member in answer.members for each in member.client_urls))
-            chosen = Members(own, answer.leader.client_urls[0], urls)
+            chosen = Members(own, answer.leader.client_urls[0], urls, answer.leader.binary_version)
     if chosen is None:
         raise Again("PD has no leader: " + "; ".join(reasons))
     return chosen

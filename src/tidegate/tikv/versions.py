@@ -19,6 +19,7 @@ ACCEPTED: Final = (
     ((8, 5), (9, 1), "recorded"),
 )
 """From a version, below a version, and how it is known."""
+ACCEPTED_TEXT: Final = "{}.{} up to, not including, {}.{}".format(*ACCEPTED[0][0], *ACCEPTED[-1][1])
 TICDC_VERSION: Final = "8.5.4"
 """Sent in requests of changes; without a version above 4.0.8 TiKV sends no resolved ts."""
 _VERSION: Final = re.compile(r"v?([0-9]{1,5})\.([0-9]{1,5})(?:\.[0-9]{1,5})?(?:[-+].*)?")
@@ -54,9 +55,7 @@ def check_versions(components: Iterable[Component], *, forced: bool = False) -> 
     """Raise VersionIncompatible for the first component whose version is not accepted, unless `forced`."""
     for component in components:
         if not forced and not evidence(component.version):
-            low, high = ACCEPTED[0][0], ACCEPTED[-1][1]
             raise VersionIncompatible(
                 f"{component.kind} {component.address} reports version {component.version or 'none'}; accepted are "
-                f"{low[0]}.{low[1]} up to, not including, {high[0]}.{high[1]}: upgrade it, or set force-version=true "
-                "at your own risk"
+                f"{ACCEPTED_TEXT}: upgrade it, or set force-version=true at your own risk"
             )

@@ -1,0 +1,138 @@
+"""`tidegate doctor --pd URL`: what a TiDB cluster is and allows, by its PDs and stores. Nothing is changed there.
+
+members ─ no leader, another cluster: the only finding
+   └─► health, versions, stores, GC, regions, clock
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+import grpc
+
+from tidegate.cli.finding import Finding
+from tidegate.model.errors import TidegateError
+from tidegate.model.tso import physical_ms, shown_ts
+from tidegate.tikv import rpc
+from tidegate.tikv.address import cluster_address
+from tidegate.tikv.pd import PdClient
+from tidegate.tikv.stubs import metapb_pb2 as metapb
+from tidegate.tikv.versions import ACCEPTED_TEXT, evidence, row_stores
+
+PATIENCE_S: Final = 5.0
+LAG_MAX_MS: Final = 60_000
+CLOCK_MAX_MS: Final = 2_000
+FEATURES: Final = (("features", "stream-multiplexing"),)
+_UPGRADE: Final = f"upgrade to {ACCEPTED_TEXT}, or set force-version=true at your own risk"
+Findings = AsyncIterator[Finding]
+
+
+def diagnose_cluster(pd: str, *, host_mapping: str = "", ca: str = "", cert: str = "", key: str = "") -> list[Finding]:
+    """Return what there is to say of a cluster. Raises ConfigError for an address that is none."""
+    address = cluster_address(pd, host_mapping=host_mapping, ca_path=ca, cert_path=cert, key_path=key)
+    return asyncio.run(_diagnose(PdClient(address, patience_s=PATIENCE_S)))
+
+
+async def _diagnose(client: PdClient) -> list[Finding]:
+    findings: list[Finding] = []
+    try:
+        for name, check in CHECKS.items():
+            try:
+                async for finding in check(client):
+                    findings.append(finding)  # noqa: PERF401 (those before an error stay)
+            except TidegateError as fault:
+                findings.append(Finding(name, "fail", str(fault), "see the message above"))
+                if client.members is None and not client.cluster_id:
+                    break
+    finally:
+        await client.close()
+    return findings
+
+
+async def _members(client: PdClient) -> Findings:
+    members = await client.connect()
+    yield Finding("members", "ok", f"cluster {members.cluster_id}, {len(members.urls)} of PD, leader {members.leader}")
+    for url, state in (await client.healthy()).items():
+        fine = state == "SERVING"
+        yield Finding(
+            f"pd {url}", "ok" if fine else "fail", state, "" if fine else "start it, or name how it is reached"
+        )
+
+
+async def _versions(client: PdClient) -> Findings:
+    yield _version("PD", await client.version())
+    for store in await client.stores():
+        if not row_stores([store]):
+            yield Finding(f"store {store.address}", "ok", f"version {store.version}, holds no rows of TiKV")
+
+
+def _version(kind: str, version: str) -> Finding:
+    proof = evidence(version)
+    text = f"{version or 'none'}, {proof or 'not accepted'}"
+    return Finding(f"version {kind}", "ok" if proof else "fail", text, "" if proof else _UPGRADE)
+
+
+async def _stores(client: PdClient) -> Findings:
+    stores = row_stores(await client.stores())
+    if not stores:
+        yield Finding("stores", "fail", "PD names no store of TiKV", "start one")
+    for store in stores:
+        yield _version(f"TiKV {store.address}", store.version)
+        yield await _feed(client, store)
+
+
+async def _feed(client: PdClient, store: metapb.Store) -> Finding:
+    """Open a stream of changes and close it at once: a store that multiplexes ends it in order."""
+    check = f"changes {store.address}"
+    feed = rpc.EVENT_FEED_V2.stream(client.channels.to(store.address))
+    stream = feed(iter(()), metadata=FEATURES, timeout=PATIENCE_S)
+    code, details = await stream.code(), await stream.details()
+    if code is grpc.StatusCode.OK:
+        return Finding(check, "ok", "EventFeedV2 with stream-multiplexing")
+    return Finding(check, "fail", f"{code.name}: {details}", client.channels.shown(store.address))
+
+
+async def _garbage(client: PdClient) -> Findings:
+    state = await client.gc_state()
+    yield Finding("gc safe point", "ok", f"{shown_ts(state.safe_point)}: a feed starts above it")
+    for name, ts in state.barriers.items():
+        yield Finding(f"gc held by {name}", "ok", shown_ts(ts))
+
+
+async def _regions(client: PdClient) -> Findings:
+    regions = await client.regions(b"", b"")
+    ailing = [region.region.id for region in regions if region.down_peers]
+    text = f"{len(regions)}, each with a leader"
+    if ailing:
+        text += f"; peers are down of {len(ailing)}, such as region {ailing[0]}"
+    yield Finding("regions", "warn" if ailing else "ok", text, "see why stores are down" if ailing else "")
+
+
+async def _resolved(client: PdClient) -> Findings:
+    ts = int((await client.report("min-resolved-ts")).get("min_resolved_ts") or 0)
+    if not ts:
+        yield Finding("resolved ts", "ok", "PD does not report it (min-resolved-ts-persistence-interval is 0)")
+        return
+    lag_ms = physical_ms(await client.tso()) - physical_ms(ts)
+    slow = lag_ms > LAG_MAX_MS
+    remedy = "look for a long transaction, and for stores without a leader" if slow else ""
+    yield Finding("resolved ts", "warn" if slow else "ok", f"{shown_ts(ts)}, {lag_ms / 1000:.1f} s behind", remedy)
+
+
+async def _clock(client: PdClient) -> Findings:
+    ahead_ms = physical_ms(await client.tso()) - time.time_ns() // 1_000_000
+    far = abs(ahead_ms) > CLOCK_MAX_MS
+    text = f"PD's is {abs(ahead_ms) / 1000:.1f} s {'ahead of' if ahead_ms > 0 else 'behind'} this machine's"
+    yield Finding("clock", "warn" if far else "ok", text, "synchronize the clocks by NTP" if far else "")
+
+
+CHECKS: Final[dict[str, Callable[[PdClient], Findings]]] = {
+    "members": _members,
+    "versions": _versions,
+    "stores": _stores,
+    "gc": _garbage,
+    "regions": _regions,
+    "resolved ts": _resolved,
+    "clock": _clock,
+}

@@ -1,0 +1,107 @@
+"""The doctor of a cluster: what it says of one that is fine, and of each that is not."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.upstream.worlds import World
+from tidegate.cli import doctor_cluster
+from tidegate.cli.doctor import doctor
+from tidegate.cli.main import main
+from tidegate.model.tso import compose, physical_ms
+from tidegate.tikv.pd import PdClient
+from tidegate.tikv.stubs import metapb_pb2 as metapb
+from tidegate.tikv.stubs import pdpb_pb2 as pdpb
+from tidegate_upstream.tikv.pd_service import PdService
+from tidegate_upstream.tikv.peer import TikvPeer
+
+
+@pytest.fixture
+def peer(monkeypatch: pytest.MonkeyPatch) -> Iterator[TikvPeer]:
+    """A cluster of two stores; its PD reports a resolved ts of 1 s ago."""
+    monkeypatch.setattr(doctor_cluster, "PATIENCE_S", 0.5)
+    world = World()
+
+    async def report(_: PdClient, name: str) -> dict[str, Any]:
+        assert name == "min-resolved-ts"
+        return {"min_resolved_ts": compose(physical_ms(world.oracle.next()) - 1000)}
+
+    monkeypatch.setattr(PdClient, "report", report)
+    monkeypatch.setattr(doctor_cluster.time, "time_ns", lambda: world.clock.ms * 1_000_000)
+    with TikvPeer(world.storage, stores=2).in_thread() as served:
+        yield served
+
+
+def found(ran: Result) -> dict[str, tuple[str, str]]:
+    """State and text of each check."""
+    assert ran.stdout, ran.exception
+    findings = json.loads(ran.stdout)
+    assert all(finding["remedy"] for finding in findings if finding["state"] != "ok")
+    assert ran.exit_code == any(finding["state"] == "fail" for finding in findings)
+    return {finding["check"]: (finding["state"], finding["text"]) for finding in findings}
+
+
+def examined(pd: str, *words: str) -> dict[str, tuple[str, str]]:
+    return found(CliRunner().invoke(doctor, ["--json", "--pd", pd, *words]))
+
+
+def test_a_cluster_that_is_fine(peer: TikvPeer) -> None:
+    """Versions, streams of changes, the safe point and who holds it, regions, the lag of the resolved ts, and the clock
+    of a cluster where all is well; lines say the same."""
+    peer.log.split(b"m")
+    peer.service.barriers["ticdc-default"] = (compose(1_577_934_000_000), 1e12)
+    seen = examined(peer.pd)
+    assert {state for state, _ in seen.values()} == {"ok"}
+    assert seen["version PD"] == ("ok", "8.5.4, recorded")
+    for address in peer.service.stores:
+        assert seen[f"version TiKV {address}"] == ("ok", "8.5.4, recorded")
+        assert seen[f"changes {address}"] == ("ok", "EventFeedV2 with stream-multiplexing")
+    assert "2020-01-02" in seen["gc held by ticdc-default"][1]
+    assert seen["regions"][1] == "2, each with a leader"
+    assert "1.0 s behind" in seen["resolved ts"][1]
+    lines = CliRunner().invoke(doctor, ["--pd", peer.pd])
+    assert lines.stdout.count("\n") == len(seen)
+
+
+def test_what_is_wrong_is_told(peer: TikvPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused version, a store that is down, a down peer, a resolved ts and a clock that are far off are findings,
+    each with what to do."""
+    old = metapb.Store(id=1, address=peer.service.stores[0], version="6.5.0")
+    monkeypatch.setattr(PdService, "_store", lambda *_: old)
+    region = pdpb.Region(
+        region=metapb.Region(id=7, peers=[metapb.Peer(id=8)]),
+        leader=metapb.Peer(id=8),
+        down_peers=[pdpb.PeerStats(peer=metapb.Peer(id=9))],
+    )
+    monkeypatch.setattr(PdService, "_within", lambda *_: [region])
+
+    async def report(_: PdClient, name: str) -> dict[str, Any]:
+        return {"min_resolved_ts": compose(1_000)}
+
+    monkeypatch.setattr(PdClient, "report", report)
+    monkeypatch.setattr(doctor_cluster.time, "time_ns", lambda: 0)
+    peer.call(peer.stop_store(1))
+    seen = examined(peer.pd)
+    assert seen[f"version TiKV {old.address}"] == ("fail", "6.5.0, not accepted")
+    assert seen[f"changes {old.address}"][0] == "fail"
+    assert seen["regions"] == ("warn", "1, each with a leader; peers are down of 1, such as region 7")
+    assert seen["resolved ts"][0] == "warn"
+    assert seen["clock"][0] == "warn"
+
+
+def test_a_pd_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without members there is one finding alone, which names the address and the way out."""
+    monkeypatch.setattr(doctor_cluster, "PATIENCE_S", 0.2)
+    seen = examined("127.0.0.1:1")
+    assert list(seen) == ["members"]
+    assert "host-mapping" in seen["members"][1]
+
+
+def test_addresses_are_checked() -> None:
+    """What is no address is refused before anything is asked."""
+    ran = CliRunner().invoke(main, ["doctor", "--pd", "pd:port"])
+    assert ran.exit_code == 1
+    assert "HOST:PORT" in ran.stderr
