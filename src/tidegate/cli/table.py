@@ -5,7 +5,8 @@ $ tidegate table resume /srv/lake shop.orders
 $ tidegate table resume /srv/lake --all
 $ tidegate table reload /srv/lake shop.orders 'shop.price_*'
 $ tidegate table status /srv/lake
-reload of shop.orders, shop.price_list at 2026-03-17 09:31:06: done
+reload of shop.orders, shop.price_list at ts 470606744143265793 (2026-03-17 09:31:06 UTC): loading shop.orders, 12 of 40
+chunks, 1 of 2 tables, 30%, S 2026-03-17 09:31:06, 41.2 MiB/s, about 9 min left
 
 With `table-error=park` only the refused table stops. Its changes stay in the changelog; once the cause is fixed, for
 example by another `schema-change`, it continues from its position and catches up.
@@ -15,7 +16,7 @@ import click
 
 from tidegate.cli.lake import lake_root
 from tidegate.cli.output import echo, echo_json
-from tidegate.engine.progress import FeedError
+from tidegate.engine.progress import FeedError, load_words
 
 ROOT = click.argument("root", metavar="LAKE")
 
@@ -105,13 +106,16 @@ def _ask(root: str, names: tuple[str, ...]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(root: str, *, as_json: bool) -> None:
     """Show where the last `add` or `reload` of LAKE is."""
+    from tidegate.config.status import statuses
     from tidegate.engine.reload import KeptReload
 
     last = KeptReload(lake_root(root)).read()
+    plan = last.plan if last else None
+    reported = [status.reload.load for status in statuses(lake_root(root)) if status.reload] if last else []
+    load = next((load for load in reported if load and plan and last and load.ts == plan.ts and not last.outcome), None)
     if as_json:
-        tables = [str(item.name) for item in last.plan.tables] if last and last.plan else []
-        ts = last.plan.ts if last and last.plan else None
-        echo_json(last and {"rules": last.rules, "ts": ts, "tables": tables, "outcome": last.outcome})
+        tables, ts = ([str(item.name) for item in plan.tables], plan.ts) if plan else ([], None)
+        echo_json(last and {"rules": last.rules, "ts": ts, "tables": tables, "outcome": last.outcome, "progress": load})
         return
-    state = last and (last.outcome or ("loads" if last.plan else "waits for the feed"))
+    state = last and (last.outcome or load_words(load) or ("loading" if plan else "waits for the feed"))
     echo("no reload" if last is None else f"{last}: {state}")

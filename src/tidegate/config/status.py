@@ -30,7 +30,7 @@ import obstore
 
 from tidegate.codec.neutral import render
 from tidegate.engine.checkpoints import StateFiles, checkpoints_in
-from tidegate.engine.ports import LoadProgress
+from tidegate.engine.ports import LoadProgress, ReloadProgress
 from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.left_out import LeftOut
@@ -78,6 +78,7 @@ class FeedStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     updated: str = ""
     frontier_ts: int = 0
     load: LoadProgress | None = None
+    reload: ReloadProgress | None = None
     undecodable: dict[str, int] = {}
     rows: int = 0
     ddls: int = 0
@@ -181,6 +182,7 @@ def _status(kept: _Kept | None, checkpoints: StateFiles | None) -> FeedStatus | 
         updated=report.updated,
         frontier_ts=_number(progress, "frontier_ts"),
         load=msgspec.convert(progress.get("load"), LoadProgress | None),
+        reload=msgspec.convert(progress.get("reload"), ReloadProgress | None),
         undecodable=msgspec.convert(progress.get("undecodable") or {}, dict[str, int]),
         rows=_number(progress, "rows"),
         ddls=_number(progress, "ddls"),

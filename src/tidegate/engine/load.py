@@ -392,7 +392,7 @@ class LoadingSource(Source):
             SourceDdl(EventPosition(), ddl, needed=ddl.type in _NEEDED_DDLS) for ddl in create_statements(plan)
         ]
         self._is_clear = not plan.streams or start_ts > self._begin
-        self._sizes = [*accumulate((part.size_bytes for part in self._parts), initial=0)]
+        self._sizes = sizes_of(self._parts)
         return start_ts
 
     def _left_by(self) -> Callable[[LoadPlan], LoadPlan]:
@@ -752,22 +752,15 @@ class LoadingSource(Source):
         if plan.cancelled:
             return reading
         silent = self._silent.tables if self._silent is not None and self._position_ts > self._silent.since else ()
-        done = min(max(self._position_ts - defined_ts(plan), 0), len(plan.chunks))
-        table = plan.chunks[done].table if done < len(plan.chunks) else len(plan.tables)
-        progress = LoadProgress(
-            ts=plan.ts,
-            tables=len(plan.tables),
-            tables_done=table,
-            chunks=len(plan.chunks),
-            chunks_done=done,
-            table=str(plan.tables[table].name) if table < len(plan.tables) else "",
+        progress = load_progress(
+            plan,
+            min(max(self._position_ts - defined_ts(plan), 0), len(plan.chunks)),
+            self._sizes,
             guarded_until_ms=self._guard.deadline_ms if self._guard is not None else 0,
             rests_until=self._rests_until(),
             silent=len(silent),
             silent_tables=tuple(map(str, silent[:SILENT_NAMED])),
             silent_since=self._silent.since if self._silent is not None and silent else 0,
-            size_bytes=self._sizes[-1],
-            bytes_done=self._sizes[done],
         )
         left_out = unloaded(plan, views=self._sink is None or self._sink.makes_views)
         warnings = (*reading.warnings, *plan.notes, *filter(None, [self._unheld]), *self._notes)
@@ -787,6 +780,27 @@ class LoadingSource(Source):
         if self._guard is not None:
             self._guard.__exit__(None, None, None)
             self._guard = None
+
+
+def sizes_of(parts: Sequence[Part]) -> list[int]:
+    """Return the bytes of the first chunks, by their number."""
+    return [*accumulate((part.size_bytes for part in parts), initial=0)]
+
+
+def load_progress(plan: LoadPlan, done: int, sizes: Sequence[int], **more: Any) -> LoadProgress:
+    """Return the progress of a load of which the first chunks are done."""
+    table = plan.chunks[done].table if done < len(plan.chunks) else len(plan.tables)
+    return LoadProgress(
+        ts=plan.ts,
+        tables=len(plan.tables),
+        tables_done=table,
+        chunks=len(plan.chunks),
+        chunks_done=done,
+        table=str(plan.tables[table].name) if table < len(plan.tables) else "",
+        size_bytes=sizes[-1],
+        bytes_done=sizes[done],
+        **more,
+    )
 
 
 def parts_of(plan: LoadPlan) -> Iterator[Part]:

@@ -63,6 +63,7 @@ from tidegate.engine.ports import (
     LoadProgress,
     Parked,
     Reading,
+    ReloadProgress,
     Result,
     RoundLimit,
     RowRange,
@@ -137,8 +138,8 @@ class Meter:
         self.tables: dict[str, TableProgress] = {}
         self.landed, self.written = PathCounts(), PathCounts()
         """Rows by path, as the source and the results reported them."""
-        self.load_begun: tuple[float, int] | None = None
-        """The time and the bytes at which this run's part of a load began."""
+        self.load_begun: dict[int, tuple[float, int]] = {}
+        """S of a load -> the time and the bytes at which this run's part of it began."""
         self.corrupt = 0
         self.history: deque[tuple[float, int]] = deque()
         self.spent_s: Counter[str] = Counter()
@@ -204,13 +205,17 @@ class Meter:
         """Report the start position of the feed."""
         self.enter("normal", checkpoint_ts=ts or None, resumed=resumed, phase="running")
 
-    def read(self, reading: Reading, frontier: int | None) -> None:
-        """Report the progress of the source."""
+    def read(self, reading: Reading, frontier: int | None, reload: ReloadProgress | None = None) -> None:
+        """Report the progress of the source, and of a reload."""
+        if reload is not None:
+            before = None if self.now.reload is None else self.now.reload.load
+            reload = msgspec.structs.replace(reload, load=self.measured(reload.load, before))
         self.landed = reading.path_counts
         partitions = tuple(PartitionProgress(*fields) for fields in reading.partitions)
         self.send(
             lands=reading.lands,
-            load=self.measured(reading.load),
+            load=self.measured(reading.load, self.now.load),
+            reload=reload,
             rows_landed=reading.rows,
             messages=reading.messages,
             dead_letters=reading.dead_letters,
@@ -222,13 +227,13 @@ class Meter:
         )
         self.listen(partitions)
 
-    def measured(self, load: LoadProgress | None) -> LoadProgress | None:
-        """Return the progress of a load with its duration, its rate, and the time that it still takes."""
-        before = self.now.load
+    def measured(self, load: LoadProgress | None, before: LoadProgress | None = None) -> LoadProgress | None:
+        """Return the progress of a load with its duration, its rate, and the time that it still takes; `before` is its
+        last."""
         if load is None or (load.is_done and (before is None or before.is_done)):
             return load and msgspec.structs.replace(load, duration_s=before.duration_s if before else 0.0)
         now_s = time.monotonic()
-        begun_s, begun = self.load_begun = self.load_begun or (now_s, load.bytes_done)
+        begun_s, begun = self.load_begun.setdefault(load.ts, (now_s, load.bytes_done))
         took_s = now_s - begun_s
         rate = (load.bytes_done - begun) / took_s if took_s and not load.is_done else 0.0
         left_s = (load.size_bytes - load.bytes_done) / rate if rate else 0.0
@@ -781,7 +786,7 @@ class Engine:
     def report_reading(self, frontier: int | None) -> None:
         """Report the progress of the source; new messages end its outage."""
         reading = self.source.reading()
-        self.meter.read(reading, frontier)
+        self.meter.read(reading, frontier, self.reloads.progress() if self.reloads else None)
         unwritten = self.sink.left_out() if isinstance(self.sink, WithOmissions) else ()
         self.meter.leave_out((*reading.left_out, *unwritten))
         for text in reading.warnings:

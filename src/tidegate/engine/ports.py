@@ -366,6 +366,15 @@ class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.chunks_done == self.chunks
 
 
+class ReloadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last reload of a lake: `about` is its tables, `state` waiting, planning, loading, done or an error, and
+    `load` is of one that is loading."""
+
+    about: str
+    state: str
+    load: LoadProgress | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A source's report; counts are since its start."""

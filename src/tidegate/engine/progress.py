@@ -23,7 +23,7 @@ import rich.table
 import rich.text
 
 from tidegate.codec.neutral import render
-from tidegate.engine.ports import LoadProgress, Parked
+from tidegate.engine.ports import LoadProgress, Parked, ReloadProgress
 from tidegate.model.errors import TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.name import printable
@@ -178,6 +178,8 @@ class Progress:
     """What the run is waiting for, such as the start of Spark."""
     load: LoadProgress | None = None
     """The full load of a feed that began with one."""
+    reload: ReloadProgress | None = None
+    """The last reload of tables beside the feed."""
     rows_loaded: int = 0
     """Rows of the load that the sink has written in this run."""
     undecodable: Mapping[str, int] = field(default_factory=dict)
@@ -296,6 +298,11 @@ def load_words(load: LoadProgress | None) -> str:
         words += f", {load.bytes_per_s / (1 << 20):,.1f} MiB/s, about {_lag(int(load.left_s * 1000))} left"
     words += f", rests until {load.rests_until}" if load.rests_until else ""
     return words + (f", GC deadline {_when(compose(load.guarded_until_ms))}" if load.guarded_until_ms else "")
+
+
+def reload_words(reload: ReloadProgress | None) -> str:
+    """Return how far a reload is; "" without one."""
+    return "" if reload is None else f"{reload.about}: {load_words(reload.load) or reload.state}"
 
 
 def _loading(progress: Progress) -> str:

@@ -36,10 +36,10 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.load import NO_ROWS, FewTasks, LoadChanges, LoadingSource, parts_of
+from tidegate.engine.load import NO_ROWS, FewTasks, LoadChanges, LoadingSource, load_progress, parts_of, sizes_of
 from tidegate.engine.load_plan import KeptStruct, LoadPlan, defined_tables, defined_ts, schema_of, some_of
 from tidegate.engine.plan import Create, Rows, Unit
-from tidegate.engine.ports import Parked, SinkPosition, Source, Tasks, WithReload
+from tidegate.engine.ports import Parked, ReloadProgress, SinkPosition, Source, Tasks, WithReload
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.model.errors import ConfigError, Retry, SinkRefused, SourceBehind, TidegateError
 from tidegate.model.table import TableInfo, TableName
@@ -48,8 +48,10 @@ from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import STORE_ERRORS, store_error
 
 LOOK_S: Final = 2.0
-"""The interval at which a feed looks for a request, and that of its tries while it cannot plan."""
+STORE_LOOK_S: Final = 10.0
+"""The intervals at which a feed looks for a request, in a directory and in an object store, where each look is paid."""
 AGAIN_S: Final = 30.0
+"""That of its tries while it cannot plan."""
 CHUNKS_A_SLOT: Final = 4
 DONE: Final = "done"
 REPAIR_MAX: Final = 100_000
@@ -164,6 +166,8 @@ class Reloads:
         """S' while it is planned."""
         self._planning: Future[LoadPlan] | None = None
         self._loading: Future[None] | None = None
+        self._chunks_done = 0
+        self._sizes: Sequence[int] = (0,)
         self._stop = threading.Event()
 
     @property
@@ -186,6 +190,15 @@ class Reloads:
     def _plan(self) -> LoadPlan | None:
         return self._reload.plan if self._reload is not None and not self._reload.outcome else None
 
+    def progress(self) -> ReloadProgress | None:
+        """Return how far the last reload is."""
+        last, plan = self._reload, self._plan
+        if last is None:
+            return None
+        state = last.outcome or ("loading" if plan else "planning" if self._planning else "waiting")
+        load = None if plan is None else load_progress(plan, self._chunks_done, self._sizes)
+        return ReloadProgress(str(last), state, load)
+
     def group(self) -> Parked | None:
         """Return the parked tables of a reload; None before there are some."""
         return next((group for group in self.sink.parked() if group.loads), None)
@@ -196,7 +209,7 @@ class Reloads:
         group, planning = self.group(), self._planning
         due = planning is None and self._plan is None and time.monotonic() >= self._due_s
         if due:
-            self._due_s = time.monotonic() + LOOK_S
+            self._due_s = time.monotonic() + (STORE_LOOK_S if "://" in self.sink.home else LOOK_S)
             self._reload = self._kept.read()
             self._await()
         reload, plan = self._reload, self._plan
@@ -268,6 +281,7 @@ class Reloads:
     def _is_loaded(self, plan: LoadPlan) -> bool:
         """Begin to load, and return True once all is there; an error that is final ends the reload."""
         if self._loading is None:
+            self._sizes = sizes_of([*parts_of(plan)])
             self._loading = self._pool.submit(self._run, plan)
         if not self._loading.done():
             return False
@@ -301,6 +315,7 @@ class Reloads:
                         raise SourceBehind("the feed was stopped")
                     guard.check()
                     self.sink.load(limited, units, changes)
+                    self._chunks_done = changes.parts[-1].chunk.number + 1
                     outage.recovered()
         except STORE_ERRORS as away:
             raise store_error(away) from away
@@ -316,7 +331,7 @@ class Reloads:
                 self._warn(f"{self._reload}: tidb_gc_life_time of the upstream is not as it was: {left}")
         outcome = DONE if error is None else f"{error.code}: {error}"
         self._reload = self._kept.write(msgspec.structs.replace(self._reload, outcome=outcome))
-        self._loading = None
+        self._loading, self._chunks_done, self._sizes = None, 0, (0,)
         self._await()
 
     def check(self, tables: frozenset[str]) -> None:

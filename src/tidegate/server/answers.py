@@ -36,7 +36,7 @@ from tidegate.config.callback import parse_callback
 from tidegate.config.entry import Document
 from tidegate.config.load import KEYS
 from tidegate.config.uri import mask_text, mask_uri, scheme_of
-from tidegate.engine.progress import FeedError, PartitionProgress, Progress, load_words, slow_words
+from tidegate.engine.progress import FeedError, PartitionProgress, Progress, load_words, reload_words, slow_words
 from tidegate.model.errors import UriInvalid
 from tidegate.model.option import MASK
 from tidegate.model.tso import physical_ms, to_datetime
@@ -50,7 +50,8 @@ UNHAPPY: Final = frozenset({"warning", "pending", "failed"})
 """States in which TiCDC shows an error."""
 LISTED: Final = frozenset({"normal", "stopped", "failed", "warning"})
 """States that a list without a state includes."""
-_OWN_FIELDS: Final = ("phase", "since", "load", "rows_loaded", "undecodable", "rows_landed", "rows", "rows_per_s",
+_OWN_FIELDS: Final = ("phase", "since", "load", "reload", "rows_loaded", "undecodable", "rows_landed", "rows",
+                      "rows_per_s",
                       "messages", "messages_written", "ddls", "watermarks", "dead_letters", "left_out",
                       "rows_left_out", "ddls_left_out", "corrupt", "roads", "slow_roads", "spent_s", "partitions",
                       "tables", "parked", "ddl", "warnings", "elapsed_s", "resumed")  # fmt: skip
@@ -184,6 +185,7 @@ def extension(view: FeedView) -> dict[str, Any]:
         "behind": progress and progress.behind,
         "slow": progress and slow_words(progress.seen),
         "loading": progress and load_words(progress.load),
+        "reloading": progress and reload_words(progress.reload),
         "error": _error(record.error),
         "moments": record.moments,
         "progress": reported,
@@ -278,6 +280,7 @@ def details(view: FeedView, now_ms: int) -> dict[str, Any]:
         "behind": more["behind"],
         "slow": more["slow"],
         "loading": more["loading"],
+        "reloading": more["reloading"],
         "tables": len(tables),
         "table_rows": sorted(tables, key=_applied)[:TABLES],
         "laggard": _laggard(view, now_ms),

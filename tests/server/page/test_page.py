@@ -221,6 +221,32 @@ def test_a_load(browser: Browser, place: ServerHome, serving: tuple[Server, Clie
     assert serving[1].delete("/changefeeds/loads").status == 200
 
 
+def test_tables_beside_the_feed(
+    browser: Browser, place: ServerHome, serving: tuple[Server, Client], database: str
+) -> None:
+    """Asked for in dialogs, they are loaded beside a changefeed, and the page shows how far, and the end."""
+    feeds, name, go = serving[0].changefeeds, FeedId("default", "beside"), threading.Event()
+    made = {"changefeed_id": name.name, "sink_uri": f"delta://{place.home / name.name}", "start_ts": place.work()}
+    with visiting(browser, serving[1].address) as visitor, armed({"load/rows-read": lambda: go.wait(60) and None}):
+        assert serving[1].post("/changefeeds", made).status == 200
+        page = visitor.go("/?feed=default/beside")
+        for verb, given in (("Reload", database), ("Add", "")):
+            go.clear()
+            page.get_by_role("button", name=f"{verb} tables…", exact=True).click()
+            dialog = page.get_by_role("dialog")
+            dialog.get_by_label("Database").fill(given)
+            dialog.get_by_label("Tables").fill("test.shop")
+            dialog.get_by_role("button", name=verb, exact=True).click()
+            expect(dialog).to_have_count(0)
+            until(lambda: place.work(1) and (run := feeds.get(name).progress) and run.reload and run.reload.load)
+            shown = page.get_by_role("definition").filter(has_text="reload of test.shop at")
+            expect(shown).to_contain_text("loading test.shop, 0 of 1 chunks")
+            go.set()
+            until(lambda: place.work(1) and feeds.get(name).progress.reload.state == "done")
+            expect(shown).to_contain_text(": done")
+    assert serving[1].delete("/changefeeds/beside").status == 200
+
+
 def test_a_ddl_in_flight(browser: Browser, place: ServerHome, serving: tuple[Server, Client]) -> None:
     """A DDL is shown as being done while the sink does it, the next one as waiting, and both as done then."""
     home = place.home / "sinks" / "gate"

@@ -5,20 +5,24 @@
 SEEDS=0-9 pytest -m "" tests/source/load/test_reload.py -k many     some of the soak's 100
 """
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.failpoint import RELOAD_FAILPOINTS, armed
 from tests.source.load.feeds import LAKES, MOMENTS, TABLES, Database, Draw, Feed, Work, chosen_seeds, finished
+from tidegate.cli.main import main
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import document_of, load
-from tidegate.config.registry import sink_of, source_of
+from tidegate.config.registry import sink_of, source_of, status_of
 from tidegate.engine import reload
 from tidegate.engine.load_plan import LoadPlan
 from tidegate.engine.reload import KeptReload, Reload
@@ -28,6 +32,7 @@ from tidegate.model.table import TableName
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import latest
 from tidegate.source.load_sql import SqlReader
+from tidegate.spark.tasks import SparkTasks
 from tidegate.testing.contract.sinks import Died
 from tidegate.testing.script import run_here
 
@@ -201,6 +206,69 @@ def test_rounds_go_on_while_it_is_planned(database: Database, tmp_path: Path, mo
     assert found.outcome == reload.DONE
     assert found.plan is not None
     assert found.plan.ts == moments[-1]
+    same(feed)
+
+
+@pytest.mark.slow
+def test_commands(database: Database, tmp_path: Path) -> None:
+    """`tidegate table reload`, `add` and `status` of a lake: what is asked for, how far it is, and the outcome."""
+    feed = begun(database, tmp_path, rules=("w.*", "!w.keyless", "!w.t"))
+
+    def said(*words: str, code: int = 0) -> str:
+        ran = CliRunner().invoke(main, ["table", words[0], feed.root, *words[1:]])
+        assert ran.exit_code == code, ran.output
+        return ran.output
+
+    def told() -> dict[str, Any]:
+        document = json.loads(said("status", "--json"))
+        assert isinstance(document, dict)
+        return document
+
+    def die() -> None:
+        raise Died("reload/loaded")
+
+    def run() -> None:
+        sink, report = sink_of(feed.config), lambda now: status_of(feed.config).save(now)
+        run_here(source_of(feed.config), sink, rules=feed.rules, report=report)
+
+    assert said("status") == "no reload\n"
+    for words in ((), ("w.t", "--all")):
+        assert "expected table names, or --all" in said("reload", *words, code=2)
+    elsewhere = CliRunner().invoke(main, ["table", "add", "mysql://root@127.0.0.1:1/", "w.t"])
+    assert "not a lake" in elsewhere.output
+    assert "w.parts will be loaded when the changefeed runs" in said("reload", "w.parts")
+    assert said("status") == "reload of w.parts: waits for the feed\n"
+    with pytest.raises(Died), armed({"reload/loaded": die}):
+        run()
+    assert "not done yet" in said("add", "w.t", code=1)
+    assert said("status").startswith("reload of w.parts at ts 4")
+    assert "loading w.parts, 0 of 2 chunks, 0 of 1 tables, 0%, S 20" in said("status")
+    assert {"tables": ["w.parts"], "outcome": ""}.items() <= told().items()
+    assert {"chunks": 2, "chunks_done": 0}.items() <= told()["progress"].items()
+    database.now()
+    run()
+    assert said("status").endswith(": done\n")
+    assert (told()["outcome"], told()["progress"]) == (reload.DONE, None)
+    said("add", "w.t")
+    feed.rules = ("w.*", "!w.keyless")
+    run()
+    database.now()
+    run()
+    assert said("status").endswith(": done\n")
+    assert "w.t" in Lake(feed.root).tables()
+
+
+@pytest.mark.slow
+def test_on_spark(spark: Any, database: Database, tmp_path: Path) -> None:
+    """Chunks are read and written by tasks of a session that the rounds share."""
+    feed = begun(database, tmp_path)
+    KeptReload(feed.root).ask(["w.*"])
+    for _ in range(2):
+        run_here(source_of(feed.config), sink_of(feed.config), rules=feed.rules, tasks=SparkTasks(spark))
+        database.now()
+    found = KeptReload(feed.root).read()
+    assert found is not None
+    assert found.outcome == reload.DONE
     same(feed)
 
 

@@ -72,21 +72,42 @@ export function resume(id) {
   });
 }
 
-export function startLoad(id) {
+/** Ask for the database and the tables of a load, which `run` sends. */
+function loading(run, { empty = "; empty: all", ...words }) {
   const from = h("input", { autocomplete: "off", spellcheck: "false" });
   const tables = h("input", { autocomplete: "off", spellcheck: "false" });
   question({
+    ...words,
+    content: [
+      field("Database", from, "mysql://USER:PASSWORD@HOST:4000/; empty: the one that it was loaded from."),
+      field("Tables", tables, `Rules such as shop.*, with commas between${empty}.`),
+    ],
+    run: () => run({ load_from: from.value.trim(), tables: tables.value.split(",").map((rule) => rule.trim()).filter(Boolean) }),
+  });
+}
+
+export const startLoad = (id) =>
+  loading((body) => api.load(id, "start", body), {
     title: `Load the tables of ${id}`,
     text: "All rows as of now are read, in place of what the target has of these tables; then the changes go on.",
     verb: "Load",
     danger: true,
-    content: [
-      field("Database", from, "mysql://USER:PASSWORD@HOST:4000/; empty: the one that it was loaded from."),
-      field("Tables", tables, "Rules such as shop.*, with commas between; empty: all."),
-    ],
-    run: () => api.load(id, "start", { load_from: from.value.trim(), tables: tables.value.split(",").map((rule) => rule.trim()).filter(Boolean) }),
   });
-}
+
+export const reloadTables = (id) =>
+  loading((body) => api.tables(id, "reload", body), {
+    title: `Reload tables of ${id}`,
+    text: "All rows as of now are read again beside the changefeed. Readers see the tables of before until the new ones are whole.",
+    verb: "Reload",
+  });
+
+export const addTables = (id) =>
+  loading((body) => api.tables(id, "add", body), {
+    title: `Add tables to ${id}`,
+    text: "The filter takes them from now on, and their rows are read beside the changefeed.",
+    verb: "Add",
+    empty: "",
+  });
 
 export const cancelLoad = (id) =>
   question({
@@ -112,7 +133,7 @@ export const unpark = (id, table) =>
     title: `Resume table ${table}`,
     text: "Its changes since it was parked are applied. Fix the cause first, such as schema-change: a table that fails again stays parked.",
     verb: "Resume table",
-    run: () => api.unpark(id, table),
+    run: () => api.tables(id, "unpark", { table }),
     report: (done) => `${done.tables.join(", ")} will resume`,
   });
 

@@ -63,7 +63,7 @@ export const operations = () => ask("GET", `${TIDEGATE}/operations`);
 export const feed = (id) => ask("GET", pathOf(TIDEGATE, id, ""));
 export const part = (id, what, parameters) => ask("GET", pathOf(TIDEGATE, id, `/${what}`, parameters));
 export const decide = (id, what, body) => ask("POST", pathOf(TIDEGATE, id, `/dead_letters/${what}`), body);
-export const unpark = (id, table) => ask("POST", pathOf(TIDEGATE, id, "/tables/unpark"), { table });
+export const tables = (id, what, body) => ask("POST", pathOf(TIDEGATE, id, `/tables/${what}`), body);
 export const load = (id, what, body) => ask("POST", pathOf(TIDEGATE, id, `/load/${what}`), body);
 export const act = (id, what, body) => ask("POST", pathOf(TICDC, id, `/${what}`), body);
 export const remove = (id) => ask("DELETE", pathOf(TICDC, id, ""));

@@ -42,6 +42,7 @@ const FACTS = [
   ["Messages behind", (d) => (d.running && d.progress.partitions?.length ? count(d.behind) : null)],
   ["Caught up in", (d) => (catchUp(d) === null ? null : `about ${span(catchUp(d))}`)],
   ["Full load", (d) => d.loading || null],
+  ["Beside the feed", (d) => d.reloading || null],
   ["Rows, this run", (d) => count(d.progress.rows ?? 0)],
   ["DDLs, this run", (d) => count(d.progress.ddls ?? 0)],
   ["Slow decode paths", (d) => d.slow || null],
@@ -82,6 +83,8 @@ export class FeedPage {
     this.pause = h("button", { type: "button", onclick: () => actions.pause(this.id) }, "Pause…");
     this.resume = h("button", { type: "button", class: "strong", onclick: () => actions.resume(this.id) }, "Resume…");
     this.load = h("button", { type: "button", onclick: () => actions.startLoad(this.id) }, "Load…");
+    this.reload = h("button", { type: "button", onclick: () => actions.reloadTables(this.id) }, "Reload tables…");
+    this.add = h("button", { type: "button", onclick: () => actions.addTables(this.id) }, "Add tables…");
     this.cancel = h("button", { type: "button", class: "danger", onclick: () => actions.cancelLoad(this.id) }, "Cancel load…");
     this.remove = h("button", { type: "button", class: "danger", onclick: () => actions.remove(this.id) }, "Remove…");
     this.error = new Facts("What is wrong", ERROR);
@@ -105,7 +108,7 @@ export class FeedPage {
     this.element = h(
       "div",
       {},
-      h("div", { class: "title" }, this.heading, this.badge, this.running, h("p", { class: "buttons" }, this.resume, this.pause, this.load, this.cancel, this.remove)),
+      h("div", { class: "title" }, this.heading, this.badge, this.running, h("p", { class: "buttons" }, this.resume, this.pause, this.load, this.reload, this.add, this.cancel, this.remove)),
       this.wrong,
       this.laggard,
       this.doing,
@@ -153,7 +156,7 @@ export class FeedPage {
     this.pause.hidden = RESTS.has(data.state);
     this.resume.hidden = !RESTS.has(data.state);
     const load = data.progress.load;
-    this.load.hidden = Boolean(load && load.chunks_done < load.chunks);
+    this.load.hidden = this.reload.hidden = this.add.hidden = Boolean(load && load.chunks_done < load.chunks);
     const waits = phase === "starting" && data.config.some((setting) => setting.key === "source.load_from");
     this.cancel.hidden = !this.load.hidden && !waits;
     this.wrong.hidden = !data.error || data.state === "normal";
