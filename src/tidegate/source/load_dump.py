@@ -15,7 +15,7 @@ A file that has another size, or a directory with another Pos, is not that of th
 
     BIT                bytes, the number's           ENUM, SET          names, by the definition
     TIMESTAMP          of the zone time-zone         FLOAT              six digits from 1e15 on: a note
-    generated, stored  missing: refused              _tidb_rowid        missing: rows are numbered in each chunk
+    generated, stored  missing: computed, or refused _tidb_rowid        missing: rows are numbered in each chunk
 
 An export of TiDB Cloud has no metadata: it needs load-ts, and tables with a handle key, since rows may be of any moment
 behind it.
@@ -44,11 +44,12 @@ from tidegate.engine.chunk_size import CHUNK_BYTES
 from tidegate.engine.filter import is_system
 from tidegate.engine.load_plan import LoadChunk, LoadGuard, LoadPlan, LoadReader, LoadTable, some_of
 from tidegate.expr.tokens import quote_name
-from tidegate.model.errors import ConfigError, SchemaError, SinkError, SourceError
-from tidegate.model.mysql import NAMED, STRINGS, MysqlType
+from tidegate.model.errors import ConfigError, SchemaError, SinkError, SourceError, TidegateError
+from tidegate.model.mysql import NAMED, STRINGS, ColumnFlag, MysqlType
 from tidegate.model.table import TableInfo, TableName
 from tidegate.mysql.rows import ROWS_MAX
 from tidegate.objectstore.stores import STORE_ERRORS, first_line, opened, read_file, store, stored_files
+from tidegate.source.dump_generated import Generated
 from tidegate.source.dump_options import DumpOptions, needed
 from tidegate.source.large import table_info
 from tidegate.source.load_sql import Layout, batch_of, layout_of
@@ -179,12 +180,15 @@ class DumpReader(LoadReader):
         assert chunk.upper is not None
         (path, begin), (end, size) = chunk.lower, chunk.upper
         layout = layout_of(table.name, table.create, table.key, ts)
+        generated = Generated(layout.info)
         file, rows = self._file(path, int(size)), 0
         where, written = f"{table.name}: {self.options.server}/{path}", self.options.zone or "UTC"
         for texts in self._rows(layout, file, int(begin), int(end), where):
             try:
-                read = [self._read(*pair, file) for pair in zip(layout.wire.columns, texts, strict=True)]
-            except (ValueError, KeyError) as error:
+                read = generated.completed(
+                    [self._read(*pair, file) for pair in zip(_written(layout), texts, strict=True)]
+                )
+            except (ValueError, KeyError, TidegateError) as error:
                 raise SchemaError(f"{where}, behind row {rows} of chunk {chunk.number}: {error}") from error
             batch = batch_of(layout, read, ts, self.options.time_zone, written)
             if not layout.info.handle_key:  # equal rows of one commit_ts are not repeats
@@ -194,7 +198,7 @@ class DumpReader(LoadReader):
 
     def _rows(self, layout: Layout, file: _File, begin: int, end: int, where: str) -> Iterator[list[Any]]:
         """The columns of a range of a file, as texts, some rows after the other."""
-        dialect, columns = self._dialect(file), len(layout.wire.columns)
+        dialect, columns = self._dialect(file), len(_written(layout))
         rows_max, rest, base = min(ROWS_MAX, max(_CELLS // columns, 1)), b"", begin
         with self._errors(file.path):
             pieces = self._pieces(file, begin, end)
@@ -252,7 +256,7 @@ class DumpReader(LoadReader):
 
     def _head(self, layout: Layout, file: _File, piece: bytes, where: str) -> int:
         """The bytes that a file has before its rows. Raises SchemaError for a head that is not of this definition."""
-        names = [column.name for column in layout.wire.columns]
+        names = [column.name for column in _written(layout)]
         if not file.csv:
             table, columns = quote_name(layout.info.name.table), f" ({','.join(map(quote_name, names))})"
             tables = (table, f"{quote_name(layout.info.name.schema)}.{table}")
@@ -336,14 +340,14 @@ class DumpReader(LoadReader):
                 raise ConfigError(
                     f"{name}: {server} has two dumps of it, or a file twice: a dump has its own directory"
                 )
-        stored = [
-            f"{name} ({c.name})" for name, info in infos.items() for c in info.columns if c.generated and c.stored
-        ]
-        if stored:
-            raise SchemaError(
-                f"{some_of(stored)}: Dumpling leaves out generated columns that are stored. Load these tables over "
-                "SQL, or leave them out by filter.rules"
-            )
+        for name, info in infos.items():
+            try:
+                Generated(info)
+            except TidegateError as error:
+                raise SchemaError(
+                    f"{name}: Dumpling leaves out stored generated columns, and one cannot be computed: {error}. Load "
+                    "the table over SQL, or leave it out by filter.rules"
+                ) from error
         types = [column.type for info in infos.values() for column in info.columns]
         csv, zone = any(file.csv for file in files), any(kind.code == MysqlType.TIMESTAMP for kind in types)
         binary = any(
@@ -429,6 +433,11 @@ class DumpGuard(LoadGuard):
     def __enter__(self) -> Self:
         self._reader.moment(self._ts)
         return self
+
+
+def _written(layout: Layout) -> list[WireColumn]:
+    """The columns that files have."""
+    return [column for column in layout.wire.columns if not column.flag & ColumnFlag.GENERATED]
 
 
 def _notes(infos: Mapping[TableName, TableInfo]) -> Iterator[str]:

@@ -259,6 +259,7 @@ def test_commands(database: Database, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.more
 def test_on_spark(spark: Any, database: Database, tmp_path: Path) -> None:
     """Chunks are read and written by tasks of a session that the rounds share."""
     feed = begun(database, tmp_path)
