@@ -238,11 +238,11 @@ def test_tables_beside_the_feed(
             dialog.get_by_label("Tables").fill("test.shop")
             dialog.get_by_role("button", name=verb, exact=True).click()
             expect(dialog).to_have_count(0)
-            until(lambda: place.work(1) and (run := feeds.get(name).progress) and run.reload and run.reload.load)
+            until(lambda: (run := feeds.get(name).progress) and run.reload and run.reload.load, wait_s=120)
             shown = page.get_by_role("definition").filter(has_text="reload of test.shop at")
             expect(shown).to_contain_text("loading test.shop, 0 of 1 chunks")
             go.set()
-            until(lambda: place.work(1) and feeds.get(name).progress.reload.state == "done")
+            until(lambda: place.work(1) and feeds.get(name).progress.reload.state == "done", wait_s=120)
             expect(shown).to_contain_text(": done")
     assert serving[1].delete("/changefeeds/beside").status == 200
 
