@@ -534,7 +534,8 @@ class Engine:
             self.resume_tables()
             self.reload_tables()
             failure = self.source.failure() or (None if self.sink.fences else self.source.replaced())
-            if isinstance(failure, Fenced):
+            busy = self.reloads is not None and self.reloads.busy
+            if isinstance(failure, Fenced) or (failure is not None and busy):
                 self.restart_source(failure)
                 continue
             if self.round(until):

@@ -6,6 +6,7 @@ SEEDS=0-9 pytest -m "" tests/source/load/test_reload.py -k many     some of the 
 """
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,10 +25,12 @@ from tidegate.config.entry import FeedConfig
 from tidegate.config.load import document_of, load
 from tidegate.config.registry import sink_of, source_of, status_of
 from tidegate.engine import reload
+from tidegate.engine.load import LoadingSource
 from tidegate.engine.load_plan import LoadPlan
+from tidegate.engine.loop import Engine
 from tidegate.engine.reload import KeptReload, Reload
 from tidegate.lakes.lake import Lake
-from tidegate.model.errors import ConfigError, HistoryLost
+from tidegate.model.errors import ConfigError, HistoryLost, SourceError, TidegateError
 from tidegate.model.table import TableName
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import latest
@@ -206,6 +209,30 @@ def test_rounds_go_on_while_it_is_planned(database: Database, tmp_path: Path, mo
     assert found.outcome == reload.DONE
     assert found.plan is not None
     assert found.plan.ts == moments[-1]
+    same(feed)
+
+
+@pytest.mark.slow
+def test_a_source_that_fails_meanwhile(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is started again while chunks are read, which stay."""
+    feed, failures, restart = begun(database, tmp_path), list[SourceError](), Engine.restart_source
+    restarted = threading.Event()
+
+    def restart_source(engine: Engine, failure: TidegateError) -> None:
+        failures.clear()
+        restart(engine, failure)
+        restarted.set()
+
+    def fail() -> None:
+        if not restarted.is_set():
+            failures.append(SourceError("the log is away"))
+            assert restarted.wait(60)
+
+    monkeypatch.setattr(LoadingSource, "failure", lambda _: failures[0] if failures else None)
+    monkeypatch.setattr(Engine, "restart_source", restart_source)
+    KeptReload(feed.root).ask(["w.*"])
+    assert feed.ended(storms(6), deeds={"load/rows-read": fail}).outcome == reload.DONE
+    assert restarted.is_set()
     same(feed)
 
 
