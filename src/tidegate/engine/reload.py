@@ -344,8 +344,10 @@ class Reloads:
                 )
 
     def wait(self, wait_s: float) -> None:
-        """Wait for the plan, or the chunks."""
+        """Wait for the plan, the chunks, or a source that is not at the checkpoint yet."""
         running: list[Future[Any]] = [future for future in (self._planning, self._loading) if future is not None]
+        if all(future.done() for future in running):
+            self._stop.wait(wait_s)
         wait(running, wait_s)
 
     def close(self) -> None:
