@@ -9,6 +9,8 @@ $ tidegate verify 'redis://cache:6379/?mode=json' --upstream /srv/lake --json
         missing    shop:orders:17
         different  shop:orders:18 column qty: expected 3, found 4
 
+$ tidegate verify /srv/lake --upstream tidb://root@tidb:4000/ --repair /srv/lake
+
 Each compared table prints one line; of a large table, standard error has the progress every ten seconds.
 """
 
@@ -16,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import click
 
@@ -30,14 +32,21 @@ from tidegate.config.redis import parse_redis
 from tidegate.config.sql import parse_sql
 from tidegate.config.uri import location_of, resolve_uri, scheme_of
 from tidegate.engine.filter import TableFilter
+from tidegate.engine.ports import Tasks
+from tidegate.engine.reload import DONE, KeptReload
 from tidegate.model.errors import ConfigError
+from tidegate.model.name import qualified, table_key
 from tidegate.model.tso import parse_ts, to_datetime
+from tidegate.server.client import connected, connects, feed_path, spaced
 from tidegate.verify.compare import Difference, Passes, TableReader, TableReport, compare_sides
 from tidegate.verify.database import RequestedMoment, replica_at, upstream_at
 from tidegate.verify.local import Recording, Truth, lake_at, lake_beside, load_truth
+from tidegate.verify.repair import repair_keys
 
 UPSTREAM: Final = "--upstream"
 TOLD_S: Final = 10.0
+LOOK_S: Final = 0.5
+"""The interval at which the outcome of a repair is looked for."""
 SHOWN: Final = 20
 SQL: Final = frozenset({"mysql", "tidb"})
 CACHES: Final = frozenset({"redis", "rediss"})
@@ -54,12 +63,18 @@ class Compared(NamedTuple):
 
 
 class VerifyOptions(NamedTuple):
-    """The options that choose the moment and the tables."""
+    """The options of a comparison."""
 
     feed: str | None
     moment: str
     wait_s: float
     passes: Passes
+    rows_per_s: int = 0
+    tasks: Tasks | None = None
+    shown: int = SHOWN
+    as_json: bool = False
+    points: bool = True
+    """False if a TiDB as target is read where its changefeed is now, not at a sync point."""
 
     @property
     def ts(self) -> int | None:
@@ -95,7 +110,7 @@ def _opened(upstream: Upstream, ts: int, passes: Passes) -> Iterator[TableReader
 @contextmanager
 def _beside_database(uri: str, upstream: Upstream, options: VerifyOptions) -> Iterator[Compared]:
     with closing(session_of(uri, where="TARGET")) as session:
-        moment = RequestedMoment(options.ts, options.wait_s)
+        moment = RequestedMoment(options.ts, options.wait_s, options.points)
         target, ts = replica_at(session, feed_of(session, options.feed), moment, options.passes)
         with _opened(upstream, ts, options.passes) as source:
             yield Compared(ts, source, target)
@@ -259,9 +274,26 @@ class _Verify(click.Command):
 @click.option("--conf", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
 @click.option("--limit", default=SHOWN, show_default=True, type=click.IntRange(0), help="Differences shown per table.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@click.option(
+    "--repair",
+    metavar="HOME|FEED",
+    help="Let the changefeed read rows that differ again, then compare once more: its lake, its STATE-DIR/NAME, or its "
+    "name in a server.",
+)
+@click.option(
+    "--repair-wait",
+    "repair_wait_s",
+    default=3600.0,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="Seconds to wait for that; 0: only request it.",
+)
+@spaced
+@connects
 @click.pass_context
 def verify(
     ctx: click.Context,
+    /,
     *,
     target: str,
     upstream: str,
@@ -270,10 +302,9 @@ def verify(
     wait_s: float,
     rules: tuple[str, ...],
     rows_per_s: int,
-    master: str | None,
-    settings: tuple[str, ...],
     limit: int,
     as_json: bool,
+    **more: Any,
 ) -> None:
     """Compare the tables of TARGET, a lake, a database or a Redis, with its upstream at one timestamp. Both may run.
 
@@ -281,8 +312,33 @@ def verify(
     position of its changefeed, as after --until TSO. The address of a Redis has its changefeed's parameters: mode and
     key-template define how rows are stored, and with lookups the look-ups are compared with rows, too; tables without a
     key are left out."""
-    source, tasks = upstream_of(upstream), spark_tasks(master, settings)
-    options = VerifyOptions(feed, moment, wait_s, TableFilter.parse(rules).matches)
+    source, passes = upstream_of(upstream), TableFilter.parse(rules).matches
+    repair, repair_wait_s, namespace = more["repair"], more["repair_wait_s"], more["namespace"]
+    if repair is not None and moment != "latest":
+        raise click.UsageError("--repair compares the newest rows before and after: it goes with --at latest")
+    tasks = spark_tasks(more["master"], more["settings"])
+    options = VerifyOptions(feed, moment, wait_s, passes, rows_per_s, tasks, limit, as_json)
+    total, wrong = _compare(target, source, options)
+    if not total:
+        raise ConfigError(f"nothing was compared: no table passes the filter {' '.join(rules) or '*.*'}")
+    if wrong and repair is not None and _repair(repair, namespace, wrong, repair_wait_s):
+        names = {table_key(report.name) for report in wrong}
+        again = options._replace(passes=lambda *name: table_key(qualified(*name)) in names, points=False)
+        _, wrong = _compare(target, source, again)
+    ctx.exit(1 if wrong else 0)
+
+
+def _compare(target: str, source: Upstream, options: VerifyOptions) -> tuple[int, list[TableReport]]:
+    """Compare both sides and print the result; return the number of tables, and the reports of those that differ."""
+    wrong: list[TableReport] = []
+    as_json = options.as_json
+
+    def noted(reports: Iterable[TableReport]) -> Iterator[TableReport]:
+        for report in reports:
+            if not report.equal:
+                wrong.append(report)
+            yield report
+
     with _sides(resolve_uri(target, "TARGET"), source, options) as compared:
         truth = compared.truth
         if truth is not None and not as_json:
@@ -290,18 +346,60 @@ def verify(
         elif not as_json:
             at_utc = f"{to_datetime(compared.ts):%Y-%m-%d %H:%M:%S} UTC"
             echo(f"ts {compared.ts} ({at_utc}): {compared.target.label} beside {compared.upstream.label}")
-        for side in compared[1:3] if tasks else ():
+        for side in compared[1:3] if options.tasks else ():
             if side.whole:
                 echo(f"{side.label}: read by this process alone, as {side.whole}", err=True)
+        rows_per_s, tasks = options.rows_per_s, options.tasks
         reports = compare_sides(compared.upstream, compared.target, Progress(), rows_per_s=rows_per_s, tasks=tasks)
-        total, wrong = print_reports(reports, shown=limit, as_json=as_json)
-    if not total:
-        raise ConfigError(f"nothing was compared: no table passes the filter {' '.join(rules) or '*.*'}")
-    if as_json:
+        total, different = print_reports(noted(reports), shown=options.shown, as_json=as_json)
+    if as_json and total:
         line_head = {} if truth is None else {"moment": truth.n}
         labels = {"upstream": compared.upstream.label, "target": compared.target.label}
-        counts = {"tables": total, "different": wrong, "equal": not wrong}
+        counts = {"tables": total, "different": different, "equal": not different}
         echo_json({**line_head, "ts": compared.ts, **labels, **counts})
+    elif total:
+        echo(f"{different} of {total} tables differ" if different else f"all {total} tables equal")
+    return total, wrong
+
+
+def _repair(where: str, namespace: str, reports: Iterable[TableReport], wait_s: float) -> bool:
+    """Request that a changefeed brings the rows that differ again, and wait for it; return False if there are none, or
+    nobody waits. `where` is its home, or its name in a server. Raises ConfigError if it fails, or takes too long."""
+    rows, refused = repair_keys(reports)
+    for line in refused:
+        echo(f"not repaired: {line}", err=True)
+    if not rows:
+        return False
+    if "/" in where:
+        home = location_of(where, "--repair")
+        if "://" not in home and not Path(home, "_tidegate").is_dir():
+            raise ConfigError(f"{home} is not the home of a changefeed with a load-from: it has no _tidegate directory")
+        kept = KeptReload(home)
+        kept.ask_repair(rows)
+
+        def outcome() -> str:
+            last = kept.read()
+            return "" if last is None else last.outcome
     else:
-        echo(f"{wrong} of {total} tables differ" if wrong else f"all {total} tables equal")
-    ctx.exit(1 if wrong else 0)
+        client, path = connected(), f"/api/tidegate/v1{feed_path(where)}/rows/repair"
+        body = [{"table": str(some.table), "columns": some.columns, "keys": some.keys} for some in rows]
+        client.ask("POST", path, {"rows": body}, namespace=namespace)
+
+        def outcome() -> str:
+            return str(client.ask("GET", path, namespace=namespace)["outcome"])
+
+    echo(f"requested of changefeed {where}: {sum(len(some.keys) for some in rows):,} rows", err=True)
+    begun_s = told_s = time.monotonic()
+    while not (ended := outcome()) and (now_s := time.monotonic()) < begun_s + wait_s:
+        if now_s >= told_s + TOLD_S:
+            told_s = now_s
+            echo(f"changefeed {where}: not done after {now_s - begun_s:,.0f} s", err=True)
+        time.sleep(LOOK_S)
+    if ended not in {"", DONE}:
+        raise ConfigError(f"changefeed {where} has not repaired all rows: {ended}")
+    if not ended and wait_s:
+        raise ConfigError(
+            f"changefeed {where} has not repaired the rows after {wait_s:g} s; does it run, with a load-from? The "
+            "request stays: verify again later"
+        )
+    return bool(ended)

@@ -56,7 +56,7 @@ from tidegate.engine.load_plan import KeptPlan, is_unfinished
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.engine.progress import FeedError, Progress, now
-from tidegate.engine.reload import ONLY_LAKES, KeptReload
+from tidegate.engine.reload import ONLY_LAKES, KeptReload, RepairKeys
 from tidegate.model.errors import EnvironmentFault, HistoryLost, InputError, LoadCancelled, TidegateError, UriInvalid
 from tidegate.model.tso import compose
 from tidegate.objectstore.failpoint import failpoint
@@ -583,6 +583,18 @@ class Changefeeds:
             finally:
                 self.resume(feed_id, who)
             return self._view(feed)
+
+    def requests_of(self, feed_id: FeedId) -> KeptReload:
+        """Return the file of the last reload or repair of a changefeed."""
+        return KeptReload(home_of(self.config_of(self._feed(feed_id).record)))
+
+    def repair_rows(self, feed_id: FeedId, rows: Sequence[RepairKeys], who: str) -> None:
+        """Request that rows are read again. Raises ApiParamInvalid if no database is configured, ConfigError."""
+        count = sum(len(some.keys) for some in rows)
+        with self.operation_log.noting("repair rows", feed_id, who, f"{count} rows"):
+            if not _database(self._feed(feed_id).record):
+                raise ApiParamInvalid(f"{feed_id.name} has begun without a database to load, and reads no row again")
+            self.requests_of(feed_id).ask_repair(rows)
 
     def cancel_load(self, feed_id: FeedId, who: str) -> FeedView:
         """End a load that is not done: its tables are dropped where they can be seen, and the changefeed is stopped.

@@ -12,6 +12,7 @@ Timestamps are texts, lists are bounded, secrets are masked.
     POST  changefeeds/ID/dead_letters/skip        and /replay
     POST  changefeeds/ID/tables/unpark            resumes a parked table
     POST  changefeeds/ID/tables/add               loads tables of a lake beside the others; and /reload
+    POST  changefeeds/ID/rows/repair              brings rows again by their keys; GET tells the outcome
     POST  changefeeds/ID/load/start               loads tables again, or for the first time; and /cancel
     GET   operations                              the log of operations
 
@@ -37,8 +38,11 @@ from starlette.responses import Response
 
 from tidegate.config.registry import entries_of, home_of
 from tidegate.engine.change import DeadLetter, EventPosition
+from tidegate.engine.reload import RepairKeys
 from tidegate.lakes.lake import Lake, moment_ts
 from tidegate.model.errors import ConfigError, DecodeError
+from tidegate.model.name import parts_of
+from tidegate.model.table import TableName
 from tidegate.server.answers import address, details, overview_line, safe, shown_state
 from tidegate.server.api import Name, Namespace, ServerIdentity
 from tidegate.server.history import (
@@ -56,6 +60,7 @@ from tidegate.server.routes import (
     EmptyAnswer,
     LetterBody,
     LoadBody,
+    RepairBody,
     RouteRow,
     TableBody,
     body_of,
@@ -97,6 +102,8 @@ class DashboardRoutes:
                 RouteRow("POST", f"{CHANGEFEED}/tables/unpark", self.unpark, EmptyAnswer, TableBody),
                 RouteRow("POST", f"{CHANGEFEED}/tables/add", self.add_tables, EmptyAnswer, LoadBody),
                 RouteRow("POST", f"{CHANGEFEED}/tables/reload", self.reload_tables, EmptyAnswer, LoadBody),
+                RouteRow("POST", f"{CHANGEFEED}/rows/repair", self.repair_rows, EmptyAnswer, RepairBody),
+                RouteRow("GET", f"{CHANGEFEED}/rows/repair", self.last_repair),
                 RouteRow("POST", f"{CHANGEFEED}/load/start", self.start_load, EmptyAnswer, LoadBody, required=False),
                 RouteRow("POST", f"{CHANGEFEED}/load/cancel", self.cancel_load, EmptyAnswer),
             ],
@@ -211,6 +218,23 @@ class DashboardRoutes:
             load_from = address("load_from", body.load_from, stored)
             self._feeds.reload_tables(feed, load_from, body.tables, who(request), adds=adds)
         return shown({})
+
+    def repair_rows(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
+        """Let a changefeed read rows again, and write or delete them in its target."""
+        rows = []
+        for some in read_body(body_of(request), RepairBody).rows:
+            name = parts_of(some.table)
+            if len(name) != len(TableName._fields) or any(len(key) != len(some.columns) for key in some.keys):
+                raise ApiParamInvalid(f"{some.table}: expected database.table, and a value for each column in each key")
+            rows.append(RepairKeys(TableName(*name), tuple(some.columns), tuple(map(tuple, some.keys))))
+        with _parameter_errors():
+            self._feeds.repair_rows(parse_id(changefeed_id, namespace), rows, who(request))
+        return shown({})
+
+    def last_repair(self, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
+        """Show the last repair or reload of a changefeed, and its outcome, which is empty until it has ended."""
+        last = self._feeds.requests_of(parse_id(changefeed_id, namespace)).read()
+        return shown({"request": "" if last is None else str(last), "outcome": "" if last is None else last.outcome})
 
     def start_load(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
         """Load the tables of a changefeed, all or those of some rules; it is stopped for the load, and continues."""

@@ -296,6 +296,20 @@ class LoadBody(SentBody):
     tables: list[str] = []
 
 
+class KeysBody(SentBody):
+    """Rows of a table: the columns of its key, and of each row the texts of their values."""
+
+    table: str
+    columns: list[str]
+    keys: list[list[str]]
+
+
+class RepairBody(SentBody):
+    """Rows to be read again, by table."""
+
+    rows: list[KeysBody]
+
+
 class TableBody(SentBody):
     """A table, as database.table."""
 

@@ -133,6 +133,8 @@ class TableReport:
     """The target lacks it, and it has neither rows nor a key: a changefeed leaves it out, and nothing is lost."""
     is_whole: bool = True
     """False if so many rows differ that others were not compared."""
+    key: tuple[str, ...] = ()
+    """The columns of which `Difference.key` has the values; none for a table without a primary key."""
 
     @property
     def equal(self) -> bool:
@@ -483,7 +485,9 @@ class Comparison(NamedTuple):
                 pool, (expected, actual), plan, (meanings[0], meanings[1]), report
             )
         differences = _columns(expected, actual) + differences
-        return TableReport(expected.name, count, tuple(target.checked(expected, differences)), is_whole=is_whole)
+        differences, in_key = target.checked(expected, differences), {lowered(name) for name in expected.key}
+        key = tuple(column.name for column in expected.chosen(plan.columns) if lowered(column.name) in in_key)
+        return TableReport(expected.name, count, tuple(differences), is_whole=is_whole, key=key)
 
     def _compared(
         self,

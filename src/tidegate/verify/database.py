@@ -180,10 +180,12 @@ _POLL_S: Final = 0.1
 
 
 class RequestedMoment(NamedTuple):
-    """A timestamp, or None for the newest moment available, and how long to wait for it."""
+    """A timestamp, or None for the newest moment available, how long to wait for it, and whether it may be a sync
+    point."""
 
     ts: int | None
     wait_s: float = 30.0
+    points: bool = True
 
 
 class FeedPosition(NamedTuple):
@@ -212,7 +214,7 @@ def replica_at(
     """Return the tables of a replica at a moment, and its timestamp. Raises ConfigError if the changefeed does not
     reach it in time."""
     has_past = probe(session).traits.past
-    point = _readable_point(session, feed, moment.ts) if has_past else None
+    point = _readable_point(session, feed, moment.ts) if has_past and moment.points else None
     if point is not None:
         begin = partial(_set_snapshot, ts=point[1])
         return DatabaseReader(session, passes, " at a sync point", begin), point[0]
