@@ -69,8 +69,8 @@ def going(run: Run) -> Iterator[None]:
     assert not errors
 
 
-def transfers(upstream: Server) -> Run:
-    """Writes transactions over two tables until it is told to stop."""
+def transfers(upstream: Server, *more: str) -> Run:
+    """Writes transactions over two tables, and of further statements with a number, until it is told to stop."""
 
     def run(stop: threading.Event) -> None:
         connection = pymysql.connect(host="127.0.0.1", port=upstream.port, user="root")
@@ -82,6 +82,8 @@ def transfers(upstream: Server) -> Run:
                 cursor.execute(f"UPDATE shop.accounts SET balance = balance - 1 WHERE id = {one}")
                 cursor.execute(f"UPDATE shop.accounts SET balance = balance + 1 WHERE id = {other}")
                 cursor.execute(f"INSERT INTO shop.audit VALUES ({number % 5}, 'transfer')")
+                for statement in more:
+                    cursor.execute(statement.format(number))
                 connection.commit()
 
     return run
@@ -95,9 +97,9 @@ def position(replica: Server) -> int:
     return int(rows[0][0]) if rows else 0
 
 
-def reach(replica: Server, ts: int) -> None:
+def reach(replica: Server, ts: int, within_s: float = 60) -> None:
     """Waits until the changefeed is beyond `ts`."""
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + within_s
     while position(replica) < ts:
         assert time.monotonic() < end_s
         time.sleep(0.05)
