@@ -186,7 +186,7 @@ def virtual_of(column: Any) -> bool:
     return bool(column.generated_expr_string) and not column.generated_stored
 
 
-@pytest.mark.parametrize("step", [12, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("step", [40, pytest.param(1, marks=pytest.mark.soak)])
 def test_rows_of_every_state_equal_sql(step):
     """At each timestamp (of `step`) what was mounted equals what SQL returned, but for columns that a MODIFY COLUMN
     rewrote after the row; definitions, and old values between two schema changes too."""
