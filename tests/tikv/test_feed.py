@@ -77,6 +77,7 @@ def test_recorded_whole(name: str, seed: int) -> None:
     check(name, 1 << 30, seed)
 
 
+@pytest.mark.more
 def test_streams_agree() -> None:
     """What the live stream and the late scan brought is the same, but for index entries that a DDL has ingested, which
     never come live."""

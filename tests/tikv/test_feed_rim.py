@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from tidegate.kv.change_columns import changes_of
-from tidegate.model.errors import ClusterUnavailable, VersionIncompatible
+from tidegate.model.errors import ClusterUnavailable, PdRefused, VersionIncompatible
 from tidegate.model.tso import compose
 from tidegate.mysql.encoding import encode_bytes
 from tidegate.tikv import feed as feed_module
@@ -144,6 +144,28 @@ def test_old_tikv() -> None:
     """A TiKV without EventFeedV2 is refused by name."""
     with pytest.raises(VersionIncompatible, match=r"store 1: UNIMPLEMENTED.*TiKV 7.5 or later is needed"):
         Store().run(first)
+
+
+def test_store_leaves() -> None:
+    """A store that has left the cluster, or that PD does not know, is no end: PD is asked for the regions again."""
+
+    async def play(_store: Store) -> AsyncIterator[Any]:
+        yield rows()
+        yield resolved(BEGIN + 9)
+        await asyncio.sleep(60)
+
+    store = Store(play)
+    left = [metapb.Store(id=1, state=metapb.Tombstone, address="gone:1"), metapb.Store(id=1), None]
+
+    async def ask(store_id: int) -> metapb.Store:
+        answer = left.pop(0) if left else metapb.Store(id=store_id, address=store.target)
+        if answer is None:
+            raise PdRefused("invalid store ID 1, not found")
+        return answer
+
+    store.store = ask
+    assert store.run(first) == [SpanResolved(1, BEGIN + 9)]
+    assert left == []
 
 
 def test_pd_is_away() -> None:

@@ -75,8 +75,10 @@ def test_span(seed: int) -> None:
                     model.holder[one] = None
             case 2 | 3 if live:
                 holder = random.choice(live)
-                ts = random.randint(0, 3) + random.choice((before, holder.part.ts))
+                ts = random.randint(0, 3) + random.choice((0, before, holder.part.ts))
+                highest = max(ts, holder.part.ts)
                 ranges.advance(holder.part, ts)
+                assert holder.part.ts == highest
                 for one in model.of(holder):
                     model.proven[one] = max(model.proven[one], ts)
         model.check(ranges)

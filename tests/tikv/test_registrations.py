@@ -110,6 +110,7 @@ def test_resolved() -> None:
     assert client.rows(committed(110), INITIALIZED)[0].span == SPAN
     assert client.resolve(130, 2, 4) == []
     assert client.rows(INITIALIZED, number=4) == []
+    assert client.resolve(CHECKPOINT - 1, 2, 4) == []
     assert client.resolve(125, 2, 4) == [SpanResolved(SPAN, 125)]
     assert client.resolve(0, 2, 4) == client.resolve(110, 2, 4) == client.resolve(125, 2, 4, 99) == []
     assert client.resolve(150, 2, 4, request=9) == []
@@ -348,6 +349,14 @@ def test_remove() -> None:
     assert (request.WhichOneof("request"), request.request_id, request.region_id) == ("deregister", 1, 0)
     assert client.rows(INITIALIZED) == client.resolve(150) == []
     assert client.machine.streams[1, 0].matcher.stored == 0
+
+
+def test_foreign_region() -> None:
+    """A region that has no key of the span, by an answer that came late, takes nothing."""
+    client = Client()
+    client.sent()
+    client.machine.register(SPAN, [region(6, b"", b"b", version=9), region(8, b"y", b"", version=9)], 0.0)
+    assert client.sent() == []
 
 
 def test_two_spans_of_a_region() -> None:

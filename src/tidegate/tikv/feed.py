@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, Self
 
 import grpc
 
-from tidegate.model.errors import ClusterUnavailable, VersionIncompatible
+from tidegate.model.errors import ClusterUnavailable, PdRefused, VersionIncompatible
 from tidegate.model.tso import compose, physical_ms
 from tidegate.mysql.encoding import decode_bytes, encode_bytes
 from tidegate.tikv import rpc
@@ -126,6 +126,11 @@ class EventFeed:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of rows that wait for their COMMIT."""
+        return sum(stream.matcher.stored for stream in self.registrations.streams.values())
+
     def add(self, span: int, start: bytes, end: bytes, checkpoint_ts: int, *, filter_loop: bool = False) -> None:
         """Read [start, end) of raw keys from `checkpoint_ts` on, as span number `span`; an empty `end` is no bound."""
         bounds = (encode_bytes(start), encode_bytes(end) if end else b"")
@@ -171,7 +176,7 @@ class EventFeed:
         while True:
             now = self._now()
             for ask in list(self.registrations.due(now)):
-                self._start(ask, self._ask_pd(*ask))
+                self._start(object(), self._ask_pd(*ask))
             for key in self.registrations.silent(now):
                 if key in self._tasks:
                     self._tasks[key].cancel()
@@ -186,10 +191,14 @@ class EventFeed:
 
     async def _stream(self, key: StreamKey) -> None:
         """Keep a stream open until it ends; what it read is then placed anew."""
-        reason, call = "cancelled by the client, because it was silent", None
+        reason, call = "", None
         inbox, tasks = _Inbox(), list[asyncio.Task[None]]()
         try:
             store = await self.cluster.store(key[0])
+            reason = f"store {key[0]} has left the cluster"
+            if not store.address or store.state == metapb.Tombstone:
+                return
+            reason = "cancelled by the client, because it was silent"
             channel = self.cluster.channels.to(store.address)
             method: Any = channel.stream_stream(
                 rpc.EVENT_FEED_V2.path, request_serializer=rpc.EVENT_FEED_V2.request.SerializeToString
@@ -205,6 +214,8 @@ class EventFeed:
             reason = f"store {key[0]} ended the stream: {await call.code()}: {await call.details()}"
             if await call.code() is grpc.StatusCode.UNIMPLEMENTED:
                 raise VersionIncompatible(f"{reason}; TiKV 7.5 or later is needed")
+        except PdRefused as fault:
+            reason = str(fault)
         except grpc.aio.AioRpcError as fault:
             reason = f"store {key[0]}: {fault.code().name}: {fault.details()}"
             if fault.code() is grpc.StatusCode.UNIMPLEMENTED:

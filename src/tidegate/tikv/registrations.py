@@ -191,6 +191,8 @@ class Registrations:
             return
         for region in regions:
             own = region.region
+            if own.start_key >= span.ranges.end or (own.end_key and own.end_key <= span.ranges.start):
+                continue
             key = (region.leader.store_id, own.id % WORKERS)
             stream = self.streams.setdefault(key, Stream(key, last_event_s=now))
             registration = Registration(span, region, stream)
