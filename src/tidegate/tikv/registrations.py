@@ -40,10 +40,9 @@ from tidegate.tikv.regions import INFINITE, Range, SpanRanges, backoff_s
 from tidegate.tikv.stubs import cdcpb_pb2 as cdcpb
 from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
 from tidegate.tikv.stubs import pdpb_pb2 as pdpb
+from tidegate.tikv.versions import TICDC_VERSION
 from tidegate.tikv.walk import ROWS, Batch, read
 
-TICDC_VERSION: Final = "8.5.4"
-"""Without a version of TiCDC that it knows, TiKV sends no resolved ts."""
 WORKERS: Final = 2
 """Streams per store."""
 WINDOW: Final = 16
