@@ -15,6 +15,7 @@ from tidegate.objectstore import failpoint
 
 __all__ = [
     "ALL",
+    "CAPTURE_FAILPOINTS",
     "DDL_FAILPOINTS",
     "FEED_FAILPOINTS",
     "FILES_FAILPOINTS",
@@ -33,6 +34,14 @@ __all__ = [
     "armed",
 ]
 
+CAPTURE_FAILPOINTS: Final[Mapping[str, str]] = {
+    "capture/held": "PD holds garbage collection for a new log, nothing is read",
+    "capture/origin": "the directory of a new log tells its cluster, and has no base",
+    "capture/base": "the definitions at the begin lie there, no rows",
+    "capture/before-segment": "rows are complete, their segment is not written",
+    "capture/after-segment": "a segment is written, the hold on garbage collection is below it",
+    "capture/moved": "the hold on garbage collection has moved, the log is not trimmed",
+}
 FEED_FAILPOINTS: Final[Mapping[str, str]] = {
     "start/recovered": "the lake's newest snapshot is read",
     "landing/before-claim": "the changelog exists, the new epoch does not",
@@ -187,6 +196,7 @@ METRICS_FAILPOINTS: Final[Mapping[str, str]] = {
 }
 """The places of a feed into numbers."""
 ALL: Final = {
+    **CAPTURE_FAILPOINTS,
     **FEED_FAILPOINTS,
     **LOAD_FAILPOINTS,
     **RELOAD_FAILPOINTS,

@@ -159,13 +159,13 @@ def test_unknown_schemes() -> None:
         (
             {"source_uri": "kafak://h/t"},
             UriInvalid,
-            ('did you mean "kafka"', "kafka:// or tidb:// or file:// or changelog://"),
+            ('did you mean "kafka"', "kafka:// or tikv:// or tidb:// or file:// or changelog://"),
         ),
         ({"sink_uri": "dleta:///x"}, UriInvalid, ('did you mean "delta"', "delta:// or kafka://")),
         (
             {"source_uri": "delta:///x"},
             UriInvalid,
-            ('unknown scheme "delta"', "kafka:// or tidb:// or file:// or changelog://"),
+            ('unknown scheme "delta"', "kafka:// or tikv:// or tidb:// or file:// or changelog://"),
         ),
         ({"sink_uri": "pulsar://root:secret@h/"}, UnsupportedError, ("no sink pulsar://", "delta:// or kafka://")),
         ({"sink_uri": "kafka+ssl://h/t"}, UriInvalid, ('unknown scheme "kafka+ssl"', 'did you mean "kafka"')),
@@ -275,10 +275,10 @@ def test_sinks_take_the_options_of_their_addresses() -> None:
 
 
 def test_sources_take_the_options_of_their_addresses() -> None:
-    """The same of sources, but for three whose addresses name what is opened."""
+    """The same of sources, but for four whose addresses name what is opened."""
     apart = {entry.scheme for entry in SOURCES.values() if not entry.address.__module__.startswith("tidegate.source.")}
 
-    assert apart == {"tidb", "changelog", "mysql"}
+    assert apart == {"tikv", "tidb", "changelog", "mysql"}
 
 
 def test_where_progress_is_kept(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ NO_FILES: Final = {
     *("access-key", "secret-access-key", "session-token", "region", "endpoint", "sse", "sse-kms-key-id"),
     *("account-name", "account-key", "sas-token", "otlp-endpoint", "alert-url"),
     *("key-template", "publish", "invalidate-keys", "stream-template", "replica-read", "resource-group"),
-    *("load-hours", "csv-separator", "csv-delimiter", "csv-null-value"),
+    *("load-hours", "csv-separator", "csv-delimiter", "csv-null-value", "host-mapping"),
 }
 """Parameters with a text that names no file; files in the address of large-message-upstream-uri are named by
 themselves."""
@@ -37,6 +37,7 @@ KAFKA: Final = "kafka://h:9092/t?protocol=open-protocol"
 PAIRS: Final[Mapping[str, tuple[str, str]]] = {
     "source kafka": (KAFKA, "delta://./lake"),
     "source mysql": ("mysql://h/", "delta://./lake"),
+    "source tikv": ("tikv://h?ca-path=ca", "sqlite://./data/shop.db"),
     "source file": ("file://./in?protocol=csv", "delta://./lake"),
     "sink delta": (KAFKA, "delta://./lake?mode=replica"),
     "sink kafka": (LOG, KAFKA),
@@ -49,7 +50,14 @@ PAIRS: Final[Mapping[str, tuple[str, str]]] = {
     "sink metrics": (LOG, "metrics://?otlp-endpoint=http://h/x&alert-url=https://a:8/y"),
 }
 """A source and a sink, of which one has the parameters of an entry."""
-TOGETHER: Final = {"cert": "key", "key": "cert", "ssl-cert": "ssl-key", "ssl-key": "ssl-cert"}
+TOGETHER: Final = {
+    "cert": "key",
+    "key": "cert",
+    "ssl-cert": "ssl-key",
+    "ssl-key": "ssl-cert",
+    "cert-path": "key-path",
+    "key-path": "cert-path",
+}
 LOCAL: Final = [(entry, name) for entry, one in ENTRIES.items() for name, param in one.params.items()
                 if param.local is not Local.NOTHING]  # fmt: skip
 

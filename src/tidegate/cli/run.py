@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.argument("path", metavar="[CONFIG]", required=False, type=click.Path(dir_okay=False))
 @click.option(
     "--source-uri",
-    help="Where to read: kafka://HOST:PORT/TOPIC?protocol=open-protocol|canal-json&..., tidb:///LOG, "
+    help="Where to read: kafka://HOST:PORT/TOPIC?protocol=open-protocol|canal-json&..., tikv://PD:PORT, tidb:///LOG, "
     "file:///DIRECTORY?protocol=csv|canal-json, s3://BUCKET/PREFIX?protocol=... (gs:// or gcs://, azure:// or "
     "azblob://, az://, abfss://), changelog:///LAKE, mysql://USER@HOST:PORT/ (its rows, once)",
 )

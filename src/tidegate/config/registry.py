@@ -1,6 +1,7 @@
 """The scheme registry: the sources and sinks of changefeeds, and their construction from a configuration.
 
     kafka://   topics of TiCDC    ─┐                ┌─ delta://      a lake of Delta tables
+    tikv://    a TiDB cluster     ─┤                │
     tidb://    the log of a TiDB  ─┼─ any with any ─┼─ kafka://      topics, as TiCDC writes them
     file://    files of TiCDC     ─┤                ├─ mysql://      MySQL, MariaDB or TiDB
     changelog://  a changelog     ─┘                ├─ redis://      a Redis, or a cluster
@@ -33,6 +34,7 @@ from tidegate.config import (
     sqlite,
     storage,
     tidb,
+    tikv,
     webhook,
 )
 from tidegate.config.entry import FeedConfig, SinkEntry, SourceEntry, is_landed, state_of
@@ -55,7 +57,7 @@ def _by_scheme(*entries: E) -> Mapping[str, E]:
     return {entry.scheme: entry for entry in entries}
 
 
-SOURCES: Final = _by_scheme(kafka.SOURCE, tidb.SOURCE, storage.SOURCE, changelog.SOURCE, full_load.ROWS)
+SOURCES: Final = _by_scheme(kafka.SOURCE, tikv.SOURCE, tidb.SOURCE, storage.SOURCE, changelog.SOURCE, full_load.ROWS)
 """Sources by the scheme of their addresses."""
 SINKS: Final = _by_scheme(
     *(delta.SINK, kafka.SINK, sql.SINK, redis.SINK, search.EMBEDDED, search.SERVERS, webhook.SINK, storage.SINK),

@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from urllib.parse import unquote
 
 import msgspec
@@ -78,17 +78,18 @@ def parse_tidb(uri: str, document: Document) -> TidbSource:
     parts = split(uri, "source-uri", [SCHEME])
     values = {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}
     fields, ignored = read_all(OPTIONS, values, ConfigError)
-    flat = document.flat
-    return TidbSource(
-        directory=str(_directory(parts)),
-        force_replicate=flat.get("force-replicate") is True,
-        bdr=flat.get("bdr-mode") is True,
-        verify=_choice(flat, "integrity.integrity-check-level", _LEVELS),
-        refuse_corrupt=_choice(flat, "integrity.corruption-handle-level", _HANDLINGS),
-        ticdc_texts=_choice(flat, "sink.ddl-text", _TEXTS),
-        ignored=ignored,
-        **fields,
-    )
+    return TidbSource(directory=str(_directory(parts)), ignored=ignored, **changefeed_fields(document.flat), **fields)
+
+
+def changefeed_fields(flat: Mapping[str, object]) -> dict[str, Any]:
+    """Return what the keys of a changefeed say, by their paths, as fields of TidbSource."""
+    return {
+        "force_replicate": flat.get("force-replicate") is True,
+        "bdr": flat.get("bdr-mode") is True,
+        "verify": _choice(flat, "integrity.integrity-check-level", _LEVELS),
+        "refuse_corrupt": _choice(flat, "integrity.corruption-handle-level", _HANDLINGS),
+        "ticdc_texts": _choice(flat, "sink.ddl-text", _TEXTS),
+    }
 
 
 def _directory(parts: Parts) -> Path:
@@ -129,25 +130,31 @@ def log_of(config: FeedConfig, sink: SinkEntry, home: str | None = None) -> "tup
     return log, mount, source.ticdc_texts
 
 
-def _land(config: FeedConfig, home: str, sink: SinkEntry) -> "BatchLoop":
-    from tidegate.source.tidb_land import LogLanding
+def landing_of(config: FeedConfig, home: str, sink: SinkEntry) -> dict[str, Any]:
+    """Return the arguments of the landing of a feed's log."""
     from tidegate.source.tidb_segment import create_statements, safe_point_name
 
     log, mount, ticdc_texts = log_of(config, sink, home)
-    return LogLanding(
-        log,
-        home,
-        config.name,
-        rules=config.table_filter(),
-        definitions=create_statements,
-        mount=mount,
-        ticdc_texts=ticdc_texts,
-        events=config.events,
-        start_ts=config.start_ts,
-        complete=sink.needs_whole_tables(config.sink),
-        hold_as=safe_point_name(config.name, home),
-        check=partial(sink.check_tables, config),
-    )
+    return {
+        "log": log,
+        "lake": home,
+        "feed": config.name,
+        "rules": config.table_filter(),
+        "definitions": create_statements,
+        "mount": mount,
+        "ticdc_texts": ticdc_texts,
+        "events": config.events,
+        "start_ts": config.start_ts,
+        "complete": sink.needs_whole_tables(config.sink),
+        "hold_as": safe_point_name(config.name, home),
+        "check": partial(sink.check_tables, config),
+    }
+
+
+def _land(config: FeedConfig, home: str, sink: SinkEntry) -> "BatchLoop":
+    from tidegate.source.tidb_land import LogLanding
+
+    return LogLanding(**landing_of(config, home, sink))
 
 
 def log_schema(config: FeedConfig, sink: SinkEntry) -> "StoredSnapshot":
@@ -165,20 +172,26 @@ def log_schema(config: FeedConfig, sink: SinkEntry) -> "StoredSnapshot":
     return timeline.snapshot
 
 
-def _open(config: FeedConfig, home: str, sink: SinkEntry) -> "Source":
-    from tidegate.source.tidb_land import LogSource
+def reading_of(config: FeedConfig, home: str, sink: SinkEntry) -> dict[str, Any]:
+    """Return the arguments of the reader of a feed's log."""
     from tidegate.source.tidb_segment import safe_point_name
 
     log, mount, ticdc_texts = log_of(config, sink, home)
-    return LogSource(
-        log,
-        safe_point_name(config.name, home),
-        rules=config.table_filter(),
-        mount=mount,
-        ticdc_texts=ticdc_texts,
-        events=config.events,
-        start_ts=config.start_ts,
-    )
+    return {
+        "log": log,
+        "hold_as": safe_point_name(config.name, home),
+        "rules": config.table_filter(),
+        "mount": mount,
+        "ticdc_texts": ticdc_texts,
+        "events": config.events,
+        "start_ts": config.start_ts,
+    }
+
+
+def _open(config: FeedConfig, home: str, sink: SinkEntry) -> "Source":
+    from tidegate.source.tidb_land import LogSource
+
+    return LogSource(**reading_of(config, home, sink))
 
 
 def _check(config: FeedConfig, sink: SinkEntry) -> KnownTables:

@@ -257,6 +257,12 @@ class StartBeforeGc(HistoryLost):
     code = "CDC:ErrStartTsBeforeGC"
 
 
+class GcTtlExceeded(HistoryLost):
+    """A changefeed has not run for longer than gc-ttl, and its cluster has collected what it needs."""
+
+    code = "CDC:ErrGCTTLExceeded"
+
+
 class ClusterUnavailable(SourceError):
     """PD or a store of a cluster cannot be reached, or has no leader; the message has its address and the way out."""
 

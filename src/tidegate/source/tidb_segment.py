@@ -56,6 +56,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.engine.filter import SYSTEM_SCHEMAS
 from tidegate.kv.change_columns import change_batch, changes_of, joined, numbers, packed, unpacked
@@ -81,6 +82,7 @@ TABLE_BYTES: Final = 9
 """`t` and the id of a table: keys with the same nine bytes share a block; all meta keys (`m`) share one."""
 BLOCK_ROWS: Final = 4_096
 
+_TABLE_KEY: Final = b"t"
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})\.seg")
 _WRITER: Final = "writer"
 _ANY_MAGIC: Final = re.compile(rb"TGSEG([0-9]{3})")
@@ -118,18 +120,27 @@ _FOOTER: Final = msgspec.msgpack.Decoder(Footer)
 
 def encode_segment(low: int, high: int, rows: list[KvChange]) -> bytes:
     """Return the bytes of a segment; `rows` are in commit order."""
+    return encode_columns(low, high, change_batch(rows))
+
+
+def encode_columns(low: int, high: int, rows: Any) -> bytes:
+    """Return the bytes of a segment; `rows` is a record batch in commit order."""
     parts, blocks, offset = [MAGIC], [], len(MAGIC)
-    by_table = sorted(rows, key=lambda row: _table(row.key))
-    for _, group in groupby(by_table, key=lambda row: _table(row.key)):
-        of_table = list(group)
-        for start in range(0, len(of_table), BLOCK_ROWS):
-            chunk = of_table[start : start + BLOCK_ROWS]
-            keys, times = [row.key for row in chunk], [row.commit_ts for row in chunk]
-            data = packed(change_batch(chunk))
-            bounds = min(times), max(times)
-            blocks.append(Block(min(keys), max(keys), offset, len(data), len(chunk), zlib.crc32(data), *bounds))
+    keys = rows.column("key")
+    table_keys = pc.starts_with(keys, _TABLE_KEY)
+    tables = pc.if_else(table_keys, pc.binary_slice(keys, 0, TABLE_BYTES), pc.binary_slice(keys, 0, 1))
+    order = pc.sort_indices(tables)
+    by_table, start = rows.take(order), 0
+    for end in pc.run_end_encode(tables.take(order)).run_ends.to_pylist():
+        for first in range(start, end, BLOCK_ROWS):
+            chunk = by_table.slice(first, min(BLOCK_ROWS, end - first))
+            data, times = packed(chunk), numbers(chunk, "commit_ts")
+            low_key, high_key = (edge.as_py() for edge in pc.min_max(chunk.column("key")).values())
+            bounds = int(times.min()), int(times.max())
+            blocks.append(Block(low_key, high_key, offset, len(data), len(chunk), zlib.crc32(data), *bounds))
             parts.append(data)
             offset += len(data)
+        start = end
     footer = msgspec.msgpack.encode(Footer(low, high, tuple(blocks)))
     tail = len(footer).to_bytes(4, "big") + zlib.crc32(footer).to_bytes(4, "big")
     return b"".join((*parts, footer, tail, MAGIC))
@@ -238,8 +249,12 @@ class SegmentWriter:
         """Write all rows of (low, high], in commit order, and return the file.
 
         Raises StoreUnavailable when the disk refuses."""
+        return self.write_columns(change_batch(rows), high)
+
+    def write_columns(self, rows: Any, high: int) -> Path:
+        """Write a record batch as `write` does."""
         path = self.directory / f"{self.low:020d}-{high:020d}.seg"
-        publish(path, encode_segment(self.low, high, rows))
+        publish(path, encode_columns(self.low, high, rows))
         self.low = high
         if self._lives is None:
             self._lock()
@@ -259,7 +274,7 @@ class SegmentWriter:
 
 
 def _table(key: bytes) -> bytes:
-    return key[:TABLE_BYTES] if key[:1] == b"t" else key[:1]
+    return key[:TABLE_BYTES] if key[:1] == _TABLE_KEY else key[:1]
 
 
 def _within(rows: Any, low: int, high: int) -> Any:
@@ -459,9 +474,6 @@ def safe_point(log: Path, now_ms: int, ttl_ms: int = GC_TTL_MS) -> int | None:
     return min(
         (safe_point.checkpoint_ts for safe_point in safe_points(log) if safe_point.lives(now_ms, ttl_ms)), default=None
     )
-
-
-_TABLE_KEY = b"t"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ Source: TiKV and client-go (txnkv/txnsnapshot), see kvrpcpb; recorded pages in t
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -23,6 +24,7 @@ import msgspec
 from tidegate.model.errors import ClusterUnavailable, HistoryLost, KeyIsLocked, ProtocolError, TidegateError
 from tidegate.mysql.encoding import decode_bytes, encode_bytes
 from tidegate.tikv import rpc
+from tidegate.tikv.locks import resolve
 from tidegate.tikv.pd import PdClient
 from tidegate.tikv.stubs import errorpb_pb2 as errorpb
 from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
@@ -75,9 +77,11 @@ class _Waits:
 class Snapshot:
     """What a cluster had at `ts`."""
 
-    def __init__(self, pd: PdClient, ts: int, resolve: Resolve, options: ReadOptions | None = None) -> None:
+    def __init__(
+        self, pd: PdClient, ts: int, resolve: Resolve | None = None, options: ReadOptions | None = None
+    ) -> None:
         self.pd, self.ts, self.options = pd, ts, options or ReadOptions()
-        self._resolve = resolve
+        self._resolve = resolve or self._resolve_locks
 
     async def pages(self, start: bytes, end: bytes) -> AsyncIterator[list[Pair]]:
         """Return the pairs of [start, end) in key order, page by page. Raises HistoryLost if versions at `ts` may be
@@ -106,8 +110,7 @@ class Snapshot:
         while True:
             try:
                 (region,) = await self.pd.regions(encode_bytes(key), encode_bytes(key + b"\0"))
-                fields = {"key": key, "version": self.ts}
-                answer = await self._call(rpc.KV_GET, region, fields)
+                answer = await self._call(rpc.KV_GET, region, kvrpcpb.GetRequest(key=key, version=self.ts))
                 await self._unlocked(answer.error, key)
             except (_Moved, KeyIsLocked) as reason:
                 await waits.after(reason)
@@ -120,8 +123,10 @@ class Snapshot:
     async def _page(self, region: pdpb.Region, start: bytes, end: bytes) -> tuple[list[Pair], bytes]:
         """The pairs from `start` on, and the key behind them."""
         limit = self.options.page_pairs
-        fields = {"start_key": start, "end_key": end, "limit": limit, "key_only": self.options.key_only}
-        answer = await self._call(rpc.KV_SCAN, region, {**fields, "version": self.ts})
+        request = kvrpcpb.ScanRequest(
+            start_key=start, end_key=end, limit=limit, version=self.ts, key_only=self.options.key_only
+        )
+        answer = await self._call(rpc.KV_SCAN, region, request)
         await self._unlocked(answer.error, start)
         locked = [pair.error for pair in answer.pairs if pair.HasField("error")]
         if locked:
@@ -140,7 +145,7 @@ class Snapshot:
             start = key + b"\0"
         return page, start if len(answer.pairs) >= limit else end
 
-    async def _call(self, method: rpc.Method[rpc.Q, rpc.A], region: pdpb.Region, fields: dict[str, object]) -> rpc.A:
+    async def _call(self, method: rpc.Method[rpc.Q, rpc.A], region: pdpb.Region, request: rpc.Q) -> rpc.A:
         is_follower = self.options.replica_read == "follower"
         voters = (peer for peer in region.region.peers if peer.role == metapb.Voter and peer.id != region.leader.id)
         peer = next(voters, region.leader) if is_follower else region.leader
@@ -156,9 +161,9 @@ class Snapshot:
             resource_control_context=kvrpcpb.ResourceControlContext(resource_group_name=self.options.resource_group),
             cluster_id=self.pd.cluster_id,
         )
-        channel = self.pd.channels.to(store.address)
+        request.context.CopyFrom(context)  # type: ignore[attr-defined]
         try:
-            answer = await method.unary(channel)(method.request(context=context, **fields), timeout=_CALL_TIMEOUT_S)
+            answer = await method.unary(self.pd.channels.to(store.address))(request, timeout=_CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as fault:
             shown = self.pd.channels.shown(store.address)
             raise _Moved(
@@ -179,6 +184,18 @@ class Snapshot:
                     raise HistoryLost(f"the versions at ts {self.ts} are collected ({text}); begin at a later ts")
                 raise ProtocolError(f"TiKV refuses the read of key {key.hex()} at ts {self.ts}: {text}")
         await self._resolve([error.locked for error in errors])
+
+    async def _resolve_locks(self, locks: Sequence[kvrpcpb.LockInfo]) -> None:
+        """Resolve the locks whose transactions have ended (locks.py)."""
+        now = await self.pd.tso()
+        for lock in locks:
+            steps, answer = resolve(lock.key, lock.key + b"\0", self.ts, now), None
+            with suppress(StopIteration):
+                while True:
+                    call = steps.send(answer)
+                    encoded = encode_bytes(call.key)
+                    (region,) = await self.pd.regions(encoded, encoded + b"\0")
+                    answer = await self._call(call.method, region, call.request)
 
     async def _unlocked(self, error: kvrpcpb.KeyError, key: bytes) -> None:
         """Resolve the lock of an error, if there is one, and raise that it was there."""

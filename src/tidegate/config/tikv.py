@@ -1,0 +1,158 @@
+"""tikv:// addresses of sources: the PD of a TiDB cluster, and the options for capturing it.
+
+    tikv://pd1:2379,pd2:2379                                  members of PD; the others are learnt from them
+    tikv://pd:2379?ca-path=ca.pem&cert-path=a.pem&key-path=b.pem
+    tikv://pd:2379?log=/var/tidegate/log                      where the change log is written (source/tikv_capture.py)
+
+The keys of the changefeed act as those of config/tidb.py do, whose reader reads the log that the capture writes.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import msgspec
+
+from tidegate.config import tidb
+from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry
+from tidegate.config.option import options_of, read_all
+from tidegate.config.uri import hosts_of, name_file, parameters, split
+from tidegate.model.errors import ConfigError, EnvironmentFault, UriInvalid
+from tidegate.model.option import Local, Option
+
+if TYPE_CHECKING:
+    from tidegate.changelog.source import BatchLoop
+    from tidegate.engine.ports import Source
+    from tidegate.source.tikv_capture import Capture, CaptureOptions
+
+SCHEME: Final = "tikv"
+_PD_PORT: Final = 2379
+_LOG: Final = "capture"
+
+
+class TikvSource(tidb.TidbSource, frozen=True, kw_only=True):
+    """A cluster to capture. `directory` is empty until the feed's home is known, unless `log` names it."""
+
+    pd: str
+    ddl_ts: Literal["finish", "commit"] = "commit"
+    log: Annotated[
+        str,
+        Option(
+            "log", "directory of the change log", default="beside the changefeed's checkpoint", local=Local.LOCATION
+        ),
+    ] = ""
+    ca_path: Annotated[str, Option("ca-path", "path of the CA certificate; enables TLS", local=Local.FILE)] = ""
+    cert_path: Annotated[str, Option("cert-path", "path of the client certificate", local=Local.FILE)] = ""
+    key_path: Annotated[str, Option("key-path", "path of the client key", local=Local.FILE)] = ""
+    host_mapping: Annotated[
+        str,
+        Option("host-mapping", "how advertised addresses of PD and TiKV are reached: `ADVERTISED:REACHABLE,..`"),
+    ] = ""
+    gc_ttl_s: Annotated[
+        int, Option("gc-ttl", "seconds for which garbage collection waits for a changefeed that does not run", low=60)
+    ] = 86_400
+    force_version: Annotated[bool, Option("force-version", "capture a version that was not tested")] = False
+
+    @property
+    def label(self) -> str:
+        return self.pd
+
+    @property
+    def identity(self) -> str:
+        return f"{SCHEME}://{self.pd}"
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        return frozenset(self.pd.split(","))
+
+
+OPTIONS: Final = options_of(TikvSource)
+
+
+def parse_tikv(uri: str, document: Document) -> TikvSource:
+    """Return the cluster at `uri`, with the [source] section and the changefeed's keys by their paths."""
+    parts = split(uri, "source-uri", [SCHEME])
+    if parts.path.strip("/"):
+        raise UriInvalid(f"source-uri: expected tikv://PD:2379, without a path, found {parts.shown}")
+    pd = ",".join(f"{host}:{port}" for host, port in hosts_of(parts, parts.netloc, _PD_PORT))
+    fields, ignored = read_all(
+        OPTIONS, {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}, ConfigError
+    )
+    own = tidb.changefeed_fields(document.flat)
+    source = TikvSource(pd=pd, directory=str(fields.get("log", "")), ignored=ignored, **own, **fields)
+    if bool(source.cert_path) != bool(source.key_path) or (source.cert_path and not source.ca_path):
+        raise ConfigError("source-uri: a client certificate needs ca-path, cert-path and key-path")
+    for name, path in (("ca-path", source.ca_path), ("cert-path", source.cert_path), ("key-path", source.key_path)):
+        name_file(f"source-uri: {name}", path)
+    return source
+
+
+def capture_options(source: TikvSource, directory: Path, feed: str, rules: tuple[str, ...]) -> "CaptureOptions":
+    """Return how the cluster is captured into `directory`. Raises EnvironmentFault without gRPC."""
+    try:
+        from tidegate.source.tikv_capture import CaptureOptions
+        from tidegate.tikv.address import cluster_address
+    except ModuleNotFoundError as missing:
+        raise EnvironmentFault("a cluster is captured over gRPC: pip install 'tidegate[tikv]'") from missing
+    address = cluster_address(
+        source.pd,
+        host_mapping=source.host_mapping,
+        ca_path=source.ca_path,
+        cert_path=source.cert_path,
+        key_path=source.key_path,
+    )
+    return CaptureOptions(
+        address=address,
+        directory=directory,
+        feed=feed,
+        rules=rules,
+        gc_ttl_ms=1000 * source.gc_ttl_s,
+        force_version=source.force_version,
+    )
+
+
+def _captured(config: FeedConfig, home: str) -> "tuple[FeedConfig, Capture]":
+    """The capture of a feed with this home, and the feed with the log's directory."""
+    source = config.source
+    assert isinstance(source, TikvSource)
+    if not source.directory and "://" in home:
+        raise ConfigError(f"source-uri: the change log cannot lie beside {home}: give log, a directory of this machine")
+    directory = Path(source.directory or f"{home}/_tidegate/{_LOG}").resolve()
+    options = capture_options(source, directory, config.name, config.rules)
+    from tidegate.source.tikv_capture import Capture
+
+    capture = Capture(options, config.table_filter().matches, config.start_ts)
+    return replace(config, source=msgspec.structs.replace(source, directory=str(directory))), capture
+
+
+def _land(config: FeedConfig, home: str, sink: SinkEntry) -> "BatchLoop":
+    from tidegate.source.tikv_source import CapturedLanding
+
+    own, capture = _captured(config, home)
+    return CapturedLanding(capture, **tidb.landing_of(own, home, sink))
+
+
+def _open(config: FeedConfig, home: str, sink: SinkEntry) -> "Source":
+    from tidegate.source.tikv_source import CapturedSource
+
+    own, capture = _captured(config, home)
+    return CapturedSource(capture, **tidb.reading_of(own, home, sink))
+
+
+SOURCE: Final = SourceEntry(
+    scheme=SCHEME,
+    about="a TiDB cluster, by its PD and TiKV",
+    example="tikv://127.0.0.1:2379",
+    params=OPTIONS,
+    section="source.",
+    acts=tidb.SOURCE.acts,
+    parse=parse_tikv,
+    address=TikvSource,
+    land=_land,
+    open=_open,
+    ordered=True,
+    tells_start_ts=True,
+    moments=True,
+    verifies=tidb.SOURCE.verifies,
+    brings_keyless=tidb.SOURCE.brings_keyless,
+)

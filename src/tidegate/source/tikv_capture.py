@@ -1,0 +1,473 @@
+"""Capture of a cluster: what EventFeed brings, as segments of a change log (source/tidb_segment.py).
+
+    GC held ─► definitions at the begin ─► base ─► spans registered ─► rows ─► Waiting ─► segments ─► GC held above them
+               KvScan of the m-prefix
+
+A log begins at a ts with the keys of databases and tables; afterwards the m-prefix, the DDL jobs and the record ranges
+of the tables in the filter are read, each under its number:
+
+    0              m-prefix: its rows tell which tables there are; no index ranges are read
+    id             rows of that physical id, of mysql.tidb_ddl_job among them
+
+    meta          CREATE at 50                  resolved 60
+    table 45      resolved 58
+    table 51      registered from 49, at 60     resolved 49 .. 57
+    frontier      48                            57           the least resolved ts of all, the m-prefix among them
+
+A dropped table is read until the frontier has come to its DROP.  Rows at or below the frontier are sorted, freed of
+those that came again, and written: every second if there are some, else every five, so that readers see it move.  What
+is above waits in memory, beyond `SPILL_BYTES` in files without a name.  A segment has about SEGMENT_ROWS rows.
+
+Until it is written, a row is in TiKV: GC is held at the last segment's end less one, as `tidegate-<feed>`, and PD is
+asked every minute whether that was kept.  After a crash the capture goes on at the end of the last segment.  The log's
+directory has a file with the cluster's id and the filter of the capture: a log of another cluster or filter is refused,
+since it lacks rows.
+
+Source: TiCDC's puller, sorter and GC manager; PD's service safe points.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from threading import Event, Thread
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tidegate.engine.filter import is_system
+from tidegate.kv.change_columns import SCHEMA as COLUMNS
+from tidegate.kv.change_columns import changes_of, joined, numbers
+from tidegate.kv.keys import table_span
+from tidegate.model.errors import (
+    ConfigError,
+    EnvironmentFault,
+    GcTtlExceeded,
+    HistoryLost,
+    SourceError,
+    StartBeforeGc,
+    TidegateError,
+)
+from tidegate.model.kv_change import KvChange, KvOp, LogType
+from tidegate.model.tso import physical_ms
+from tidegate.objectstore.failpoint import failpoint
+from tidegate.objectstore.local_files import PRIVATE_DIRECTORY
+from tidegate.schema.job import JOB_TABLE
+from tidegate.schema.stored.definition import ElementState, StoredSchema, StoredTable, parse_stored
+from tidegate.schema.stored.history import defined_by
+from tidegate.source.tidb_segment import (
+    SCHEMA,
+    SegmentWriter,
+    base_of,
+    decode_segment,
+    encode_segment,
+    publish,
+    read_spans,
+    safe_point,
+    segments,
+    trim,
+)
+from tidegate.tikv.address import ClusterAddress
+from tidegate.tikv.feed import EventFeed
+from tidegate.tikv.pd import PdClient
+from tidegate.tikv.registrations import SpanRows
+from tidegate.tikv.snapshot import Snapshot
+from tidegate.tikv.versions import Component, check_versions, row_stores
+
+LOG: Final = logging.getLogger(__name__)
+META: Final = 0
+SPILL_BYTES: Final = 256 << 20
+SEGMENT_ROWS: Final = 200_000
+WRITE_S, IDLE_S, KEEP_S = 1.0, 5.0, 60.0
+_ENDS_S: Final = 60.0
+_STATE: Final = "capture.json"
+Accept = Callable[[str, str], bool]
+
+
+class CaptureOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is captured and where it is written. `rules` are those of the filter, `gc_ttl_ms` is how long GC is held for
+    a capture that does not run."""
+
+    address: ClusterAddress
+    directory: Path
+    feed: str
+    rules: tuple[str, ...] = ()
+    gc_ttl_ms: int = 86_400_000
+    force_version: bool = False
+    write_s: float = WRITE_S
+    idle_s: float = IDLE_S
+
+    @property
+    def service_id(self) -> str:
+        """The name under which PD holds GC."""
+        return f"tidegate-{self.feed}"
+
+    @property
+    def ttl_s(self) -> int:
+        return max(self.gc_ttl_ms // 1000, 1)
+
+
+class _Origin(msgspec.Struct, frozen=True):
+    """Of which cluster a log is, and of which tables."""
+
+    cluster_id: int
+    rules: tuple[str, ...]
+
+
+class Waiting:
+    """Rows above the frontier, in any order."""
+
+    def __init__(self, directory: Path, spill_bytes: int = SPILL_BYTES) -> None:
+        self._directory, self._spill_bytes = directory, spill_bytes
+        self._fresh: list[Any] = []
+        self._spilled: list[Any] = []
+        self.size_bytes = 0
+
+    def add(self, rows: Any) -> None:
+        """Take rows; a record batch of kv/change_columns.py."""
+        self._fresh.append(rows)
+        self.size_bytes += rows.nbytes
+        if self.size_bytes > self._spill_bytes:
+            with NamedTemporaryFile(dir=self._directory, prefix=".spill-") as file:
+                with pa.ipc.new_file(file, COLUMNS) as writer:
+                    writer.write_batch(_by_time(self._fresh))
+                file.flush()
+                self._spilled.append(pa.ipc.open_file(pa.memory_map(file.name)).get_batch(0))
+            self._fresh, self.size_bytes = [], 0
+
+    def take(self, low: int, high: int) -> Iterator[tuple[int, Any]]:
+        """Return the rows in (low, high] and forget them and those below: pieces of about SEGMENT_ROWS rows, each with
+        its end, in commit order and each row once."""
+        runs = [*self._spilled, _by_time(self._fresh)]
+        times = [numbers(run, "commit_ts") for run in runs]
+        inside = np.sort(np.concatenate([each[(each > low) & (each <= high)] for each in times]))
+        ends = [*np.unique(inside[SEGMENT_ROWS - 1 : -1 : SEGMENT_ROWS]).tolist(), high]
+        for end in dict.fromkeys(ends):
+            bounds = [np.searchsorted(each, (low, end), "right").tolist() for each in times]
+            pieces = (run.slice(first, stop - first) for run, (first, stop) in zip(runs, bounds, strict=True))
+            yield end, in_commit_order(joined([piece for piece in pieces if len(piece)]))
+            low = end
+        above = [run.slice(int(np.searchsorted(each, high, "right"))) for run, each in zip(runs, times, strict=True)]
+        self._spilled = [run for run in above[:-1] if len(run)]
+        self._fresh = [above[-1].take(np.arange(len(above[-1])))] if len(above[-1]) else []
+        self.size_bytes = sum(run.nbytes for run in self._fresh)
+
+
+def _by_time(batches: list[Any]) -> Any:
+    rows = joined(batches)
+    return rows.take(np.argsort(numbers(rows, "commit_ts"), kind="stable"))
+
+
+def in_commit_order(rows: Any) -> Any:
+    """Return rows, each once, in the order of tidb_segment.in_order."""
+    rows = rows.sort_by([("commit_ts", "ascending"), ("key", "ascending")])
+    if len(rows) > 1:
+        keys, times = rows.column("key"), numbers(rows, "commit_ts")
+        is_again = keys.slice(1).to_numpy(zero_copy_only=False) == keys.slice(0, len(rows) - 1).to_numpy(
+            zero_copy_only=False
+        )
+        rows = rows.filter(pa.array(np.concatenate([[True], ~((times[1:] == times[:-1]) & is_again)])))
+    has_old = rows.column("old_value").is_valid().to_numpy(zero_copy_only=False)
+    rank = np.where(numbers(rows, "op") == int(KvOp.DELETE), 0, np.where(has_old, 1, 2))
+    order = ("commit_ts", "start_ts", "rank", "key")
+    ranked = rows.append_column("rank", pa.array(rank))
+    return ranked.sort_by([(name, "ascending") for name in order]).drop_columns(["rank"])
+
+
+class KnownTables:
+    """The physical ids of the tables in a filter, by the keys of the schema."""
+
+    def __init__(self, accept: Accept) -> None:
+        self._accept = accept
+        self._schemas: dict[int, str] = {}
+        self._tables: dict[tuple[int, int], tuple[str, tuple[int, ...]]] = {}
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Follow a key of the schema; None for one that was deleted."""
+        subject = defined_by(key)
+        if subject is None:
+            return
+        schema_id, table_id = subject
+        if not table_id:
+            schema = parse_stored(value, StoredSchema) if value else None
+            self._schemas.pop(schema_id, None)
+            if schema is not None and schema.state == ElementState.PUBLIC:
+                self._schemas[schema_id] = schema.name.original
+            return
+        self._tables.pop(subject, None)
+        table = parse_stored(value, StoredTable) if value else None
+        if table is not None and table.state == ElementState.PUBLIC and not (table.is_view or table.is_sequence):
+            self._tables[subject] = table.name.original, table.physical_ids
+
+    def ids(self) -> set[int]:
+        """Return the physical ids of now."""
+        return {
+            physical_id
+            for (schema_id, _), (name, physical_ids) in self._tables.items()
+            if (schema := self._schemas.get(schema_id)) and not is_system(schema) and self._accept(schema, name)
+            for physical_id in physical_ids
+        }
+
+
+class Spans:
+    """The spans that are read, up to which ts each is complete, and the schema rows that wait for the m-prefix."""
+
+    def __init__(self, feed: EventFeed, tables: KnownTables, low: int) -> None:
+        self._feed, self._tables = feed, tables
+        self.resolved: dict[int, int] = {}
+        self._leaving: dict[int, int] = {}
+        self._meta: dict[tuple[int, bytes], bytes | None] = {}
+        self._known_ts = low
+        self._add(META, SCHEMA, low)
+        self._add(JOB_TABLE.id, table_span(JOB_TABLE.id), low)
+        self._move(low)
+
+    def rows(self, span: int, rows: Any) -> None:
+        """Take rows of the m-prefix."""
+        if span == META:
+            for row in changes_of(rows):
+                if row.commit_ts > self._known_ts:
+                    self._meta[row.commit_ts, row.key] = row.value if row.op is KvOp.PUT else None
+
+    def resolve(self, span: int, ts: int) -> None:
+        """Take a resolved ts."""
+        if span in self.resolved:
+            self.resolved[span] = max(self.resolved[span], ts)
+
+    def frontier(self) -> int:
+        """Follow the schema as far as it is complete; return the ts up to which all spans are."""
+        meta_ts = self.resolved[META]
+        ready = sorted(key for key in self._meta if key[0] <= meta_ts)
+        for index, (commit_ts, key) in enumerate(ready):
+            self._tables.apply(key, self._meta.pop((commit_ts, key)))
+            if index + 1 == len(ready) or ready[index + 1][0] > commit_ts:
+                self._move(commit_ts - 1)
+        self._known_ts = meta_ts
+        frontier = min(self.resolved.values())
+        for number in [number for number, ts in self._leaving.items() if ts < frontier]:
+            del self._leaving[number], self.resolved[number]
+            self._feed.remove(number)
+        return frontier
+
+    def _move(self, ts: int) -> None:
+        """Read the tables that there are above `ts`, and the others up to it."""
+        tables = self._tables.ids()
+        for number in tables:
+            self._leaving.pop(number, None)
+            if number not in self.resolved:
+                self._add(number, table_span(number), ts)
+        for number in self.resolved.keys() - tables - {META, JOB_TABLE.id}:
+            self._leaving.setdefault(number, ts)
+
+    def _add(self, number: int, span: tuple[bytes, bytes], ts: int) -> None:
+        self._feed.add(number, *span, ts)
+        self.resolved[number] = ts
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """The event loop of all captures of this process, in a thread: gRPC has one poller for all loops."""
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, name="tidegate-capture", daemon=True).start()
+    return loop
+
+
+class Capture:
+    """Captures a cluster beside the caller, between `start` and `stop`. `start_ts` is the begin of a new log; None:
+    now."""
+
+    def __init__(self, options: CaptureOptions, accept: Accept, start_ts: int | None = None) -> None:
+        self.options, self._accept, self._start_ts = options, accept, start_ts
+        self._task: asyncio.Task[None] | None = None
+        self._error: TidegateError | None = None
+        self._ended = Event()
+        self._ended.set()
+
+    def start(self, start_ts: int | None = None) -> None:
+        """Begin, or begin again after an error, which is raised once; `start_ts` is that of a new log, if the feed has
+        one."""
+        if not self._ended.is_set():
+            return
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        self._start_ts = self._start_ts if start_ts is None else start_ts
+        self._ended.clear()
+        _loop().call_soon_threadsafe(self._begun)
+
+    def stop(self) -> None:
+        """End; rows that are not written yet come again."""
+        if not self._ended.is_set():
+            _loop().call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
+            self._ended.wait(_ENDS_S)
+
+    def failure(self) -> TidegateError | None:
+        """Return the error that has ended it; None while it runs."""
+        return self._error
+
+    def _begun(self) -> None:
+        self._task = _loop().create_task(self.run())
+        self._task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, TidegateError):
+            LOG.error("the capture %s ended", self.options.feed, exc_info=error)
+            error = SourceError(f"the capture {self.options.feed} ended: {error!r}")
+        self._error = error
+        self._ended.set()
+
+    async def run(self) -> None:
+        """Capture until it is cancelled. Raises what ends it."""
+        pd = PdClient(self.options.address, cluster_id=self._origin())
+        try:
+            await pd.connect()
+            await self._check(pd)
+            low, tables = await self._begin(pd)
+            writer = SegmentWriter(self.options.directory, low)
+            try:
+                async with EventFeed(pd) as feed:
+                    works = (self._write(feed, writer, Spans(feed, tables, low)), self._keep(pd, writer))
+                    tasks = [asyncio.create_task(work) for work in works]
+                    try:
+                        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+                        for task in tasks:
+                            if task.done():
+                                task.result()
+                    finally:
+                        for task in tasks:
+                            task.cancel()
+                        await asyncio.gather(*tasks, return_exceptions=True)
+            finally:
+                writer.close()
+        finally:
+            await pd.close()
+
+    def _origin(self) -> int:
+        """The cluster of an existing log, 0 for a new one. ConfigError if its filter is another one."""
+        path = self.options.directory / _STATE
+        if not path.exists():
+            return 0
+        try:
+            origin = msgspec.json.decode(path.read_bytes(), type=_Origin)
+        except (OSError, msgspec.DecodeError) as error:
+            raise ConfigError(f"{path} does not tell of which cluster the log is: {error}; restore it") from error
+        if origin.rules != self.options.rules:
+            raise ConfigError(
+                f"the log {self.options.directory} has the tables of the filter {', '.join(origin.rules) or '*.*'}, "
+                f"not of {', '.join(self.options.rules) or '*.*'}: it may lack rows. Give back the filter, or another "
+                "log directory, whose log begins at the feed's checkpoint"
+            )
+        return origin.cluster_id
+
+    async def _check(self, pd: PdClient) -> None:
+        """Raise VersionIncompatible for a component that is not accepted."""
+        if self.options.force_version:
+            return
+        stores = [Component("TiKV", store.address, store.version) for store in row_stores(await pd.stores())]
+        leader = (await pd.connect()).leader
+        components = [*stores, Component("PD", leader, await pd.version())]
+        check_versions(components)
+
+    async def _begin(self, pd: PdClient) -> tuple[int, KnownTables]:
+        """Hold GC; return the end of the log, which is begun if there is none, and the tables at it."""
+        directory, tables = self.options.directory, KnownTables(self._accept)
+        base, written = base_of(directory), segments(directory)
+        if base is None and not written:
+            return await self._new(pd, tables), tables
+        begin = 0 if base is None else base[0]
+        low = written[-1][1] if written else begin
+        try:
+            await self._hold(pd, low)
+        except StartBeforeGc as gone:
+            age_ms = time.time_ns() // 1_000_000 - physical_ms(low)
+            kind = GcTtlExceeded if age_ms > self.options.gc_ttl_ms else HistoryLost
+            raise kind(
+                f"the log {directory} ends at ts {low}, and the cluster keeps nothing of that time ({gone}); begin a "
+                "new log and a new copy of the data; a longer gc-ttl avoids this"
+            ) from gone
+        for row in decode_segment(base[1].read_bytes(), str(base[1]))[1] if base is not None else ():
+            tables.apply(row.key, row.value)
+        for row in read_spans(directory, begin, low, (SCHEMA,)) if low > begin else ():
+            tables.apply(row.key, row.value if row.op is KvOp.PUT else None)
+        return low, tables
+
+    async def _new(self, pd: PdClient, tables: KnownTables) -> int:
+        """Begin a log; return its begin."""
+        directory = self.options.directory
+        while True:
+            ts = self._start_ts or await pd.tso()
+            await self._hold(pd, ts)
+            failpoint("capture/held")
+            snapshot = Snapshot(pd, ts)
+            jobs = [pair async for page in snapshot.pages(*table_span(JOB_TABLE.id)) for pair in page]
+            if not jobs:
+                break
+            if self._start_ts:
+                raise EnvironmentFault(
+                    f"a DDL job runs at ts {ts}, where a log cannot begin; begin at another start-ts"
+                )
+            LOG.info("a DDL job runs at ts %d: the log begins when it has ended", ts)
+            await asyncio.sleep(self.options.write_s)
+        pairs = [pair async for page in snapshot.pages(*SCHEMA) for pair in page]
+        rows = [KvChange(LogType.COMMITTED, key, 1, ts, KvOp.PUT, value, None, 0) for key, value in pairs]
+        rows = [row for row in rows if defined_by(row.key) is not None]
+        directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        publish(directory / _STATE, msgspec.json.encode(_Origin(pd.cluster_id, self.options.rules)))
+        failpoint("capture/origin")
+        publish(directory / f"{ts:020d}.base", encode_segment(ts, ts, rows))
+        failpoint("capture/base")
+        for row in rows:
+            tables.apply(row.key, row.value)
+        return ts
+
+    async def _hold(self, pd: PdClient, low: int) -> None:
+        await pd.hold(self.options.service_id, self.options.ttl_s, low - 1)
+
+    async def _write(self, feed: EventFeed, writer: SegmentWriter, spans: Spans) -> None:
+        """Write what is complete."""
+        waiting, wrote_s = Waiting(self.options.directory), 0.0
+        async for event in feed.events():
+            if isinstance(event, SpanRows):
+                waiting.add(event.rows)
+                spans.rows(event.span, event.rows)
+                continue
+            spans.resolve(event.span, event.ts)
+            now_s = time.monotonic()
+            if now_s - wrote_s < self.options.write_s:
+                continue
+            high = spans.frontier()
+            if high <= writer.low:
+                continue
+            for end, rows in waiting.take(writer.low, high):
+                if len(rows) or end < high or now_s - wrote_s >= self.options.idle_s:
+                    failpoint("capture/before-segment")
+                    writer.write_columns(rows, end)
+                    failpoint("capture/after-segment")
+                    wrote_s = now_s
+
+    async def _keep(self, pd: PdClient, writer: SegmentWriter) -> None:
+        """Move the hold on GC behind what is written, and trim what no feed needs."""
+        directory, ttl_ms = self.options.directory, self.options.gc_ttl_ms
+        while True:
+            await asyncio.sleep(min(KEEP_S, self.options.ttl_s / 3))
+            await self._hold(pd, writer.low)
+            failpoint("capture/moved")
+            await pd.check_kept(writer.low)
+            bound = safe_point(directory, time.time_ns() // 1_000_000, ttl_ms)
+            if bound is not None:
+                trim(directory, bound)
+
+
+async def release(options: CaptureOptions) -> None:
+    """End the hold on GC of a capture that will not run again."""
+    pd = PdClient(options.address)
+    try:
+        await pd.release(options.service_id)
+    finally:
+        await pd.close()

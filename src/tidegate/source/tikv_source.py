@@ -1,0 +1,57 @@
+"""A captured cluster as a source: the reader of its change log (tidb_land.py), with the capture beside it.
+
+    start   the capture begins, in a thread; until its log has come to the feed's ts: SourceBehind, and the engine asks
+            again
+    run     an error that ends the capture ends the reader; the next start begins the capture again
+    stop    both end
+
+A new log begins at the feed's checkpoint, at start-ts for a new feed, else at a timestamp of now.
+"""
+
+from typing import Any
+
+from tidegate.changelog.files import State
+from tidegate.engine.ports import Tasks
+from tidegate.model.errors import TidegateError
+from tidegate.source.tidb_land import LogLanding, LogSource
+from tidegate.source.tikv_capture import Capture
+
+
+class CapturedSource(LogSource):
+    """Reads the log of a capture."""
+
+    def __init__(self, capture: Capture, *log: Any, **options: Any) -> None:
+        super().__init__(*log, **options)
+        self._capture = capture
+
+    def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
+        self._capture.start(checkpoint_ts)
+        return super().start(tasks, checkpoint_ts)
+
+    def failure(self) -> TidegateError | None:
+        return self._capture.failure() or super().failure()
+
+    def stop(self) -> None:
+        self._capture.stop()
+        super().stop()
+
+
+class CapturedLanding(LogLanding):
+    """Lands the log of a capture."""
+
+    def __init__(self, capture: Capture, *log: Any, **options: Any) -> None:
+        super().__init__(*log, **options)
+        self._capture = capture
+
+    def stop(self) -> None:
+        self._capture.stop()
+        super().stop()
+
+    def _claim(self) -> State:
+        self._capture.start(self.needed_ts or None)
+        return super()._claim()
+
+    def _batch(self) -> None:
+        if (failure := self._capture.failure()) is not None:
+            raise failure
+        super()._batch()

@@ -1,0 +1,243 @@
+"""The capture of the embedded TiDB over gRPC: its log equals the one that the upstream writes itself."""
+
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.failpoint import CAPTURE_FAILPOINTS, armed
+from tidegate.config.load import load
+from tidegate.config.registry import feed_of
+from tidegate.engine.filter import TableFilter
+from tidegate.engine.loop import Engine, Meter
+from tidegate.engine.ports import LocalTasks
+from tidegate.engine.stop_signals import NoPauseEvent
+from tidegate.kv.keys import RecordKey, decode_table_key, table_span
+from tidegate.model.errors import ConfigError, SinkError
+from tidegate.model.kv_change import KvChange
+from tidegate.schema.job import JOB_TABLE
+from tidegate.source.tidb_ddl import Timeline
+from tidegate.source.tidb_segment import ROWS, SCHEMA, SegmentLog, read_spans, segments
+from tidegate.source.tikv_capture import Capture, CaptureOptions
+from tidegate.tikv.address import ClusterAddress
+from tidegate_upstream.tidb.change_log import ChangeLog
+from tidegate_upstream.tidb.cluster import Cluster
+from tidegate_upstream.tidb.log_writer import LogWriter
+from tidegate_upstream.tidb.session import Session
+from tidegate_upstream.tikv.peer import TikvPeer
+
+RULES = TableFilter.parse(("test.*", "!test.hidden"))
+BEFORE = (
+    "CREATE TABLE test.a (id INT PRIMARY KEY, v INT, KEY (v)); INSERT INTO test.a VALUES (1, 1), (2, 2)",
+    "CREATE TABLE test.hidden (id INT PRIMARY KEY); INSERT INTO test.hidden VALUES (1)",
+)
+WORK = (
+    "INSERT INTO test.a VALUES (3, 3); UPDATE test.a SET v = 9 WHERE id = 1",
+    "CREATE TABLE test.p (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 3",
+    "INSERT INTO test.p VALUES (1), (2), (3), (4); DELETE FROM test.a WHERE id = 2",
+    "ALTER TABLE test.a ADD COLUMN w INT DEFAULT 7; INSERT INTO test.a VALUES (4, 4, 4)",
+    "TRUNCATE TABLE test.p; INSERT INTO test.p VALUES (7)",
+    "INSERT INTO test.hidden VALUES (2); CREATE TABLE test.b (id INT PRIMARY KEY); INSERT INTO test.b VALUES (1)",
+    "DROP TABLE test.b; INSERT INTO test.a VALUES (5, 5, 5)",
+)
+
+
+class Served:
+    """A cluster with a session and a peer; captures into a directory."""
+
+    def __init__(self, peer: TikvPeer, cluster: Cluster, directory: Path) -> None:
+        self.peer, self.cluster = peer, cluster
+        self.session = Session(cluster.nodes["n1"])
+        self.log, self.own = directory / "log", directory / "own"
+        self.writer = LogWriter(ChangeLog(cluster.storage.store, cluster.storage.oracle), self.own, 0)
+
+    def execute(self, *work: str) -> int:
+        """Do work; return a ts above it."""
+        for sql in work:
+            self.session.execute(sql)
+        return self.cluster.storage.oracle.next()
+
+    def capture(self, start_ts: int | None = None, **options: object) -> Capture:
+        """A capture, not started."""
+        address = ClusterAddress((self.peer.pd,))
+        fields = {"rules": ("test.*",), "write_s": 0.02, "idle_s": 0.02, "force_version": True, **options}
+        chosen = CaptureOptions(address=address, directory=self.log, feed="shop", **fields)  # type: ignore[arg-type]
+        return Capture(chosen, RULES.matches, start_ts)
+
+    def high(self) -> int:
+        """The end of the captured log."""
+        return segments(self.log)[-1][1] if segments(self.log) else 0
+
+    def captured(self, capture: Capture, ts: int) -> None:
+        """Wait until the log has come to `ts`."""
+        until(lambda: self.high() >= ts or capture.failure() is not None)
+        if (failure := capture.failure()) is not None:
+            raise failure
+
+    def compared(self, low: int, high: int) -> tuple[list[KvChange], list[KvChange]]:
+        """The rows of the tables of the filter in (low, high]: captured, and as the upstream writes them."""
+        self.writer.write(empty=True)
+        timeline = Timeline(SegmentLog(self.own), RULES)
+        timeline.start(low)
+        ids = physical_ids(timeline)
+        timeline.read(high)
+        while (stop := timeline.stop()) is not None:
+            timeline.walk(stop)
+            ids |= physical_ids(timeline)
+        rows = [list(read_spans(each, low, high, (ROWS,))) for each in (self.log, self.own)]
+        jobs = table_span(JOB_TABLE.id)
+        captured = [row for row in rows[0] if not jobs[0] <= row.key < jobs[1]]
+        return captured, [row for row in rows[1] if table_of(row.key) in ids]
+
+
+def physical_ids(timeline: Timeline) -> set[int]:
+    """The ids of the tables of the filter."""
+    tables = timeline.tables.replicated(timeline.snapshot)
+    return {number for table in tables for number in table.stored.physical_ids}
+
+
+def table_of(key: bytes) -> int | None:
+    """The table of a row's key."""
+    decoded = decode_table_key(key)
+    return decoded.table_id if isinstance(decoded, RecordKey) else None
+
+
+def until(met: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + 60
+    while not met():
+        assert time.monotonic() < deadline, "not within 60 s"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A cluster that has tables already."""
+    cluster = Cluster.open()
+    with TikvPeer(cluster.storage, stores=2, turn_s=0.005).in_thread() as peer:
+        own = Served(peer, cluster, tmp_path)
+        own.execute(*BEFORE)
+        yield own
+
+
+def test_a_captured_log_has_the_rows_of_the_upstreams_own(served: Served) -> None:
+    """Rows, definitions and DDLs of the tables in the filter, from the begin on, across splits and cut streams."""
+    capture = served.capture()
+    capture.start()
+    try:
+        until(lambda: bool(served.high()) or capture.failure() is not None)
+        low = SegmentLog(served.log).begin().ts
+        for index, work in enumerate(WORK):
+            ts = served.execute(work)
+            served.peer.log.split(b"t\x80" + bytes(6) + bytes([index * 9]))
+            if index % 3 == 1:
+                served.peer.cut_streams()
+        served.captured(capture, ts)
+    finally:
+        capture.stop()
+    captured, own = served.compared(low, ts)
+    assert captured == own
+    assert len(own) == 11
+    meta = [list(read_spans(each, low, ts, (SCHEMA,))) for each in (served.log, served.own)]
+    assert meta[0] == meta[1]
+
+
+@pytest.mark.parametrize("place", sorted(CAPTURE_FAILPOINTS.keys() - {"capture/moved"}))
+def test_a_capture_that_dies_goes_on_at_the_end_of_its_log(served: Served, place: str) -> None:
+    """Nothing is lost and nothing is there twice, wherever it ends."""
+    low, met = served.execute("INSERT INTO test.a VALUES (10, 10)"), Counter[str]()
+
+    def die() -> None:
+        met[place] += 1
+        if met[place] == (3 if place.endswith("-segment") else 1):
+            raise SinkError("it dies")
+
+    with armed({place: die}):
+        capture = served.capture(low)
+        capture.start()
+        served.execute(*WORK[:2])
+        until(lambda: capture.failure() is not None)
+        capture.stop()
+    assert str(capture.failure()) == "it dies"
+    ts = served.execute(*WORK[2:])
+    again = served.capture(low)
+    again.start()
+    try:
+        served.captured(again, ts)
+    finally:
+        again.stop()
+    captured, own = served.compared(low, ts)
+    assert captured == own
+
+
+def test_gc_is_held_below_what_is_not_written(served: Served) -> None:
+    """PD keeps what the log does not have yet, from before the first read on; a log below it cannot begin."""
+    capture = served.capture(gc_ttl_ms=3000)
+    capture.start()
+    try:
+        until(lambda: bool(served.high()))
+        ts = served.execute(*WORK[:1])
+        served.captured(capture, ts)
+        until(lambda: held(served) > ts)
+        assert held(served) < served.high()
+    finally:
+        capture.stop()
+
+
+def held(served: Served) -> int:
+    """Where PD holds garbage collection for the capture."""
+    return served.peer.service.barriers["tidegate-shop"][0]
+
+
+def test_another_filter_is_refused(served: Served) -> None:
+    """A log lacks the rows of tables that its filter left out, so that a feed of another filter does not read it."""
+    capture = served.capture()
+    capture.start()
+    until(lambda: bool(served.high()))
+    capture.stop()
+    other = served.capture(rules=("*.*",))
+    other.start()
+    until(lambda: other.failure() is not None)
+    with pytest.raises(ConfigError, match=r"filter test\.\*"):
+        raise other.failure() or AssertionError
+
+
+def shop(target: Path) -> dict[str, list[tuple[object, ...]]]:
+    """The tables of a SQLite file, with their rows."""
+    with closing(sqlite3.connect(target)) as database:
+        names = database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
+        return {
+            name: sorted(database.execute(f'SELECT * FROM "{name}"')) for (name,) in names if "tidegate" not in name
+        }
+
+
+def test_a_feed_of_a_cluster_equals_that_of_its_log(served: Served, tmp_path: Path) -> None:
+    """`tikv://` brings what `tidb://` brings, and goes on where it was."""
+    start_ts = served.execute()
+    options = f"?log={served.log}&force-version=true"
+    made = {}
+    for number, work in enumerate((WORK[:3], WORK[3:])):
+        ts = served.execute(*work)
+        served.writer.write(empty=True)
+        for kind, source in (
+            ("tikv", f"tikv://{served.peer.pd}{options}"),
+            ("tidb", f"tidb://{served.own}?ddl-ts=commit"),
+        ):
+            target = tmp_path / f"{kind}.db"
+            config = load(
+                source_uri=source,
+                sink_uri=f"sqlite://{target}",
+                state_dir=tmp_path / kind,
+                start_ts=start_ts,
+                rules=("test.*", "!test.hidden"),
+            )
+            feed = Engine(feed_of(config), LocalTasks(pickles=False), Meter(lambda _: None), NoPauseEvent())
+            done = feed.run(until=ts)
+            assert done.checkpoint_ts == ts
+            made[kind, number] = shop(target)
+        assert made["tikv", number] == made["tidb", number]
+    assert [row[0] for row in made["tikv", 1]["test.a"]] == [1, 3, 4, 5]
