@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tidegate.engine.ports import Sink, Source
     from tidegate.engine.upstream_feed import UpstreamFeed
     from tidegate.source.dump_options import DumpOptions
+    from tidegate.source.tikv_options import TikvLoadOptions
     from tidegate.source.upstream_address import SqlLoadOptions
 
 _ID: Final = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*")
@@ -83,7 +84,7 @@ class FullLoad(NamedTuple):
     of a later load."""
 
     mode: str
-    options: "SqlLoadOptions | DumpOptions | None"
+    options: "SqlLoadOptions | DumpOptions | TikvLoadOptions | None"
     ts: int | None = None
     force_replicate: bool = False
     definitions: str = ""

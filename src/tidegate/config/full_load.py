@@ -25,7 +25,7 @@ Where `load-from` is given, `load` is `initial`.
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
@@ -33,12 +33,15 @@ import msgspec
 from tidegate.config.entry import Document, FeedConfig, FullLoad, SinkEntry, SourceEntry
 from tidegate.config.option import options_of, read_all
 from tidegate.config.store_params import DIRECTORY, STORE_SCHEMES, split_store, store_params
+from tidegate.config.tikv_load import needs_grpc, parse_cluster
 from tidegate.config.uri import RawValue, lake_path, name_file, object_store, parameters, scheme_of, split, store_host
 from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
 from tidegate.model.option import Secret
 from tidegate.model.tso import MAX_TS
 from tidegate.source.dump_options import DumpOptions
+from tidegate.source.tikv_options import SCHEME as TIKV
+from tidegate.source.tikv_options import TikvLoadOptions
 from tidegate.source.upstream_address import Address, SqlLoadOptions, hours_of, parse_address
 
 if TYPE_CHECKING:
@@ -56,6 +59,9 @@ MODES: Final = ("initial", "never", "only", "done", "cancel")
 MOMENTS: Final = ("start", "now")
 
 
+Hours = TypeVar("Hours", SqlLoadOptions, TikvLoadOptions)
+
+
 class DatabaseRows(msgspec.Struct, frozen=True, kw_only=True):
     """A database whose rows are all that is read: the source of a load alone."""
 
@@ -64,7 +70,7 @@ class DatabaseRows(msgspec.Struct, frozen=True, kw_only=True):
     ignored: tuple[str, ...] = ()
 
     @property
-    def _options(self) -> SqlLoadOptions | DumpOptions:
+    def _options(self) -> SqlLoadOptions | DumpOptions | TikvLoadOptions:
         assert self.load.options is not None
         return self.load.options
 
@@ -103,11 +109,13 @@ def _parse_dump(uri: str) -> DumpOptions:
     return dump
 
 
-def parse_load(uri: str, option: str = "load-from") -> SqlLoadOptions | DumpOptions:
+def parse_load(uri: str, option: str = "load-from") -> SqlLoadOptions | DumpOptions | TikvLoadOptions:
     """Return the database behind `uri`, the value of `option`, and how it is read. Raises UriInvalid, which does not
     show it."""
     if option == "load-from" and scheme_of(uri) in _STORES:
         return _parse_dump(uri)
+    if option == "load-from" and scheme_of(uri) == TIKV:
+        return _checked_hours(parse_cluster(uri), option)
     own: dict[str, RawValue] = {}
     others: list[tuple[str, str]] = []
     head, _, query = uri.partition("?")
@@ -124,7 +132,10 @@ def parse_load(uri: str, option: str = "load-from") -> SqlLoadOptions | DumpOpti
     address = parse_address(f"{head}?{urlencode(others)}" if others else head, option)
     for name, path in (("ssl-ca", address.ssl_ca), ("ssl-cert", address.ssl_cert), ("ssl-key", address.ssl_key)):
         name_file(f"{option}: {name}", path)
-    options = SqlLoadOptions(address, **fields)
+    return _checked_hours(SqlLoadOptions(address, **fields), option)
+
+
+def _checked_hours(options: Hours, option: str) -> Hours:
     if options.load_hours and hours_of(options.load_hours) is None:
         raise UriInvalid(
             f"{option}: load-hours is {options.load_hours!r}; write two hours of UTC, such as 22-6, or of another "
@@ -185,6 +196,8 @@ def check_stream(config: FeedConfig, source: SourceEntry, sink: SinkEntry) -> No
         return
     if source.once:
         raise ConfigError("source-uri: a database has no changes to follow a load; load = only loads and ends")
+    if config.load.mode == "only" and isinstance(config.load.options, TikvLoadOptions):
+        raise ConfigError("load = only reads a database over SQL, or files of Dumpling; from tikv:// changes follow")
     address = config.load.options and config.load.options.server
     if address in config.sink.addresses and not config.load.definitions:
         raise ConfigError(f"load-from: {address} is also the sink; a changefeed must not write what it reads")
@@ -255,12 +268,19 @@ def loading(config: FeedConfig, load: FullLoad, home: str, sink: SinkEntry, stre
     )
 
 
-def _readers(options: SqlLoadOptions | DumpOptions) -> "tuple[LoadReader, Callable[[LoadPlan], LoadGuard]]":
+def _readers(
+    options: SqlLoadOptions | DumpOptions | TikvLoadOptions,
+) -> "tuple[LoadReader, Callable[[LoadPlan], LoadGuard]]":
     """What reads a load, and what keeps its S."""
     if isinstance(options, DumpOptions):
         from tidegate.source.load_dump import DumpGuard, DumpReader
 
         return DumpReader(options), partial(DumpGuard, options)
+    if isinstance(options, TikvLoadOptions):
+        with needs_grpc():
+            from tidegate.source.tikv_load import TikvGuard, TikvReader
+
+        return TikvReader(options), partial(TikvGuard, options)
     from tidegate.source.load_sql import GcGuard, SqlReader
 
     return SqlReader(options), partial(GcGuard.of_plan, options)

@@ -16,17 +16,25 @@ import msgspec
 from tidegate.config import tidb
 from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry
 from tidegate.config.option import options_of, read_all
-from tidegate.config.uri import hosts_of, name_file, parameters, split
-from tidegate.model.errors import ConfigError, EnvironmentFault, UriInvalid
+from tidegate.config.tikv_load import check_files, needs_grpc, pd_of
+from tidegate.config.uri import parameters, split
+from tidegate.model.errors import ConfigError
 from tidegate.model.option import Local, Option
+from tidegate.source.tikv_options import (
+    GC_TTL_S,
+    SCHEME,
+    CaPath,
+    CertPath,
+    GcTtl,
+    HostMapping,
+    KeyPath,
+)
 
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
     from tidegate.engine.ports import Source
     from tidegate.source.tikv_capture import Capture, CaptureOptions
 
-SCHEME: Final = "tikv"
-_PD_PORT: Final = 2379
 _LOG: Final = "capture"
 
 
@@ -41,16 +49,11 @@ class TikvSource(tidb.TidbSource, frozen=True, kw_only=True):
             "log", "directory of the change log", default="beside the changefeed's checkpoint", local=Local.LOCATION
         ),
     ] = ""
-    ca_path: Annotated[str, Option("ca-path", "path of the CA certificate; enables TLS", local=Local.FILE)] = ""
-    cert_path: Annotated[str, Option("cert-path", "path of the client certificate", local=Local.FILE)] = ""
-    key_path: Annotated[str, Option("key-path", "path of the client key", local=Local.FILE)] = ""
-    host_mapping: Annotated[
-        str,
-        Option("host-mapping", "how advertised addresses of PD and TiKV are reached: `ADVERTISED:REACHABLE,..`"),
-    ] = ""
-    gc_ttl_s: Annotated[
-        int, Option("gc-ttl", "seconds for which garbage collection waits for a changefeed that does not run", low=60)
-    ] = 86_400
+    ca_path: CaPath = ""
+    cert_path: CertPath = ""
+    key_path: KeyPath = ""
+    host_mapping: HostMapping = ""
+    gc_ttl_s: GcTtl = GC_TTL_S
     force_version: Annotated[bool, Option("force-version", "capture a version that was not tested")] = False
 
     @property
@@ -72,28 +75,19 @@ OPTIONS: Final = options_of(TikvSource)
 def parse_tikv(uri: str, document: Document) -> TikvSource:
     """Return the cluster at `uri`, with the [source] section and the changefeed's keys by their paths."""
     parts = split(uri, "source-uri", [SCHEME])
-    if parts.path.strip("/"):
-        raise UriInvalid(f"source-uri: expected tikv://PD:2379, without a path, found {parts.shown}")
-    pd = ",".join(f"{host}:{port}" for host, port in hosts_of(parts, parts.netloc, _PD_PORT))
-    fields, ignored = read_all(
-        OPTIONS, {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}, ConfigError
-    )
+    values = {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}
+    fields, ignored = read_all(OPTIONS, values, ConfigError)
     own = tidb.changefeed_fields(document.flat)
-    source = TikvSource(pd=pd, directory=str(fields.get("log", "")), ignored=ignored, **own, **fields)
-    if bool(source.cert_path) != bool(source.key_path) or (source.cert_path and not source.ca_path):
-        raise ConfigError("source-uri: a client certificate needs ca-path, cert-path and key-path")
-    for name, path in (("ca-path", source.ca_path), ("cert-path", source.cert_path), ("key-path", source.key_path)):
-        name_file(f"source-uri: {name}", path)
+    source = TikvSource(pd=pd_of(parts), directory=str(fields.get("log", "")), ignored=ignored, **own, **fields)
+    check_files(source, "source-uri")
     return source
 
 
 def capture_options(source: TikvSource, directory: Path, feed: str, rules: tuple[str, ...]) -> "CaptureOptions":
     """Return how the cluster is captured into `directory`. Raises EnvironmentFault without gRPC."""
-    try:
+    with needs_grpc():
         from tidegate.source.tikv_capture import CaptureOptions
         from tidegate.tikv.address import cluster_address
-    except ModuleNotFoundError as missing:
-        raise EnvironmentFault("a cluster is captured over gRPC: pip install 'tidegate[tikv]'") from missing
     address = cluster_address(
         source.pd,
         host_mapping=source.host_mapping,

@@ -270,8 +270,8 @@ class Spans:
 
 
 @cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """The event loop of all captures of this process, in a thread: gRPC has one poller for all loops."""
+def capture_loop() -> asyncio.AbstractEventLoop:
+    """Return the event loop of all captures of this process, in a thread: gRPC has one poller for all loops."""
     loop = asyncio.new_event_loop()
     Thread(target=loop.run_forever, name="tidegate-capture", daemon=True).start()
     return loop
@@ -298,12 +298,12 @@ class Capture:
             raise error
         self._start_ts = self._start_ts if start_ts is None else start_ts
         self._ended.clear()
-        _loop().call_soon_threadsafe(self._begun)
+        capture_loop().call_soon_threadsafe(self._begun)
 
     def stop(self) -> None:
         """End; rows that are not written yet come again."""
         if not self._ended.is_set():
-            _loop().call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
+            capture_loop().call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
             self._ended.wait(_ENDS_S)
 
     def failure(self) -> TidegateError | None:
@@ -311,7 +311,7 @@ class Capture:
         return self._error
 
     def _begun(self) -> None:
-        self._task = _loop().create_task(self.run())
+        self._task = capture_loop().create_task(self.run())
         self._task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:

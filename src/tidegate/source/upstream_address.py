@@ -149,6 +149,14 @@ READ_TIMEOUT_S: Final = 900.0
 """A scan that skips many deleted versions is silent before its first row."""
 
 
+RowsPerSecond = Annotated[int, Option("rows-per-second", "maximum rows/s of a connection; `0`: no limit")]
+LoadHours = Annotated[
+    str,
+    Option("load-hours", "hours of the day in which rows are read, in UTC (`22-6`) or with an offset (`22-6+08:00`)"),
+]
+ResourceGroup = Annotated[str, Option("resource-group", "resource group of the connections")]
+
+
 class LoadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What every load has: the zone of its TIMESTAMPs, what becomes of its target, and how much runs at once."""
 
@@ -181,19 +189,14 @@ class SqlLoadOptions(LoadOptions, frozen=True):
     address: Address
     connections: Annotated[int, Option("connections", "parallel connections that plan a load", low=1, high=64)] = 4
     chunk_rows: Annotated[int, Option("chunk-rows", "approximate rows of a chunk", low=1)] = CHUNK_ROWS
-    rows_per_s: Annotated[int, Option("rows-per-second", "maximum rows/s of a connection; `0`: no limit")] = 0
-    load_hours: Annotated[
-        str,
-        Option(
-            "load-hours", "hours of the day in which rows are read, in UTC (`22-6`) or with an offset (`22-6+08:00`)"
-        ),
-    ] = ""
+    rows_per_s: RowsPerSecond = 0
+    load_hours: LoadHours = ""
     gc_life_time_ms: Annotated[
         int,
         Option("gc-life-time", "`tidb_gc_life_time` during the load; restored afterwards", "duration", low=600_000),
     ] = 0
     replica_read: Annotated[str, Option("replica-read", "replicas to read, as in `tidb_replica_read`")] = ""
-    resource_group: Annotated[str, Option("resource-group", "resource group of the connections")] = ""
+    resource_group: ResourceGroup = ""
     scan_concurrency: Annotated[int, Option("scan-concurrency", "`tidb_distsql_scan_concurrency`", low=1)] = 5
     read_timeout_s: float = READ_TIMEOUT_S
     snapshot: bool = True

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -241,3 +242,36 @@ def test_a_feed_of_a_cluster_equals_that_of_its_log(served: Served, tmp_path: Pa
             made[kind, number] = shop(target)
         assert made["tikv", number] == made["tidb", number]
     assert [row[0] for row in made["tikv", 1]["test.a"]] == [1, 3, 4, 5]
+
+
+def test_a_load_from_the_cluster_brings_what_is_there(served: Served, tmp_path: Path) -> None:
+    """Rows from TiKV at S and changes above it are what all changes from the begin are."""
+    cluster = f"tikv://{served.peer.pd}"
+    served.execute(
+        "CREATE TABLE test.k (a VARCHAR(9), b DECIMAL(5, 2), c TIMESTAMP NULL, UNIQUE KEY (a))",
+        "INSERT INTO test.k VALUES ('x', 1.5, '2024-01-02 03:04:05'), (NULL, NULL, NULL)",
+        "CREATE TABLE test.p2 (id INT PRIMARY KEY, v INT) PARTITION BY HASH (id) PARTITIONS 2",
+        "INSERT INTO test.p2 VALUES " + ", ".join(f"({number}, {number})" for number in range(200)),
+    )
+    served.peer.log.split(b"t\x80" + bytes(6) + b"\xff")
+    options = {"source": f"{cluster}?log={served.log}&force-version=true", "load_from": cluster}
+    run_feed(tmp_path, "tikv", served.execute(), **options)
+    ts = served.execute(*WORK)
+    loaded = run_feed(tmp_path, "tikv", ts, **options)
+    served.writer.write(empty=True)
+    assert loaded == run_feed(tmp_path, "tidb", ts, source=f"tidb://{served.own}?ddl-ts=commit")
+    assert len(loaded["test.p2"]) == 200
+    assert not [name for name in served.peer.service.barriers if name.startswith("tidegate-load-")]
+
+
+def run_feed(home: Path, name: str, ts: int, *, source: str, load_from: str | None = None) -> dict[str, Any]:
+    """Run a feed up to `ts`; its tables."""
+    config = load(
+        source_uri=source,
+        sink_uri=f"sqlite://{home / name}.db",
+        state_dir=home / name,
+        rules=("test.*", "!test.hidden"),
+        load_from=load_from,
+    )
+    Engine(feed_of(config), LocalTasks(pickles=False), Meter(lambda _: None), NoPauseEvent()).run(until=ts)
+    return shop(home / f"{name}.db")

@@ -1,0 +1,48 @@
+"""Options of a TiDB cluster that is read by its PD and TiKV, without gRPC, so that a configuration can be read."""
+
+from typing import Annotated, Final, Literal
+
+from tidegate.model.option import Local, Option
+from tidegate.source.upstream_address import LoadHours, LoadOptions, ResourceGroup, RowsPerSecond
+
+SCHEME: Final = "tikv"
+GC_TTL_S: Final = 86_400
+CaPath = Annotated[str, Option("ca-path", "path of the CA certificate; enables TLS", local=Local.FILE)]
+CertPath = Annotated[str, Option("cert-path", "path of the client certificate", local=Local.FILE)]
+KeyPath = Annotated[str, Option("key-path", "path of the client key", local=Local.FILE)]
+HostMapping = Annotated[
+    str, Option("host-mapping", "how advertised addresses of PD and TiKV are reached: `ADVERTISED:REACHABLE,..`")
+]
+GcTtl = Annotated[
+    int, Option("gc-ttl", "seconds for which garbage collection waits for a changefeed that does not run", low=60)
+]
+
+
+class TikvLoadOptions(LoadOptions, frozen=True, kw_only=True):
+    """A cluster to load, and its options; `rows_per_s` (0: no limit) is per task."""
+
+    pd: str
+    ca_path: CaPath = ""
+    cert_path: CertPath = ""
+    key_path: KeyPath = ""
+    host_mapping: HostMapping = ""
+    gc_ttl_s: GcTtl = GC_TTL_S
+    rows_per_s: RowsPerSecond = 0
+    load_hours: LoadHours = ""
+    replica_read: Annotated[
+        Literal["leader", "follower"], Option("replica-read", "replicas to read: `leader` or `follower`")
+    ] = "leader"
+    resource_group: ResourceGroup = ""
+
+    @property
+    def label(self) -> str:
+        return self.pd
+
+    @property
+    def identity(self) -> str:
+        return f"tikv://{self.pd}"
+
+    @property
+    def server(self) -> str:
+        """The cluster, for messages."""
+        return self.pd
