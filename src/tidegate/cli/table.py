@@ -7,16 +7,20 @@ $ tidegate table reload /srv/lake shop.orders 'shop.price_*'
 $ tidegate table status /srv/lake
 reload of shop.orders, shop.price_list at ts 470606744143265793 (2026-03-17 09:31:06 UTC): loading shop.orders, 12 of 40
 chunks, 1 of 2 tables, 30%, S 2026-03-17 09:31:06, 41.2 MiB/s, about 9 min left
+$ tidegate table reload /var/lib/tidegate/replica shop.orders
 
 With `table-error=park` only the refused table stops. Its changes stay in the changelog; once the cause is fixed, for
 example by another `schema-change`, it continues from its position and catches up.
 """
+
+from pathlib import Path
 
 import click
 
 from tidegate.cli.lake import lake_root
 from tidegate.cli.output import echo, echo_json
 from tidegate.engine.progress import FeedError, load_words
+from tidegate.model.errors import ConfigError
 
 ROOT = click.argument("root", metavar="LAKE")
 
@@ -67,55 +71,76 @@ def resume(root: str, names: tuple[str, ...], *, every: bool) -> None:
 NAMES = click.argument("names", metavar="[TABLE]...", nargs=-1)
 
 
+HOME = click.argument("root", metavar="HOME")
+
+
 @table.command()
-@ROOT
+@HOME
 @NAMES
 @click.option("--all", "every", is_flag=True, help="Load all tables again.")
 def reload(root: str, names: tuple[str, ...], *, every: bool) -> None:
-    """Load tables (database.table, or patterns) of LAKE again from the feed's load-from, beside the feed.
+    """Load tables (database.table, or patterns) again from the feed's load-from, beside the feed.
 
-    Readers see the tables of before until the new ones are whole."""
+    HOME is a lake, or the directory of a feed below its --state-dir. Readers of a lake see the tables of before until
+    the new ones are whole; others see row after row become as it is."""
     if bool(names) == every:
         raise click.UsageError("expected table names, or --all")
     _ask(root, names or ("*.*",))
 
 
 @table.command()
-@ROOT
+@HOME
 @click.argument("names", metavar="TABLE...", nargs=-1, required=True)
 def add(root: str, names: tuple[str, ...]) -> None:
-    """Load tables that the filter has left out of LAKE: they come once the feed runs with a filter that takes them."""
+    """Load tables that the filter has left out: they come once the feed of HOME runs with a filter that takes them."""
     _ask(root, names)
 
 
 def _ask(root: str, names: tuple[str, ...]) -> None:
-    from tidegate.config.registry import SINKS
-    from tidegate.config.uri import scheme_of
-    from tidegate.engine.reload import ONLY_LAKES, KeptReload
-    from tidegate.model.errors import ConfigError
+    from tidegate.engine.reload import KeptReload
 
-    sink = SINKS.get(scheme_of(root)) if "://" in root else None
-    if sink is not None and not sink.keeps_progress:
-        raise ConfigError(ONLY_LAKES.format(f"{sink.scheme}://"))
-    KeptReload(lake_root(root)).ask(names)
+    KeptReload(_home(root)).ask(names)
     echo(f"{', '.join(names)} will be loaded when the changefeed runs; see: tidegate table status")
 
 
+def _home(root: str) -> str:
+    """Return the home of a lake, or of a feed, whose checkpoint is beside its directory."""
+    from tidegate.config.registry import SINKS
+    from tidegate.config.uri import scheme_of
+
+    sink = SINKS.get(scheme_of(root)) if "://" in root else None
+    if sink is not None and not sink.keeps_progress:
+        raise ConfigError(f"{sink.scheme}:// keeps no request: give the directory of the feed below its --state-dir")
+    is_feed = "://" not in root and Path(f"{root.rstrip('/')}.json").is_file()
+    return str(Path(root).absolute()) if is_feed else lake_root(root)
+
+
 @table.command()
-@ROOT
+@HOME
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(root: str, *, as_json: bool) -> None:
-    """Show where the last `add` or `reload` of LAKE is."""
+    """Show where the last `add`, `reload` or repair of HOME is."""
     from tidegate.config.status import statuses
     from tidegate.engine.reload import KeptReload
 
-    last = KeptReload(lake_root(root)).read()
+    home = _home(root)
+    last = KeptReload(home).read()
     plan = last.plan if last else None
-    reported = [status.reload.load for status in statuses(lake_root(root)) if status.reload] if last else []
+    reported = [status.reload.load for status in statuses(home) if status.reload] if last and not last.by_slices else []
     load = next((load for load in reported if load and plan and last and load.ts == plan.ts and not last.outcome), None)
     if as_json:
         tables, ts = ([str(item.name) for item in plan.tables], plan.ts) if plan else ([], None)
-        echo_json(last and {"rules": last.rules, "ts": ts, "tables": tables, "outcome": last.outcome, "progress": load})
+        echo_json(
+            last
+            and {
+                "rules": last.rules,
+                "ts": ts,
+                "tables": tables,
+                "outcome": last.outcome,
+                "progress": load,
+                "failed": last.failed,
+            }
+        )
         return
-    state = last and (last.outcome or load_words(load) or ("loading" if plan else "waits for the feed"))
+    state = last and (last.outcome or load_words(load) or (last.progress if plan else "waits for the feed"))
     echo("no reload" if last is None else f"{last}: {state}")

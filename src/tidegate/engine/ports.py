@@ -579,6 +579,9 @@ class Sink(Protocol[R]):
     """The TSO from which the tables are whole (`Source.whole_from`); the engine sets it."""
     makes_views: bool = True
     """True if CREATE VIEW makes a view, or is brought to readers."""
+    brings_again: str = ""
+    """What may come again while the feed runs (engine/refresh.py): "keys", rows of some keys; "rows", whole tables,
+    too, since the sink is WithKeys; "tables", which are made anew; "" for nothing, since readers have had it."""
     truncates: bool = True
     """True if TRUNCATE TABLE empties a table of the target."""
 

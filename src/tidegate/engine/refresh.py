@@ -26,7 +26,7 @@ reload of a lake, which shows no table amid it, is engine/reload.py.
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -62,6 +62,7 @@ from tidegate.engine.ports import (
 from tidegate.engine.reload import DONE, Begun, KeptReload, Reload, RepairKeys
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SinkRefused, SourceBehind, TidegateError
 from tidegate.model.left_out import LeftOut
+from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import physical_ms, shown_ts
@@ -72,12 +73,16 @@ SLICE_CHUNKS: Final = 4
 KEYS_A_CHUNK: Final = 1000
 NEAR_MS: Final = 60_000
 """How far a feed may be behind its upstream when a slice is planned."""
+NOT_AGAIN: Final = (
+    "what the sink has sent cannot come again: readers of topics, calls, streams and counts have had it. Another feed, "
+    "with a load, sends the rows of now"
+)
 AGAIN_MAX: Final = 5
 """So many times a table begins again after DDLs."""
 LOST_MAX: Final = 5
 """So many slices in a row whose R is collected end a request."""
 SWEEP_S: Final = 1.0
-"""The longest time in which keys of the target are read between two rounds."""
+"""The longest time in which keys of the target are read, or a plan is waited for, between two rounds."""
 
 
 @dataclass(eq=False, repr=False)
@@ -193,12 +198,15 @@ class RefreshingSource(LoadingSource):
         if request is None or request.outcome or (isinstance(self._sink, WithReload) and not request.repairs):
             return
         try:
+            if self._ability not in {"rows", "tables"} and not (request.repairs and self._ability):
+                raise ConfigError(NOT_AGAIN)
             self._step(request, checkpoint_ts)
             self._waits = ""
         except TidegateError as error:
             if error.retry is not Retry.LATER and not isinstance(error, SourceBehind):
                 self._end(error)
                 return
+            self._stale = None
             self._due_s = time.monotonic() + reload.AGAIN_S
             self._waits = f"{request} waits: {error}"
 
@@ -210,15 +218,13 @@ class RefreshingSource(LoadingSource):
             plan, failed = self._plan_of_keys(request.repairs)
             self._put(plan=plan, failed=failed)
         elif plan is None:
-            if not isinstance(self._sink, WithKeys):
-                raise ConfigError("the sink does not tell which rows it has, so no table is loaded into it again")
             if new := self._planned_aside(TableFilter.parse(request.rules).matches, checkpoint_ts):
                 self._put(plan=new)
         elif altered := self._altered(request):
             self._plan_again(plan, altered, checkpoint_ts)
         elif request.done < len(plan.chunks):
             self._plan_slice(request, plan, checkpoint_ts)
-        elif not request.repairs and request.swept < len(plan.tables):
+        elif self._ability == "rows" and not request.repairs and request.swept < len(plan.tables):
             self._sweep(request, plan)
         else:
             self._end(None)
@@ -227,6 +233,7 @@ class RefreshingSource(LoadingSource):
         """Return the plan of tables, which a thread makes; None while it does."""
         if self._planning is None:
             self._planning = self._pool.submit(self.reload_plan(selects, checkpoint_ts)[1])
+            wait([self._planning], SWEEP_S)
         if not self._planning.done():
             return None
         planning, self._planning = self._planning, None
@@ -310,18 +317,21 @@ class RefreshingSource(LoadingSource):
             ),
             over=True,
         )
+        begun_before = {chunk.table for chunk in plan.chunks[: request.done]}
+        first = {plan.table_of(chunk).name for chunk in chunks if not chunk.keys and chunk.table not in begun_before}
+        anew = [name for name in tables if self._ability == "tables" and name in first]
         definitions = LoadPlan(
             defined_ts(part),
             databases=tuple(item for item in plan.databases if lowered(item[0]) not in self._state.databases),
-            tables=tuple(table for name, table in tables.items() if self._state.table(name) is None),
+            tables=tuple(table for name, table in tables.items() if self._state.table(name) is None or name in anew),
+            replaced=tuple(name for name in anew if self._state.table(name) is not None),
         )
         if begin_ts(definitions) <= max(checkpoint_ts, self._shown_ts):
             raise SourceBehind(f"the database is at {shown_ts(ts)}, and the feed is there")
         failpoint("refresh/planned")
-        first = {str(plan.table_of(chunk).name) for chunk in chunks if not chunk.keys}
-        begun = {name: request.begun.get(name, Begun(0, 0)) for name in first}
-        begun = {name: Begun(was.ts or ts, was.tries) for name, was in begun.items()}
-        self._put(slice=part, definitions=definitions, begun=request.begun | begun)
+        tries = {str(name): request.begun.get(str(name), Begun(0, 0)).tries for name in first}
+        begun = request.begun | {name: Begun(ts, count) for name, count in tries.items()}
+        self._put(slice=part, definitions=definitions, begun=begun)
         failpoint("refresh/plan-kept")
 
     def _refused(self, info: TableInfo, request: Reload) -> str:
@@ -329,8 +339,13 @@ class RefreshingSource(LoadingSource):
         table = self._state.table(info.name)
         if not self.accept(*info.name):
             return "the filter leaves it out"
-        if not info.handle_key:
+        if not info.handle_key and (request.repairs or self._ability != "tables"):
             return "it has no key by which rows are written over"
+        zoned = any(
+            column.type.code is MysqlType.TIMESTAMP for name in info.handle_key if (column := info.column(name))
+        )
+        if zoned and not request.repairs and request.plan is not None and request.plan.time_zone != "UTC":
+            return "its key has a TIMESTAMP, and the feed's time zone is not UTC"
         if table is None:
             return "the target does not have it" if request.repairs else ""
         if _shape(table, info, inferred=table.inferred) != _shape(info, info, inferred=table.inferred):
@@ -367,6 +382,10 @@ class RefreshingSource(LoadingSource):
         stale = tuple(_chunks_of(number, self._stale_keys))
         self._put(plan=msgspec.structs.replace(plan, chunks=(*plan.chunks, *stale)), swept=swept)
         self._stale = None
+
+    @property
+    def _ability(self) -> str:
+        return "" if self._sink is None else self._sink.brings_again
 
     @property
     def _state(self) -> SchemaState:
@@ -415,8 +434,9 @@ class RefreshingSource(LoadingSource):
 
     def idle(self) -> bool:
         request = self._request
-        runs = request is not None and request.runs and not self._waits and not isinstance(self._sink, WithReload)
-        return not runs and self._slice is None and super().idle()
+        runs = request is not None and request.plan and not request.outcome and not self._waits
+        own = self._sink is None or not isinstance(self._sink, WithReload) or (request is not None and request.repairs)
+        return not (self._planning or (runs and own)) and super().idle()
 
     def reading(self) -> Reading:
         reading = super().reading()

@@ -28,7 +28,7 @@ written down S' is never taken again.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, Final
@@ -42,7 +42,8 @@ from tidegate.engine.plan import Create, Rows, Unit
 from tidegate.engine.ports import Parked, ReloadProgress, SinkPosition, Source, Tasks, WithReload
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.model.errors import ConfigError, Retry, SinkRefused, SourceBehind, TidegateError
-from tidegate.model.table import TableInfo, TableName
+from tidegate.model.mysql import STRINGS, MysqlType
+from tidegate.model.table import ColumnType, TableInfo, TableName
 from tidegate.model.tso import shown_ts
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import STORE_ERRORS, store_error
@@ -56,10 +57,6 @@ CHUNKS_A_SLOT: Final = 4
 DONE: Final = "done"
 REPAIR_MAX: Final = 100_000
 """The most rows of one repair."""
-ONLY_LAKES: Final = (
-    "{} is not a lake, and only a lake is loaded beside its feed: `tidegate load start FEED --tables` loads tables of "
-    "others, for which the feed waits"
-)
 
 
 class RepairKeys(msgspec.Struct, frozen=True):
@@ -75,6 +72,19 @@ def key_text(value: float | str | bytes) -> str:
     """Return the text of a key's value: numbers (also of BIT) in decimal, BINARY and BLOB in hex digits; DECIMAL, dates
     and times (TIMESTAMP in UTC), ENUM and SET as a server prints them."""
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def key_column(kind: ColumnType, quoted: str) -> str:
+    """Return the expression of SQL that reads such a text of a column."""
+    if kind.code in STRINGS and kind.charset == "binary":
+        return f"LOWER(HEX({quoted}))"
+    return f"{quoted} + 0" if kind.code is MysqlType.BIT else quoted
+
+
+def key_texts(table: TableInfo, row: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the texts of a row's handle key; the row is by the names of the table's columns."""
+    columns = (table.column(name) for name in table.handle_key)
+    return tuple(key_text(row[column.name]) for column in columns if column is not None)
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -111,6 +121,18 @@ class Reload(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.plan is None:
             return f"reload of {', '.join(self.rules)}"
         return f"reload of {some_of([table.name for table in self.plan.tables])} at {shown_ts(self.plan.ts)}"
+
+    @property
+    def by_slices(self) -> bool:
+        """True where its rows come through the feed (engine/refresh.py)."""
+        return bool(self.done or self.slice)
+
+    @property
+    def progress(self) -> str:
+        """Return how far it is: a lake's tables know that themselves."""
+        if not self.by_slices:
+            return "loading"
+        return f"{self.done} of {len(self.plan.chunks) if self.plan else 0} chunks are done"
 
     @property
     def runs(self) -> bool:

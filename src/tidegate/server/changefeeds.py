@@ -56,7 +56,7 @@ from tidegate.engine.load_plan import KeptPlan, is_unfinished
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.engine.progress import FeedError, Progress, now
-from tidegate.engine.reload import ONLY_LAKES, KeptReload, RepairKeys
+from tidegate.engine.reload import KeptReload, RepairKeys
 from tidegate.model.errors import EnvironmentFault, HistoryLost, InputError, LoadCancelled, TidegateError, UriInvalid
 from tidegate.model.tso import compose
 from tidegate.objectstore.failpoint import failpoint
@@ -553,15 +553,13 @@ class Changefeeds:
     def reload_tables(
         self, feed_id: FeedId, load_from: str, tables: Sequence[str], who: str, *, adds: bool
     ) -> FeedView:
-        """Load the tables of some rules, all if there are none, beside the running changefeed into a lake; one that
-        `adds` takes them from now on. It is started again where that, or its database, changes its configuration.
+        """Load the tables of some rules, all if there are none, beside the running changefeed; one that `adds` takes
+        them from now on. It is started again where that, or its database, changes its configuration.
 
-        Raises UpdateRefused for other targets, ApiParamInvalid if no database is configured."""
+        Raises ApiParamInvalid if no database is configured."""
         with self.operation_log.noting("add tables" if adds else "reload tables", feed_id, who, ", ".join(tables)):
             feed = self._feed(feed_id)
             record, before, config = feed.record, feed.record.config.get("source", {}), self.config_of(feed.record)
-            if not entries_of(config)[1].keeps_progress:
-                raise UpdateRefused(ONLY_LAKES.format(feed_id.name))
             if not (uri := load_from or _database(record)):
                 raise ApiParamInvalid(f"load_from is empty, and {feed_id.name} has begun without a database to load")
             mode = {"load": _mode(record)} if before.get("load") == "never" else {}

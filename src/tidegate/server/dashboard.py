@@ -11,7 +11,7 @@ Timestamps are texts, lists are bounded, secrets are masked.
     GET   changefeeds/ID/dead_letters             messages that could not be read, with their bytes
     POST  changefeeds/ID/dead_letters/skip        and /replay
     POST  changefeeds/ID/tables/unpark            resumes a parked table
-    POST  changefeeds/ID/tables/add               loads tables of a lake beside the others; and /reload
+    POST  changefeeds/ID/tables/add               loads tables beside the others; and /reload
     POST  changefeeds/ID/rows/repair              brings rows again by their keys; GET tells the outcome
     POST  changefeeds/ID/load/start               loads tables again, or for the first time; and /cancel
     GET   operations                              the log of operations
@@ -204,11 +204,11 @@ class DashboardRoutes:
         return shown({"tables": tables})
 
     def add_tables(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Let the filter of a changefeed into a lake take tables, and load them beside the others."""
+        """Let the filter of a changefeed take tables, and load them beside the others."""
         return self._beside(request, changefeed_id, namespace, adds=True)
 
     def reload_tables(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Load tables of a changefeed into a lake again, all or those of some rules, beside the others."""
+        """Load tables of a changefeed again, all or those of some rules, beside the others."""
         return self._beside(request, changefeed_id, namespace, adds=False)
 
     def _beside(self, request: Request, name: str, namespace: str, *, adds: bool) -> Response:

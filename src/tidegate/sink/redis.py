@@ -55,7 +55,8 @@ from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.codec.neutral import event_object, render
 from tidegate.engine.change import Chunk
 from tidegate.engine.plan import PlannedDdl, Round, Rows, Segment
-from tidegate.engine.ports import Changes, SinkPosition, Tasks, WithCheck, Written, converted
+from tidegate.engine.ports import Changes, SinkPosition, Tasks, WithCheck, WithKeys, Written, converted
+from tidegate.engine.reload import key_texts
 from tidegate.model.errors import ConfigError, InputError, SchemaError, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import RowChange, Value
 from tidegate.model.name import lowered, qualified
@@ -66,7 +67,7 @@ from tidegate.schema.ddl_tables import subject_table
 from tidegate.schema.effects import Effect
 from tidegate.sink.calls import KeyedSink, write_batches
 from tidegate.sink.documents import column_values
-from tidegate.sink.redis_cache import KeptRows, RedisMode
+from tidegate.sink.redis_cache import KeptRows, RedisMode, rows_of
 from tidegate.sink.redis_options import OWN, CacheTemplate, RedisOptions, parse_cache_keys, stream_of
 from tidegate.sink.redis_server import APPEND, RedisProgress, RedisServers, ScriptCall, amid_ddl, writing
 
@@ -318,7 +319,7 @@ class _Round:
     ddls: list[PlannedDdl] = field(default_factory=list)
 
 
-class RedisSink(KeyedSink, WithCheck):
+class RedisSink(KeyedSink, WithCheck, WithKeys):
     """Writes to the servers of `options`."""
 
     def __init__(
@@ -332,6 +333,7 @@ class RedisSink(KeyedSink, WithCheck):
         self._round: _Round | None = None
         self._is_new = False
         self.truncates = self._mode.follows
+        self.brings_again = "rows" if self._mode.needs_key else ""
 
     def recover(self) -> SinkPosition:
         with self._connected() as servers:
@@ -353,6 +355,11 @@ class RedisSink(KeyedSink, WithCheck):
         with self._connected() as servers:
             filled = self._mode.filled(servers, tables)
         return {name: f"table {name} of {self.options.address} has rows" for name in filled}
+
+    def keys(self, table: TableInfo) -> Iterator[tuple[str, ...]]:
+        with closing(RedisServers(self.options)) as servers:
+            for rows in rows_of(servers, table):
+                yield from (key_texts(table, row.values) for row in rows)
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
         self._state = self._state.with_unknown(segment.tables)

@@ -42,7 +42,8 @@ import numpy as np
 
 from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.engine.plan import Checkpoint, PlannedDdl, Round, Rows, Segment
-from tidegate.engine.ports import Changes, SinkPosition, Tasks, Written, converted, refused_rows
+from tidegate.engine.ports import Changes, SinkPosition, Tasks, WithKeys, Written, converted, refused_rows
+from tidegate.engine.reload import key_texts
 from tidegate.model.errors import InputError, SchemaError, SinkRefused, TidegateError
 from tidegate.model.event import NO_SESSION, DdlSession, Value
 from tidegate.model.table import TableInfo, TableName
@@ -374,8 +375,10 @@ def published_alone() -> None:
     failpoint("search/published")
 
 
-class SearchSink(KeyedSink):
+class SearchSink(KeyedSink, WithKeys):
     """Writes to a store."""
+
+    brings_again = "rows"
 
     def __init__(
         self,
@@ -398,6 +401,12 @@ class SearchSink(KeyedSink):
 
     def open(self, position: SinkPosition) -> None:
         self._checkpoint_ts, self._state = position.checkpoint.ts, position.state
+
+    def keys(self, table: TableInfo) -> Iterator[tuple[str, ...]]:
+        if (index := self._indexes.get(table.name.key)) is not None:
+            self.store.settle(index.index)
+            for page in self.store.pages(index.index, 0, 1):
+                yield from (key_texts(table, row_of_json(table, source, field_name)) for _, source in page)
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
         self._tasks = tasks

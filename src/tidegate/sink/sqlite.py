@@ -37,7 +37,8 @@ import msgspec
 
 from tidegate.codec.columnar import Batch, typed_batch
 from tidegate.engine.plan import Checkpoint, PlannedDdl, Position, Round, Segment
-from tidegate.engine.ports import Changes, SinkPosition, Tasks, Written, converted
+from tidegate.engine.ports import Changes, SinkPosition, Tasks, WithKeys, Written, converted
+from tidegate.engine.reload import key_text
 from tidegate.model.errors import Fenced, InputError, SchemaError, SinkError, SinkRefused, TidegateError
 from tidegate.model.event import DdlSession, Value
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
@@ -117,8 +118,10 @@ class TableChanges(msgspec.Struct, frozen=True):
     loads: bool = False
 
 
-class SqliteSink(KeyedSink):
+class SqliteSink(KeyedSink, WithKeys):
     """Writes to a file."""
+
+    brings_again = "rows"
 
     def __init__(self, path: str, feed: str, *, time_zone: str = "UTC") -> None:
         super().__init__(nullcontext)
@@ -139,6 +142,15 @@ class SqliteSink(KeyedSink):
         with self._file.transaction() as connection:
             filled = [table.name for table in tables if _has_rows(connection, table)]
         return {name: f"table {name} of {self._file.path} has rows" for name in filled}
+
+    def keys(self, table: TableInfo) -> Iterator[tuple[str, ...]]:
+        try:
+            with closing(sqlite3.connect(self._file.path, timeout=LOCK_S)) as connection:
+                names = ", ".join(map(_quoted, table.handle_key))
+                for row in connection.execute(f"SELECT {names} FROM {_table(table.name)}"):
+                    yield tuple(map(key_text, row))
+        except sqlite3.Error as error:
+            raise SinkError(f"{self._file.path}: {error}") from error
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[Written]:
         self._tasks = tasks

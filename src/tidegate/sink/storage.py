@@ -145,6 +145,8 @@ def now_in(zone: str) -> datetime:
 class StorageSink(SegmentSink[StoredRows], WithUpkeep):
     """Writes files exactly once; the given checkpoints store progress, and files that recovery publishes again."""
 
+    brings_again = "tables"
+
     def __init__(
         self, options: StorageOptions, checkpoints: Checkpoints, *, now: Callable[[str], datetime] = now_in
     ) -> None:

@@ -64,6 +64,7 @@ from tidegate.codec.zone import zone_shift
 from tidegate.engine.chunk_size import CHUNK_BYTES
 from tidegate.engine.filter import is_system
 from tidegate.engine.load_plan import ROW_ID, LoadChunk, LoadGuard, LoadPlan, LoadReader, LoadTable, some_of
+from tidegate.engine.reload import key_column
 from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.model.errors import ConfigError, HistoryLost, SchemaError, SourceError, TidegateError
 from tidegate.model.mysql import FLOATS, INTEGERS, NAMED, STRINGS, UNSIGNED_TYPES, MysqlType
@@ -261,12 +262,6 @@ class _KeyColumn(NamedTuple):
         except UnicodeDecodeError:
             return None
 
-    def text(self, quoted: str) -> str:
-        """Return the expression of the column's text in a key (`reload.key_text`)."""
-        if self.type.code in STRINGS and self.type.charset == "binary":
-            return f"LOWER(HEX({quoted}))"
-        return f"{quoted} + 0" if self.type.code is MysqlType.BIT else quoted
-
     def raw(self, text: str) -> bytes:
         """Return the value with that text, as a server prints it to `read_as`. Raises ValueError."""
         code, elements = self.type.code, self.type.elems or ()
@@ -324,7 +319,7 @@ class Layout(NamedTuple):
     def of_keys(self, keys: Sequence[tuple[str, ...]], columns: str = "") -> str:
         """Return the statement that reads rows of some keys: `columns`, and the texts of the key."""
         names = [quote_name(name) for name in self.info.handle_key]
-        texts = ", ".join(map(_KeyColumn.text, self.keys, names))
+        texts = ", ".join(key_column(key.type, name) for key, name in zip(self.keys, names, strict=True))
         listed = (", ".join(map(_KeyColumn.of_text, self.keys, key)) for key in keys)
         where = f"({', '.join(names)}) IN ({', '.join(f'({key})' for key in listed)})"
         return sent.WHOLE_ROWS.format(columns=columns + texts, table=quote_names(*self.info.name), where=where)

@@ -67,6 +67,11 @@ KEYS = {
 }
 RULES = [*KEYS]
 PLACES = (*[name for name in REFRESH_FAILPOINTS if name != "refresh/swept"], "round/planned", "round/applied")
+DDLS = (
+    "ALTER TABLE w.t ADD COLUMN more INT DEFAULT 3",
+    "ALTER TABLE w.parts EXCHANGE PARTITION p WITH TABLE w.other",
+    "TRUNCATE TABLE w.pairs",
+)
 DAMAGE = [{"matcher": ["*.*"], "ignore-event": ["delete", "update"]}]
 
 
@@ -80,7 +85,9 @@ class Refreshed(Feed):
     @property
     def config(self) -> FeedConfig:
         """As `tidegate run` has it."""
-        filters = {"filter": {"event-filters": DAMAGE}} if self.damages else {}
+        filters: dict[str, object] = {"filter": {"event-filters": DAMAGE}} if self.damages else {}
+        if self.sink == "files":
+            filters["sink"] = {"csv": {"include-commit-ts": True, "output-old-value": True}}
         return load_config(
             document_of({"force-replicate": False, **filters}),
             source_uri=self.source_uri,
@@ -156,10 +163,13 @@ def damaged(home: Path, sink: str, servers: Servers | None = None) -> Iterator[R
         database.trim()
         servers = servers or Servers("", SimpleNamespace(port=0), 0)  # type: ignore[arg-type]
         feed = Refreshed(Draw.of(0), sink, database, servers, home, loads=False, begun=database.now(), damages=True)
+        if sink == "files":  # whoever folds them needs the definitions, and each change of a row
+            feed.damages, feed.loads = False, True
+            finished(feed.config, database.now(), database)
         database.play(Work(2).rows(40))
         finished(feed.config, database.now(), database)
         feed.damages, feed.loads = False, True
-        assert feed.wrong()
+        assert bool(feed.wrong()) is (sink != "files")
         yield feed
     finally:
         database.close()
@@ -172,6 +182,31 @@ def test_a_repair(sink: str, tmp_path: Path) -> None:
     with damaged(tmp_path / "feed", sink) as feed:
         feed.kept.ask_repair(feed.keys())
         assert feed.ended(Work(3).rows(60)).outcome == reload.DONE
+        assert not feed.wrong()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", ["sqlite", "search", "files"])
+def test_a_reload(sink: str, tmp_path: Path) -> None:
+    """Every row of every table is right afterwards, amid changes; rows that the upstream lacks are gone."""
+    with damaged(tmp_path / "feed", sink) as feed:
+        feed.kept.ask(["w.*"])
+        assert feed.ended(Work(5).rows(60)).outcome == reload.DONE
+        assert not feed.wrong()
+        if sink == "files":
+            versions = list((feed.home / "out" / "w" / "t" / "meta").glob("schema_*"))
+            assert len(versions) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["refresh/swept", *PLACES])
+def test_a_death_amid_a_reload(place: str, tmp_path: Path) -> None:
+    """At each place it goes on, and DDLs of its tables let them begin again."""
+    with damaged(tmp_path / "feed", "sqlite") as feed:
+        feed.kept.ask(["w.*"])
+        storms = (statement for seed in range(60) for statement in (*Work(seed).rows(6), *DDLS[seed : seed + 1]))
+        assert feed.ended(storms, [place]).outcome == reload.DONE
+        assert feed.died == [place]
         assert not feed.wrong()
 
 

@@ -134,6 +134,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithReload, Wit
     A second run is not locked out: the one whose source has the higher epoch continues (snapshots.py)."""
 
     fences = makes_views = False
+    brings_again = "keys"
 
     def __init__(
         self,

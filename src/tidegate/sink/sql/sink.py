@@ -31,7 +31,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
@@ -49,8 +49,10 @@ from tidegate.engine.ports import (
     Tasks,
     WithCheck,
     WithGate,
+    WithKeys,
     Written,
 )
+from tidegate.engine.reload import key_column
 from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
 from tidegate.model.left_out import NO_KEY
@@ -74,11 +76,12 @@ LEASE_POLL_S: Final = 0.5
 """Seconds between reads of the leases."""
 
 
-class SqlSink(SegmentSink[Written], WithCheck, WithGate):
+class SqlSink(SegmentSink[Written], WithCheck, WithGate, WithKeys):
     """Writes to the server of `options`; `run_lock` keeps another run of the feed on this machine out, `rules` are
     those of the tables that are replicated (None: all)."""
 
     flush_policy = FlushPolicy(limit=RoundLimit(rows=500_000, size_bytes=256 << 20), idle_s=5.0)
+    brings_again = "rows"
 
     def __init__(
         self,
@@ -149,6 +152,15 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate):
         with self._connected() as session:
             filled = [table.name for table in tables if has_rows(session, table.name)]
         return {name: f"table {name} of {self.options.address} has rows" for name in filled}
+
+    def keys(self, table: TableInfo) -> Iterator[tuple[str, ...]]:
+        columns = [column for name in table.handle_key if (column := table.column(name)) is not None]
+        texts = ", ".join(key_column(column.type, quote_name(column.name)) for column in columns)
+        with closing(TargetSession(self.options)) as session:
+            session.ask(sent.SETTING.format(name="net_write_timeout", value=86400))
+            session.connection.decoders = {}  # values come as texts and bytes
+            for row in session.stream(sent.ALL_ROWS.format(columns=texts, table=quote_names(*table.name), some="")):
+                yield tuple(value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in row)
 
     def has_lock(self, name: str) -> bool:
         with self._connected() as session:
