@@ -1,17 +1,21 @@
-"""Rows that are brought again through a running feed: `tidegate table reload` and repairs (engine/refresh.py)."""
+"""Rows that are brought again through a running feed: `tidegate table reload` and repairs (engine/refresh.py).
+
+SEEDS=0-9 pytest -m "" tests/source/load/test_refresh.py -k many     some of the soak's 100
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import pytest
 
 from tests.failpoint import REFRESH_FAILPOINTS, armed
-from tests.source.load.feeds import LAKES, TABLES, Database, Draw, Feed, Servers, Work, finished
+from tests.source.load.feeds import LAKES, TABLES, Database, Draw, Feed, Servers, Work, chosen_seeds, finished
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import document_of
 from tidegate.config.load import load as load_config
@@ -72,6 +76,7 @@ DDLS = (
     "ALTER TABLE w.parts EXCHANGE PARTITION p WITH TABLE w.other",
     "TRUNCATE TABLE w.pairs",
 )
+SEEDS = 100
 DAMAGE = [{"matcher": ["*.*"], "ignore-event": ["delete", "update"]}]
 
 
@@ -219,3 +224,39 @@ def test_a_death_amid_a_repair(place: str, tmp_path: Path) -> None:
         assert feed.ended(Work(4).rows(60), [place]).outcome == reload.DONE
         assert feed.died == [place]
         assert not feed.wrong()
+
+
+def lived(seed: int, home: Path) -> None:
+    """Reloads and repairs at random moments, with deaths, amid rows and DDLs: right behind each."""
+    random, sink = Random(f"refresh {seed}"), ("sqlite", "search", "replica", "files", "changelog")[seed % 5]
+    ddls = iter(random.sample(DDLS, len(DDLS)))
+    with damaged(home, sink) as feed:
+        for number in range(2):
+            amid = chain(Work(seed + number).rows(8), islice(ddls, 1), Work(seed - number).rows(400))
+            if sink in LAKES or random.random() < 0.5:
+                feed.kept.ask_repair(feed.keys())
+            else:
+                feed.kept.ask(random.choice([["w.*"], ["w.t", "w.parts", "w.other", "w.pairs"]]))
+            assert feed.ended(amid, random.sample(PLACES, 2)).outcome == reload.DONE
+        feed.kept.ask_repair(feed.keys())
+        assert feed.ended(Work(seed).rows(400)).outcome == reload.DONE
+        assert not feed.wrong(), feed.died
+
+
+@pytest.mark.slow
+def test_three_seeds(tmp_path: Path) -> None:
+    """A file, an index and a lake."""
+    for seed in range(3):
+        lived(seed, tmp_path / str(seed))
+
+
+@pytest.mark.soak
+def test_many_seeds(tmp_path: Path) -> None:
+    """One that fails does not end the others."""
+    failed = {}
+    for seed in chosen_seeds(SEEDS):
+        try:
+            lived(seed, tmp_path / str(seed))
+        except (Exception, Died) as error:  # noqa: BLE001  told at the end
+            failed[seed] = repr(error)[:2000]
+    assert not failed
