@@ -581,7 +581,8 @@ class Sink(Protocol[R]):
     """True if CREATE VIEW makes a view, or is brought to readers."""
     brings_again: str = ""
     """What may come again while the feed runs (engine/refresh.py): "keys", rows of some keys; "rows", whole tables,
-    too, since the sink is WithKeys; "tables", which are made anew; "" for nothing, since readers have had it."""
+    too, since the sink is WithKeys; "tables", which are made anew as a whole; "" for nothing, since readers have had
+    it."""
     truncates: bool = True
     """True if TRUNCATE TABLE empties a table of the target."""
 

@@ -198,6 +198,8 @@ class RefreshingSource(LoadingSource):
         if request is None or request.outcome or (isinstance(self._sink, WithReload) and not request.repairs):
             return
         try:
+            if request.repairs and self._ability == "tables":
+                raise ConfigError("a table in files comes again as a whole: reload it instead")
             if self._ability not in {"rows", "tables"} and not (request.repairs and self._ability):
                 raise ConfigError(NOT_AGAIN)
             self._step(request, checkpoint_ts)
