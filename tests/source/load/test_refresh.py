@@ -14,7 +14,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.contract.test_sql_sink import emptied
 from tests.failpoint import REFRESH_FAILPOINTS, armed
+from tests.mariadb import running_server
+from tests.redis_server import running_redis
 from tests.source.load.feeds import LAKES, TABLES, Database, Draw, Feed, Servers, Work, chosen_seeds, finished
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import document_of
@@ -168,9 +171,10 @@ def damaged(home: Path, sink: str, servers: Servers | None = None) -> Iterator[R
         database.trim()
         servers = servers or Servers("", SimpleNamespace(port=0), 0)  # type: ignore[arg-type]
         feed = Refreshed(Draw.of(0), sink, database, servers, home, loads=False, begun=database.now(), damages=True)
-        if sink == "files":  # whoever folds them needs the definitions, and each change of a row
+        if sink in {"files", "mariadb"}:  # these need the definitions; whoever folds files each change of a row, too
             feed.damages, feed.loads = False, True
             finished(feed.config, database.now(), database)
+            feed.damages = sink != "files"
         database.play(Work(2).rows(40))
         finished(feed.config, database.now(), database)
         feed.damages, feed.loads = False, True
@@ -201,6 +205,22 @@ def test_a_reload(sink: str, tmp_path: Path) -> None:
         if sink == "files":
             versions = list((feed.home / "out" / "w" / "t" / "meta").glob("schema_*"))
             assert len(versions) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", ["mariadb", "redis"])
+def test_real_servers(sink: str, tmp_path: Path) -> None:
+    """A MariaDB and a Redis: damaged rows are right behind a repair, and behind a reload."""
+    with running_server(tmp_path / "mariadb") as mariadb, running_redis(tmp_path / "redis") as redis:
+        for asks in ("repair", "reload"):
+            with damaged(tmp_path / asks, sink, Servers("", mariadb, redis.port)) as feed:
+                if asks == "repair":
+                    feed.kept.ask_repair(feed.keys())
+                else:
+                    feed.kept.ask(["w.*"])
+                assert feed.ended(Work(7).rows(60)).outcome == reload.DONE
+                assert not feed.wrong()
+                emptied(mariadb)
 
 
 @pytest.mark.slow
