@@ -462,12 +462,3 @@ class Capture:
             bound = safe_point(directory, time.time_ns() // 1_000_000, ttl_ms)
             if bound is not None:
                 trim(directory, bound)
-
-
-async def release(options: CaptureOptions) -> None:
-    """End the hold on GC of a capture that will not run again."""
-    pd = PdClient(options.address)
-    try:
-        await pd.release(options.service_id)
-    finally:
-        await pd.close()
