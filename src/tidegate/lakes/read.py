@@ -181,6 +181,7 @@ class LakeRows(NamedTuple):
     schema: pa.Schema
     stored: int
     parts: Callable[[], Iterable[pa.Table]]
+    columns: Sequence[LakeColumn] = ()
 
 
 def rows_in_parts(stored: TableSnapshot, tail: Tail, *, only: Collection[str] | None = None) -> LakeRows:
@@ -195,7 +196,7 @@ def rows_in_parts(stored: TableSnapshot, tail: Tail, *, only: Collection[str] | 
             yield overlaid(schema.empty_table(), tail)
 
     schema = logical_schema(columns)
-    return LakeRows(schema, sum(file.rows for file in stored.files()), parts)
+    return LakeRows(schema, sum(file.rows for file in stored.files()), parts, columns)
 
 
 def _part(uri: str, file: DataFile, columns: Sequence[LakeColumn], row_filter: RowFilter) -> pa.Table:

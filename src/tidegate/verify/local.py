@@ -62,6 +62,7 @@ from tidegate.verify.sums import ChunkPlan, ChunkSums, plain_column
 if TYPE_CHECKING:
     from tidegate.lakes.lake import Lake
     from tidegate.lakes.live import Live
+    from tidegate.sink.delta.columns import LakeColumn
     from tidegate.sink.delta.options import DeltaOptions
 
 Cell = dict[str, int | float | str] | None
@@ -212,7 +213,7 @@ class LakeReader(BatchReader):
         shape = self._shape_of(name)
         if shape is None:
             return ComparedTable(name, (), ())
-        stored = self._state(shape.key, self._read(name).schema.empty_table())
+        stored = self._state(shape, self._read(name).schema.empty_table())
         names = {lowered(name) for name in stored.column_names}
         virtual = [
             column for column in shape.columns if column.generated == "virtual" and lowered(column.name) not in names
@@ -222,19 +223,19 @@ class LakeReader(BatchReader):
         return ComparedTable(name, shape.key, (*columns, *virtual), shape.is_whole, shape.has_key)
 
     def _is_folded(self, shape: ComparedTable) -> bool:
-        from tidegate.sink.delta.options import CHANGE_TYPE
+        from tidegate.sink.delta.options import CHANGE_TYPE, OP
 
-        return self._ts is not None and CHANGE_TYPE in self._read(shape.name).schema.names
+        return self._ts is not None and not {CHANGE_TYPE, OP}.isdisjoint(self._read(shape.name).schema.names)
 
     def _parts(self, shape: ComparedTable) -> Iterator[pa.Table]:
         rows = self._read(shape.name)
         parts = rows.parts()
         if self._is_folded(shape):
             parts = [pa.concat_tables([rows.schema.empty_table(), *parts])]
-        return (self._state(shape.key, part) for part in parts)
+        return (self._state(shape, part) for part in parts)
 
-    def _state(self, key: Sequence[str], part: pa.Table) -> pa.Table:
-        return part if self._ts is None else table_at(key, self._ts, part)
+    def _state(self, shape: ComparedTable, part: pa.Table) -> pa.Table:
+        return part if self._ts is None else table_at(shape.key, self._ts, part, self._read(shape.name).columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,12 +275,12 @@ class _LazyTables(Mapping[str, ComparedTable]):
         return len(self._names)
 
 
-def table_at(key: Sequence[str], ts: int, lake: "pa.Table") -> "pa.Table":
+def table_at(key: Sequence[str], ts: int, lake: "pa.Table", columns: "Sequence[LakeColumn]" = ()) -> "pa.Table":
     """Return the rows of a lake's table with this key at `ts`, whatever the lake's mode."""
     from tidegate.sink.delta.apply import state_at
 
     folded = {lowered(name) for name in key}
-    return state_at(lake, [name for name in lake.column_names if lowered(name) in folded], ts)
+    return state_at(lake, [name for name in lake.column_names if lowered(name) in folded], ts, columns)
 
 
 class Recording(NamedTuple):

@@ -131,6 +131,7 @@ from tidegate.sink.delta.rows import (
     folded,
     if_any,
     log_rows,
+    logged,
     moved_rows,
     net_changes,
     parted,
@@ -256,8 +257,11 @@ MOVES: Final[Mapping[Form, Moves]] = {
 }
 
 
-def state_at(rows: pa.Table, key: Sequence[str], ts: int) -> pa.Table:
-    """Return the upstream's rows at `ts` from a table of any form; for a replica, its rows as they are."""
+def state_at(rows: pa.Table, key: Sequence[str], ts: int, columns: Sequence[LakeColumn] = ()) -> pa.Table:
+    """Return the upstream's rows at `ts` from a table of any form, of a LOG by its `columns`; for a replica, its rows
+    as they are. Raises SchemaError for a LOG without old images."""
+    if OP in rows.column_names:
+        return logged(rows, columns, ts)
     if VALID_TO in rows.column_names:
         return as_of(rows, ts)
     if CHANGE_TYPE in rows.column_names:

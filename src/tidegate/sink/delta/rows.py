@@ -289,6 +289,21 @@ def unfolded(log: pa.Table, columns: Sequence[LakeColumn]) -> pa.Table:
     return pa.concat_tables([log, _as_rows(updates, columns, OLD).select(log.column_names)])
 
 
+def logged(log: pa.Table, columns: Sequence[LakeColumn], upto: int) -> pa.Table:
+    """Return the rows that exist after the changes of a LOG up to `upto`. Raises SchemaError where the source sent
+    UPDATEs without their old images."""
+    log = unfolded(log.filter(pc.less_equal(pc.fill_null(log.column(COMMIT_TS), 0), upto)), columns)
+    op = pc.fill_null(log.column(OP), "I")
+    updates, old_images = (pc.sum(pc.equal(op, kind)).as_py() or 0 for kind in ("U", OLD))
+    if updates != old_images:
+        raise SchemaError(
+            f"{updates - old_images} UPDATEs of a table without a key came without their old rows, so a lake's log "
+            "does not tell which rows remain: let the source send old values, and load the table again"
+        )
+    rows = log.drop_columns([OP, COMMIT_TS])
+    return rows.take(pa.array(counted(rows, pc.invert(pc.is_in(op, pa.array(["D", OLD]))))))
+
+
 def parted(rows: pa.Table, columns: Sequence[LakeColumn], leaves: Callable[[pa.Table], Any]) -> list[pa.Table]:
     """Return the stored rows of a table that stay and those that are removed, by a mask for images.
 
