@@ -41,6 +41,7 @@ from tidegate.model.errors import (
     PoisonMessage,
     SchemaError,
     SinkRefused,
+    SourceBehind,
     SourceError,
     TidegateError,
 )
@@ -90,6 +91,8 @@ class BatchLoop(ABC):
         """The sink's tables at that checkpoint, by key; None if unknown."""
         self.warnings: tuple[str, ...] = ()
         """What whoever runs the feed is told of its begin."""
+        self.waits = False
+        """True if the source was behind at `start`, which may then be called again."""
         self.skips_dead = False
         """True if a message that cannot be decoded becomes a dead letter instead of ending the feed."""
         self._progress = LandingProgress()
@@ -125,13 +128,18 @@ class BatchLoop(ABC):
     def start(self, tasks: Tasks) -> None:
         """Claim the changelog and begin. Raises as `_claim` does."""
         assert self._thread is None, "a landing can be started only once"
-        self._tasks = tasks.aside(f"{self._feed}/land")
-        self._state = self._claim()
+        self._tasks, self.waits = tasks.aside(f"{self._feed}/land"), False
+        try:
+            self._state = self._claim()
+        except SourceBehind:
+            self.waits = True
+            raise
         self._thread = threading.Thread(target=self._run, name=f"{self._feed}/land", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop after the batch in flight; an uncommitted batch is discarded."""
+        self.waits = False
         self._halt.set()
         if self._thread is None or not self._thread.is_alive():
             return
@@ -268,8 +276,10 @@ class LandedSource(ChangelogSource):
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         """Start landing at the changelog's positions. Raises errors of the source and its positions."""
-        self.landing.stop()
-        self.landing, self._tasks = self._make(), tasks
+        if not self.landing.waits:
+            self.landing.stop()
+            self.landing = self._make()
+        self._tasks = tasks
         self.landing.needed_ts, self.landing.carried = checkpoint_ts or 0, self._carried
         self.landing.start(tasks)
         self.changelog.refresh()

@@ -275,3 +275,19 @@ def run_feed(home: Path, name: str, ts: int, *, source: str, load_from: str | No
     )
     Engine(feed_of(config), LocalTasks(pickles=False), Meter(lambda _: None), NoPauseEvent()).run(until=ts)
     return shop(home / f"{name}.db")
+
+
+def test_a_lake_begins_once_its_capture_has_written(tmp_path: Path) -> None:
+    """The engine asks a source that is behind again and again; the capture goes on meanwhile."""
+    cluster = Cluster.open()
+    with TikvPeer(cluster.storage, turn_s=0.5).in_thread() as peer:
+        served = Served(peer, cluster, tmp_path)
+        start_ts, ts = served.execute(*BEFORE), served.execute("INSERT INTO test.a VALUES (3, 3)")
+        config = load(
+            source_uri=f"tikv://{peer.pd}?force-version=true&log={served.log}",
+            sink_uri=f"delta://{tmp_path}/lake",
+            start_ts=start_ts,
+            rules=("test.*",),
+        )
+        engine = Engine(feed_of(config), LocalTasks(pickles=False), Meter(lambda _: None), NoPauseEvent())
+        assert engine.run(until=ts, idle_s=20).checkpoint_ts == ts
