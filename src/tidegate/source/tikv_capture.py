@@ -21,15 +21,18 @@ is above waits in memory, beyond `SPILL_BYTES` in files without a name.  A segme
 Until it is written, a row is in TiKV: GC is held at the last segment's end less one, as `tidegate-<feed>`, and PD is
 asked every minute whether that was kept.  After a crash the capture goes on at the end of the last segment.  The log's
 directory has a file with the cluster's id and the filter of the capture: a log of another cluster or filter is refused,
-since it lacks rows.
+since it lacks rows.  While a capture runs it locks the file `capture`, so that no other one writes the same rows again.
 
 Source: TiCDC's puller, sorter and GC manager; PD's service safe points.
 """
 
 import asyncio
+import fcntl
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -85,7 +88,10 @@ SPILL_BYTES: Final = 256 << 20
 SEGMENT_ROWS: Final = 200_000
 WRITE_S, IDLE_S, KEEP_S = 1.0, 5.0, 60.0
 _ENDS_S: Final = 60.0
+_AHEAD_S: Final = 60.0
+"""How far the clock of start-ts may be ahead of PD's."""
 _STATE: Final = "capture.json"
+_MARK: Final = "capture"
 Accept = Callable[[str, str], bool]
 
 
@@ -269,6 +275,26 @@ class Spans:
         self.resolved[number] = ts
 
 
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Lock a log's directory for one capture. Raises SourceError if another one has it."""
+    directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+    mark = os.open(directory / _MARK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as taken:
+            raise SourceError(
+                f"another capture writes into the log {directory}: give each changefeed of tikv:// a log of its own, "
+                "or read this one with tidb://"
+            ) from taken
+        except OSError as fault:  # a file system without locks
+            LOG.warning("%s cannot be locked for one capture: %s", directory, fault.strerror)
+        yield
+    finally:
+        os.close(mark)
+
+
 @cache
 def capture_loop() -> asyncio.AbstractEventLoop:
     """Return the event loop of all captures of this process, in a thread: gRPC has one poller for all loops."""
@@ -324,6 +350,10 @@ class Capture:
 
     async def run(self) -> None:
         """Capture until it is cancelled. Raises what ends it."""
+        with _alone(self.options.directory):
+            await self._run()
+
+    async def _run(self) -> None:
         pd = PdClient(self.options.address, cluster_id=self._origin())
         try:
             await pd.connect()
@@ -349,9 +379,14 @@ class Capture:
             await pd.close()
 
     def _origin(self) -> int:
-        """The cluster of an existing log, 0 for a new one. ConfigError if its filter is another one."""
+        """The cluster of an existing log, 0 for a new one. ConfigError if its filter is another one, or if it is no
+        capture's."""
         path = self.options.directory / _STATE
         if not path.exists():
+            if base_of(path.parent) or segments(path.parent):
+                raise ConfigError(
+                    f"the log {path.parent} is of another writer, or has lost {path.name}: give another log directory"
+                )
             return 0
         try:
             origin = msgspec.json.decode(path.read_bytes(), type=_Origin)
@@ -401,7 +436,14 @@ class Capture:
         """Begin a log; return its begin."""
         directory = self.options.directory
         while True:
-            ts = self._start_ts or await pd.tso()
+            now_ts = await pd.tso()
+            ts = self._start_ts or now_ts
+            ahead_s = (physical_ms(ts) - physical_ms(now_ts)) / 1000
+            if ahead_s > _AHEAD_S:  # TiKV may not be read above PD's time
+                raise ConfigError(f"start-ts {ts} is {ahead_s:.0f} s after the cluster's time, {now_ts}")
+            if ts > now_ts:
+                await asyncio.sleep(max(ahead_s, 0.001))
+                continue
             await self._hold(pd, ts)
             failpoint("capture/held")
             snapshot = Snapshot(pd, ts)
@@ -417,7 +459,6 @@ class Capture:
         pairs = [pair async for page in snapshot.pages(*SCHEMA) for pair in page]
         rows = [KvChange(LogType.COMMITTED, key, 1, ts, KvOp.PUT, value, None, 0) for key, value in pairs]
         rows = [row for row in rows if defined_by(row.key) is not None]
-        directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         publish(directory / _STATE, msgspec.json.encode(_Origin(pd.cluster_id, self.options.rules)))
         failpoint("capture/origin")
         publish(directory / f"{ts:020d}.base", encode_segment(ts, ts, rows))

@@ -18,7 +18,7 @@ from tidegate.engine.loop import Engine, Meter
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.stop_signals import NoPauseEvent
 from tidegate.kv.keys import RecordKey, decode_table_key, table_span
-from tidegate.model.errors import ConfigError, SinkError
+from tidegate.model.errors import ConfigError, SinkError, SourceError, TidegateError
 from tidegate.model.kv_change import KvChange
 from tidegate.schema.job import JOB_TABLE
 from tidegate.source.tidb_ddl import Timeline
@@ -205,6 +205,47 @@ def test_another_filter_is_refused(served: Served) -> None:
     until(lambda: other.failure() is not None)
     with pytest.raises(ConfigError, match=r"filter test\.\*"):
         raise other.failure() or AssertionError
+
+
+def failure(capture: Capture) -> TidegateError | None:
+    """Run a capture until it fails."""
+    capture.start()
+    until(lambda: capture.failure() is not None)
+    return capture.failure()
+
+
+def test_a_log_has_one_capture(served: Served) -> None:
+    """Two of them would write each row twice; the second one may begin when the first has ended."""
+    first, second = served.capture(), served.capture()
+    first.start()
+    until(lambda: bool(served.high()))
+    assert "another capture writes into the log" in str(failure(second))
+    first.stop()
+    with pytest.raises(SourceError):
+        second.start()
+    second.start()
+    served.captured(second, served.execute(*WORK[:1]))
+    second.stop()
+
+
+def test_a_log_of_another_writer_is_refused(served: Served) -> None:
+    """It has no note of its cluster and filter, and the rows of a captured cluster do not belong to it."""
+    served.writer.write(empty=True)
+    served.log, before = served.own, segments(served.own)
+    assert isinstance(failure(served.capture()), ConfigError)
+    assert segments(served.own) == before
+
+
+def test_a_start_after_the_clusters_time_is_refused(served: Served) -> None:
+    """A read above PD's time would raise the timestamps of the cluster's transactions."""
+    future = served.execute() + (3_600_000 << 18)
+    assert "3600 s after the cluster's time" in str(failure(served.capture(future)))
+    assert not served.peer.service.barriers
+    capture = served.capture(served.execute() + (500 << 18))
+    capture.start()
+    until(lambda: bool(served.high()) or capture.failure() is not None)
+    capture.stop()
+    assert capture.failure() is None
 
 
 def shop(target: Path) -> dict[str, list[tuple[object, ...]]]:
