@@ -228,7 +228,8 @@ class Spans:
         self.resolved: dict[int, int] = {}
         self._leaving: dict[int, int] = {}
         self._meta: dict[tuple[int, bytes], bytes | None] = {}
-        self._known_ts = low
+        self._known_ts = self._frontier = low
+        self._behind: set[int] = set()
         self._add(META, SCHEMA, low)
         self._add(JOB_TABLE.id, table_span(JOB_TABLE.id), low)
         self._move(low)
@@ -237,27 +238,32 @@ class Spans:
         """Take rows of the m-prefix."""
         if span == META:
             for row in changes_of(rows):
-                if row.commit_ts > self._known_ts:
+                if row.commit_ts > self._known_ts and defined_by(row.key) is not None:
                     self._meta[row.commit_ts, row.key] = row.value if row.op is KvOp.PUT else None
 
     def resolve(self, span: int, ts: int) -> None:
         """Take a resolved ts."""
-        if span in self.resolved:
-            self.resolved[span] = max(self.resolved[span], ts)
+        if ts > self.resolved.get(span, ts):
+            self.resolved[span] = ts
+            self._behind.discard(span)
 
     def frontier(self) -> int:
-        """Follow the schema as far as it is complete; return the ts up to which all spans are."""
+        """Follow the schema as far as it is complete; return the ts up to which all spans are, which stays the same
+        until those that are at it have moved."""
         meta_ts = self.resolved[META]
+        if self._behind and meta_ts == self._known_ts:
+            return self._frontier
         ready = sorted(key for key in self._meta if key[0] <= meta_ts)
         for index, (commit_ts, key) in enumerate(ready):
             self._tables.apply(key, self._meta.pop((commit_ts, key)))
             if index + 1 == len(ready) or ready[index + 1][0] > commit_ts:
                 self._move(commit_ts - 1)
         self._known_ts = meta_ts
-        frontier = min(self.resolved.values())
+        self._frontier = frontier = min(self.resolved.values())
         for number in [number for number, ts in self._leaving.items() if ts < frontier]:
             del self._leaving[number], self.resolved[number]
             self._feed.remove(number)
+        self._behind = {number for number, ts in self.resolved.items() if ts == frontier}
         return frontier
 
     def _move(self, ts: int) -> None:

@@ -266,27 +266,27 @@ class EventFeed:
         """Resolve the locks of ranges whose resolved ts stands still and lags."""
         while True:
             await asyncio.sleep(LOOK_S)
-            now = await self.cluster.tso()
-            for span in list(self.registrations.spans.values()):
-                stuck = self._stuck(span, now)
+            now, spans = await self.cluster.tso(), list(self.registrations.spans.values())
+            moved, self._moved = self._moved, {}
+            found = [(span, self._stuck(span, now, moved)) for span in spans]
+            for span, stuck in found:
                 if not stuck:
                     self.held.pop(span.number, None)
                 for part in stuck:
                     await self._resolve(span, part, now)
 
-    def _stuck(self, span: Span, now_ts: int) -> list[Range]:
-        """Return the ranges of a span whose locks are to be looked for now."""
+    def _stuck(self, span: Span, now_ts: int, moved: dict[Range, tuple[int, float, float]]) -> list[Range]:
+        """Return the ranges of a span whose locks are to be looked for now; `moved` is what the last look noted."""
         now, stuck = self._now(), []
-        moved = {part: self._moved.get(part, (part.ts, now, 0.0)) for part in span.ranges.ranges}
-        for part, (ts, since, looked) in moved.items():
-            if part.ts != ts or not part.holder or not part.holder.live:
-                moved[part] = (part.ts, now, looked)
-                continue
+        for part in span.ranges.ranges:
+            ts, since, looked = moved.get(part, (part.ts, now, 0.0))
             lag_s = (physical_ms(now_ts) - physical_ms(ts)) / 1000
-            if min(now - since, lag_s) >= STUCK_S and now - looked >= LOOK_AGAIN_S:
-                moved[part] = (ts, since, now)
+            if part.ts != ts or not part.holder or not part.holder.live:
+                since = now
+            elif min(now - since, lag_s) >= STUCK_S and now - looked >= LOOK_AGAIN_S:
+                looked = now
                 stuck.append(part)
-        self._moved = {part: state for part, state in self._moved.items() if part.holder} | moved
+            self._moved[part] = part.ts, since, looked
         return stuck
 
     async def _resolve(self, span: Span, part: Range, now: int) -> None:
@@ -302,7 +302,7 @@ class EventFeed:
             if done.value.alive:
                 self.held[span.number] = done.value.alive[0]
                 LOG.warning("resolved ts %s of span %s: %s", part.ts, span.number, done.value.alive[0])
-        except ClusterUnavailable as error:
+        except (ClusterUnavailable, PdRefused) as error:
             LOG.warning("locks of span %s cannot be resolved: %s", span.number, error)
 
     async def _ask(self, call: Call) -> Any:

@@ -1,0 +1,65 @@
+"""The frontier of a capture is the least resolved ts of its spans, whichever of them moves, comes or goes."""
+
+import random
+from typing import Any
+
+from tidegate.kv.change_columns import change_batch
+from tidegate.model.kv_change import KvChange, KvOp, LogType
+from tidegate.mysql.encoding import decode_int
+from tidegate.schema.job import JOB_TABLE
+from tidegate.source.tikv_capture import META, KnownTables, Spans
+
+
+class Feed:
+    """The spans that are registered."""
+
+    def __init__(self) -> None:
+        self.spans: dict[int, int] = {}
+
+    def add(self, number: int, start: bytes, _end: bytes, ts: int) -> None:
+        assert number not in self.spans
+        assert number == META or decode_int(start, 1)[0] == number
+        self.spans[number] = ts
+
+    def remove(self, number: int) -> None:
+        del self.spans[number]
+
+
+class Tables(KnownTables):
+    """Tables whose keys are of the schema, and whose ids a test tells."""
+
+    def __init__(self) -> None:
+        self.now: set[int] = set()
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        number = int(key.rpartition(b"#")[2])
+        (self.now.add if value else self.now.discard)(number)
+
+    def ids(self) -> set[int]:
+        return set(self.now)
+
+
+def test_the_frontier_is_the_least_resolved_ts(monkeypatch: Any) -> None:
+    """A table is read from below its definition on, and until the frontier has come to its end."""
+    monkeypatch.setattr("tidegate.source.tikv_capture.defined_by", lambda key: key)
+    chance, feed, tables = random.Random(7), Feed(), Tables()
+    spans: Any = Spans(feed, tables, 10)  # type: ignore[arg-type]
+    defined: dict[int, tuple[int, bool]] = {}
+    frontier = 10
+    for _ in range(3_000):
+        number = chance.choice([*feed.spans, META])
+        ts = spans.resolved[number] + chance.choice((0, 0, 1, 1, 2, 5))
+        if number == META and ts > spans.resolved[META]:
+            table = chance.randint(2_000, 2_020)
+            is_there = not defined.get(table, (0, False))[1]
+            defined[table] = ts, is_there
+            row = KvChange(LogType.COMMITTED, b"m#%d" % table, ts - 1, ts, KvOp.PUT, b"x" if is_there else b"", None)
+            spans.rows(META, change_batch([row]))
+        spans.resolve(number, ts)
+        last, frontier = frontier, spans.frontier()
+        assert frontier == min([*spans.resolved.values(), spans.resolved[META]])
+        assert frontier >= last
+        assert feed.spans.keys() == spans.resolved.keys()
+        wanted = {table for table, (_, is_there) in defined.items() if is_there}
+        assert wanted | {META, JOB_TABLE.id} <= feed.spans.keys()
+        assert all(defined[table][0] > last for table in feed.spans.keys() - wanted - {META, JOB_TABLE.id})
