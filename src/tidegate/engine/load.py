@@ -721,14 +721,18 @@ class LoadingSource(Source):
                 except TidegateError as error:
                     self._unheld = f"a parked table needs {shown_ts(self._plan.ts)}, which nothing holds: {error}"
             return
-        if self._plan is not None and self._plan.gc_life_time and not self._unheld:
+        if self._plan is not None and (self._plan.gc_life_time or self._guard is not None) and not self._unheld:
             try:
                 self.guard(self._plan).restore()
             except TidegateError as error:
-                was, now = self._plan.gc_life_time
-                self._unheld = f"tidb_gc_life_time of the upstream is {now} since the load, and was {was}: {error}"
+                held = f"held for the load at {shown_ts(self._plan.ts)} until its gc-ttl is over"
+                if self._plan.gc_life_time:
+                    held = "{1} since the load, and was {0}".format(*self._plan.gc_life_time)
+                what = "tidb_gc_life_time" if self._plan.gc_life_time else "garbage collection"
+                self._unheld = f"{what} of the upstream is {held}: {error}"
             else:
-                self._plan = self.kept.restored(self._plan)
+                if self._plan.gc_life_time:
+                    self._plan = self.kept.restored(self._plan)
         self._release_guard()
         self._listen(self._position_ts)
         self.stream.release(checkpoint_ts)

@@ -220,7 +220,8 @@ def _batch(columns: ColumnMounter, mounter: Mounter, physical_id: int, pairs: li
 
 
 class TikvGuard(LoadGuard):
-    """Holds garbage collection at S, renewed each minute."""
+    """Holds garbage collection at S, renewed each minute; for gc-ttl behind `__exit__`, so that a load that is stopped
+    can go on, and until `restore`."""
 
     def __init__(self, options: TikvLoadOptions, plan: LoadPlan) -> None:
         self._options, self._ts = options, plan.ts
@@ -235,8 +236,14 @@ class TikvGuard(LoadGuard):
 
     def __exit__(self, *_error: object) -> None:
         self._stop.set()
-        self._cluster.call(self._cluster.pd.release(self._name))
         self._cluster.close()
+
+    def restore(self) -> None:
+        self._stop.set()
+        try:
+            self._cluster.call(self._cluster.pd.release(self._name))
+        finally:
+            self._cluster.close()
 
     def check(self) -> None:
         if self._error is not None:

@@ -14,6 +14,7 @@ from tests.failpoint import CAPTURE_FAILPOINTS, armed
 from tidegate.config.load import load
 from tidegate.config.registry import feed_of
 from tidegate.engine.filter import TableFilter
+from tidegate.engine.load_plan import LoadPlan
 from tidegate.engine.loop import Engine, Meter
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.stop_signals import NoPauseEvent
@@ -24,6 +25,8 @@ from tidegate.schema.job import JOB_TABLE
 from tidegate.source.tidb_ddl import Timeline
 from tidegate.source.tidb_segment import ROWS, SCHEMA, SegmentLog, read_spans, segments
 from tidegate.source.tikv_capture import Capture, CaptureOptions
+from tidegate.source.tikv_load import TikvGuard
+from tidegate.source.tikv_options import TikvLoadOptions
 from tidegate.tikv.address import ClusterAddress
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster
@@ -332,3 +335,16 @@ def test_a_lake_begins_once_its_capture_has_written(tmp_path: Path) -> None:
         )
         engine = Engine(feed_of(config), LocalTasks(pickles=False), Meter(lambda _: None), NoPauseEvent())
         assert engine.run(until=ts, idle_s=20).checkpoint_ts == ts
+
+
+def test_a_load_that_is_stopped_keeps_what_it_reads(served: Served) -> None:
+    """PD holds garbage collection at S until the load is done."""
+    plan = LoadPlan(served.execute())
+    service, name = served.peer.service, f"tidegate-load-{plan.ts}"
+    options = TikvLoadOptions(pd=served.peer.pd)
+    with TikvGuard(options, plan):
+        assert service.barriers[name][0] == plan.ts
+    assert service.barriers[name][0] == plan.ts
+    with TikvGuard(options, plan):
+        TikvGuard(options, plan).restore()
+    assert name not in service.barriers
