@@ -17,7 +17,7 @@ from tidegate.config import tidb
 from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry
 from tidegate.config.option import options_of, read_all
 from tidegate.config.tikv_load import check_files, needs_grpc, pd_of
-from tidegate.config.uri import parameters, split
+from tidegate.config.uri import mask_uri, parameters, split
 from tidegate.model.errors import ConfigError
 from tidegate.model.option import Local, Option
 from tidegate.source.tikv_options import (
@@ -77,6 +77,8 @@ def parse_tikv(uri: str, document: Document) -> TikvSource:
     parts = split(uri, "source-uri", [SCHEME])
     values = {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}
     fields, ignored = read_all(OPTIONS, values, ConfigError)
+    if "://" in str(fields.get("log", "")):
+        raise ConfigError(f"source-uri: log is a directory of this machine, found {mask_uri(str(fields['log']))}")
     own = tidb.changefeed_fields(document.flat)
     source = TikvSource(pd=pd_of(parts), directory=str(fields.get("log", "")), ignored=ignored, **own, **fields)
     check_files(source, "source-uri")

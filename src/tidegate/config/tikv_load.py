@@ -24,9 +24,10 @@ def parse_cluster(uri: str) -> TikvLoadOptions:
 
 def pd_of(parts: Parts) -> str:
     """Return PD's members of an address. Raises UriInvalid."""
-    if parts.path.strip("/"):
-        raise UriInvalid(f"{parts.where}: expected tikv://PD:2379, without a path, found {parts.shown}")
-    return ",".join(f"{host}:{port}" for host, port in hosts_of(parts, parts.netloc, _PD_PORT))
+    if parts.path.strip("/") or "@" in parts.netloc:
+        raise UriInvalid(f"{parts.where}: expected tikv://PD:2379, without a path or an account, found {parts.shown}")
+    hosts = hosts_of(parts, parts.netloc, _PD_PORT)
+    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts)
 
 
 def check_files(read: Any, where: str) -> None:

@@ -319,6 +319,7 @@ class Capture:
         self._error: TidegateError | None = None
         self._ended = Event()
         self._ended.set()
+        self._stops = False
 
     def start(self, start_ts: int | None = None) -> None:
         """Begin, or begin again after an error, which is raised once; `start_ts` is that of a new log, if the feed has
@@ -329,11 +330,13 @@ class Capture:
         if error is not None:
             raise error
         self._start_ts = self._start_ts if start_ts is None else start_ts
+        self._stops = False
         self._ended.clear()
         capture_loop().call_soon_threadsafe(self._begun)
 
     def stop(self) -> None:
         """End; rows that are not written yet come again."""
+        self._stops = True
         if not self._ended.is_set():
             capture_loop().call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
             self._ended.wait(_ENDS_S)
@@ -347,7 +350,9 @@ class Capture:
         self._task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
+        error: BaseException | None = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if task.cancelled() and self._stops:
+            error = None
         if error is not None and not isinstance(error, TidegateError):
             LOG.error("the capture %s ended", self.options.feed, exc_info=error)
             error = SourceError(f"the capture {self.options.feed} ended: {error!r}")

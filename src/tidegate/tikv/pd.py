@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 import grpc
 import msgspec
 
-from tidegate.model.errors import ClusterMismatch, ClusterUnavailable, HistoryLost, PdRefused, TidegateError
+from tidegate.model.errors import ClusterMismatch, ClusterUnavailable, HistoryLost, PdRefused
 from tidegate.tikv import rpc
 from tidegate.tikv.address import ClusterAddress
 from tidegate.tikv.channels import Channels
@@ -186,7 +186,7 @@ class PdClient:
                 for index, future in enumerate(batch):
                     if not future.done():
                         future.set_result(first + index)
-            except TidegateError as fault:
+            except Exception as fault:  # noqa: BLE001  a cancelled future would end its caller silently
                 for future in batch:
                     if not future.done():
                         future.set_exception(fault)

@@ -1,5 +1,6 @@
 """The capture of the embedded TiDB over gRPC: its log equals the one that the upstream writes itself."""
 
+import asyncio
 import sqlite3
 import time
 from collections import Counter
@@ -28,6 +29,7 @@ from tidegate.source.tikv_capture import Capture, CaptureOptions
 from tidegate.source.tikv_load import TikvGuard
 from tidegate.source.tikv_options import TikvLoadOptions
 from tidegate.tikv.address import ClusterAddress
+from tidegate.tikv.pd import PdClient
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.log_writer import LogWriter
@@ -215,6 +217,17 @@ def failure(capture: Capture) -> TidegateError | None:
     capture.start()
     until(lambda: capture.failure() is not None)
     return capture.failure()
+
+
+@pytest.mark.parametrize("error", [ValueError("a fault"), asyncio.CancelledError()])
+def test_a_capture_that_ends_says_so(served: Served, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ends it: without an error, its feed would wait for rows that nobody reads."""
+
+    async def batch(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(PdClient, "_batch", batch)
+    assert "the capture shop ended" in str(failure(served.capture()))
 
 
 def test_a_log_has_one_capture(served: Served) -> None:

@@ -1,0 +1,31 @@
+"""Addresses of a cluster: PD's members, and what a mistake in one is answered with."""
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.config.load import load
+from tidegate.config.tikv import TikvSource
+from tidegate.model.errors import ConfigError
+from tidegate.tikv.address import cluster_address
+
+
+def read(uri: str, home: Path) -> TikvSource:
+    """The source at an address."""
+    source = load(source_uri=uri, sink_uri=f"sqlite://{home}/a.db", state_dir=home).source
+    assert isinstance(source, TikvSource)
+    return source
+
+
+def test_members_are_reached_by_names_and_numbers(tmp_path: Path) -> None:
+    """A port that is not given is 2379; an address of version 6 keeps its brackets."""
+    source = read("tikv://[::1],pd2:1", tmp_path)
+    assert [cluster_address(source.pd).reachable(url) for url in source.pd.split(",")] == ["[::1]:2379", "pd2:1"]
+
+
+@pytest.mark.parametrize("rest", ["root:s3cret@pd:2379", "pd?log=s3://user:s3cret@bucket/log", "pd/path"])
+def test_a_wrong_address_is_refused_without_its_secrets(rest: str, tmp_path: Path) -> None:
+    """PD has no accounts, and a log is no object store's."""
+    with pytest.raises(ConfigError) as refused:
+        read(f"tikv://{rest}", tmp_path)
+    assert "s3cret" not in str(refused.value)
