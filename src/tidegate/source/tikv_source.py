@@ -31,6 +31,10 @@ class CapturedSource(LogSource):
     def failure(self) -> TidegateError | None:
         return self._capture.failure() or super().failure()
 
+    def ended(self) -> bool:
+        """Return False: a capture goes on, also where it has not begun yet."""
+        return False
+
     def stop(self) -> None:
         self._capture.stop()
         super().stop()
@@ -42,6 +46,10 @@ class CapturedLanding(LogLanding):
     def __init__(self, capture: Capture, *log: Any, **options: Any) -> None:
         super().__init__(*log, **options)
         self._capture = capture
+
+    def ended(self) -> bool:
+        """Return False, as CapturedSource does."""
+        return False
 
     def stop(self) -> None:
         self._capture.stop()

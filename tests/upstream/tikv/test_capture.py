@@ -301,6 +301,23 @@ def test_a_feed_of_a_cluster_equals_that_of_its_log(served: Served, tmp_path: Pa
     assert [row[0] for row in made["tikv", 1]["test.a"]] == [1, 3, 4, 5]
 
 
+def test_a_log_is_not_at_its_end_before_its_capture_has_begun(served: Served, tmp_path: Path) -> None:
+    """A run up to a past ts goes on until it is there, though no writer has the log's lock at its begin."""
+    start_ts, checkpoints = served.execute(), []
+    for work in (WORK[:1], WORK[1:3]):
+        ts = served.execute(*work)
+        config = load(
+            source_uri=f"tikv://{served.peer.pd}?force-version=true&log={served.log}",
+            sink_uri=f"sqlite://{tmp_path}/ends.db",
+            state_dir=tmp_path / "ends",
+            start_ts=start_ts,
+            rules=("test.*",),
+        )
+        engine = Engine(feed_of(config), LocalTasks(pickles=False), Meter(lambda _: None), NoPauseEvent())
+        checkpoints.append((engine.run(until=ts, stop_when_ended=True).checkpoint_ts, ts))
+    assert [reached for reached, _ in checkpoints] == [ts for _, ts in checkpoints]
+
+
 def test_a_load_from_the_cluster_brings_what_is_there(served: Served, tmp_path: Path) -> None:
     """Rows from TiKV at S and changes above it are what all changes from the begin are."""
     cluster = f"tikv://{served.peer.pd}"
