@@ -18,10 +18,11 @@ A dropped table is read until the frontier has come to its DROP.  Rows at or bel
 those that came again, and written: every second if there are some, else every five, so that readers see it move.  What
 is above waits in memory, beyond `SPILL_BYTES` in files without a name.  A segment has about SEGMENT_ROWS rows.
 
-Until it is written, a row is in TiKV: GC is held at the last segment's end less one, as `tidegate-<feed>`, and PD is
-asked every minute whether that was kept.  After a crash the capture goes on at the end of the last segment.  The log's
-directory has a file with the cluster's id and the filter of the capture: a log of another cluster or filter is refused,
-since it lacks rows.  While a capture runs it locks the file `capture`, so that no other one writes the same rows again.
+Until it is written, a row is in TiKV: GC is held at the last segment's end less one, as `tidegate-<feed>-<log>`, where
+`<log>` tells the logs of feeds of one name apart, and PD is asked every minute whether that was kept.  After a crash the
+capture goes on at the end of the last segment.  The log's directory has a file with the cluster's id and the filter of
+the capture: a log of another cluster or filter is refused, since it lacks rows.  While a capture runs it locks the file
+`capture`, so that no other one writes the same rows again.
 
 Source: TiCDC's puller, sorter and GC manager; PD's service safe points.
 """
@@ -30,6 +31,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -109,20 +111,17 @@ class CaptureOptions(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: float = IDLE_S
 
     @property
-    def service_id(self) -> str:
-        """The name under which PD holds GC."""
-        return f"tidegate-{self.feed}"
-
-    @property
     def ttl_s(self) -> int:
         return max(self.gc_ttl_ms // 1000, 1)
 
 
 class _Origin(msgspec.Struct, frozen=True):
-    """Of which cluster a log is, and of which tables."""
+    """Of which cluster a log is, and of which tables; `log` tells it from other logs of the cluster, and is empty from
+    releases without it."""
 
     cluster_id: int
     rules: tuple[str, ...]
+    log: str = ""
 
 
 class Waiting:
@@ -320,6 +319,7 @@ class Capture:
         self._ended = Event()
         self._ended.set()
         self._stops = False
+        self._origin = _Origin(0, options.rules)
 
     def start(self, start_ts: int | None = None) -> None:
         """Begin, or begin again after an error, which is raised once; `start_ts` is that of a new log, if the feed has
@@ -365,7 +365,8 @@ class Capture:
             await self._run()
 
     async def _run(self) -> None:
-        pd = PdClient(self.options.address, cluster_id=self._origin())
+        self._origin = self._kept()
+        pd = PdClient(self.options.address, cluster_id=self._origin.cluster_id)
         try:
             await pd.connect()
             await self._check(pd)
@@ -389,27 +390,30 @@ class Capture:
         finally:
             await pd.close()
 
-    def _origin(self) -> int:
-        """The cluster of an existing log, 0 for a new one. ConfigError if its filter is another one, or if it is no
-        capture's."""
-        path = self.options.directory / _STATE
+    def _kept(self) -> _Origin:
+        """The origin of an existing log, one without a cluster for a new log. ConfigError if its filter is another one,
+        or if it is no capture's."""
+        directory, rules = self.options.directory, self.options.rules
+        path, is_new = directory / _STATE, not base_of(directory) and not segments(directory)
+        if is_new and not path.exists():
+            return _Origin(0, rules, secrets.token_hex(4))
         if not path.exists():
-            if base_of(path.parent) or segments(path.parent):
-                raise ConfigError(
-                    f"the log {path.parent} is of another writer, or has lost {path.name}: give another log directory"
-                )
-            return 0
+            raise ConfigError(
+                f"the log {directory} is of another writer, or has lost {path.name}: give another log directory"
+            )
         try:
             origin = msgspec.json.decode(path.read_bytes(), type=_Origin)
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigError(f"{path} does not tell of which cluster the log is: {error}; restore it") from error
-        if origin.rules != self.options.rules:
+        if is_new:
+            return _Origin(0, rules, origin.log)
+        if origin.rules != rules:
             raise ConfigError(
-                f"the log {self.options.directory} has the tables of the filter {', '.join(origin.rules) or '*.*'}, "
-                f"not of {', '.join(self.options.rules) or '*.*'}: it may lack rows. Give back the filter, or another "
+                f"the log {directory} has the tables of the filter {', '.join(origin.rules) or '*.*'}, "
+                f"not of {', '.join(rules) or '*.*'}: it may lack rows. Give back the filter, or another "
                 "log directory, whose log begins at the feed's checkpoint"
             )
-        return origin.cluster_id
+        return origin
 
     async def _check(self, pd: PdClient) -> None:
         """Raise VersionIncompatible for a component that is not accepted."""
@@ -446,6 +450,9 @@ class Capture:
     async def _new(self, pd: PdClient, tables: KnownTables) -> int:
         """Begin a log; return its begin."""
         directory = self.options.directory
+        origin = msgspec.structs.replace(self._origin, cluster_id=pd.cluster_id)
+        publish(directory / _STATE, msgspec.json.encode(origin))
+        failpoint("capture/origin")
         while True:
             now_ts = await pd.tso()
             ts = self._start_ts or now_ts
@@ -470,8 +477,6 @@ class Capture:
         pairs = [pair async for page in snapshot.pages(*SCHEMA) for pair in page]
         rows = [KvChange(LogType.COMMITTED, key, 1, ts, KvOp.PUT, value, None, 0) for key, value in pairs]
         rows = [row for row in rows if defined_by(row.key) is not None]
-        publish(directory / _STATE, msgspec.json.encode(_Origin(pd.cluster_id, self.options.rules)))
-        failpoint("capture/origin")
         publish(directory / f"{ts:020d}.base", encode_segment(ts, ts, rows))
         failpoint("capture/base")
         for row in rows:
@@ -479,7 +484,8 @@ class Capture:
         return ts
 
     async def _hold(self, pd: PdClient, low: int) -> None:
-        await pd.hold(self.options.service_id, self.options.ttl_s, low - 1)
+        name = "-".join(filter(None, ("tidegate", self.options.feed, self._origin.log)))
+        await pd.hold(name, self.options.ttl_s, low - 1)
 
     async def _write(self, feed: EventFeed, writer: SegmentWriter, spans: Spans) -> None:
         """Write what is complete."""
