@@ -725,11 +725,11 @@ class LoadingSource(Source):
             try:
                 self.guard(self._plan).restore()
             except TidegateError as error:
-                held = f"held for the load at {shown_ts(self._plan.ts)} until its gc-ttl is over"
+                state = f"garbage collection of the upstream is held at {shown_ts(self._plan.ts)} until gc-ttl is over"
                 if self._plan.gc_life_time:
-                    held = "{1} since the load, and was {0}".format(*self._plan.gc_life_time)
-                what = "tidb_gc_life_time" if self._plan.gc_life_time else "garbage collection"
-                self._unheld = f"{what} of the upstream is {held}: {error}"
+                    was, now = self._plan.gc_life_time
+                    state = f"tidb_gc_life_time of the upstream is {now} since the load, and was {was}"
+                self._unheld = f"{state}: {error}"
             else:
                 if self._plan.gc_life_time:
                     self._plan = self.kept.restored(self._plan)

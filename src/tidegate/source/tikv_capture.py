@@ -19,7 +19,7 @@ those that came again, and written: every second if there are some, else every f
 is above waits in memory, beyond `SPILL_BYTES` in files without a name.  A segment has about SEGMENT_ROWS rows.
 
 Until it is written, a row is in TiKV: GC is held at the last segment's end less one, as `tidegate-<feed>-<log>`, where
-`<log>` tells the logs of feeds of one name apart, and PD is asked every minute whether that was kept.  After a crash the
+`<log>` tells the logs of feeds of one name apart; PD is asked every minute whether that was kept.  After a crash the
 capture goes on at the end of the last segment.  The log's directory has a file with the cluster's id and the filter of
 the capture: a log of another cluster or filter is refused, since it lacks rows.  While a capture runs it locks the file
 `capture`, so that no other one writes the same rows again.
@@ -290,8 +290,7 @@ def _alone(directory: Path) -> Iterator[None]:
             fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as taken:
             raise SourceError(
-                f"another capture writes into the log {directory}: give each changefeed of tikv:// a log of its own, "
-                "or read this one with tidb://"
+                f"another capture writes into the log {directory}; each changefeed of tikv:// has a log of its own"
             ) from taken
         except OSError as fault:  # a file system without locks
             LOG.warning("%s cannot be locked for one capture: %s", directory, fault.strerror)

@@ -268,8 +268,7 @@ class EventFeed:
             await asyncio.sleep(LOOK_S)
             now, spans = await self.cluster.tso(), list(self.registrations.spans.values())
             moved, self._moved = self._moved, {}
-            found = [(span, self._stuck(span, now, moved)) for span in spans]
-            for span, stuck in found:
+            for span, stuck in [(span, self._stuck(span, now, moved)) for span in spans]:
                 if not stuck:
                     self.held.pop(span.number, None)
                 for part in stuck:

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 import grpc
 import msgspec
 
-from tidegate.model.errors import ClusterMismatch, ClusterUnavailable, HistoryLost, PdRefused
+from tidegate.model.errors import ClusterMismatch, ClusterUnavailable, HistoryLost, PdRefused, TidegateError
 from tidegate.tikv import rpc
 from tidegate.tikv.address import ClusterAddress
 from tidegate.tikv.channels import Channels
@@ -186,13 +186,18 @@ class PdClient:
                 for index, future in enumerate(batch):
                     if not future.done():
                         future.set_result(first + index)
-            except Exception as fault:  # noqa: BLE001  a cancelled future would end its caller silently
+            except TidegateError as fault:
                 for future in batch:
                     if not future.done():
                         future.set_exception(fault)
-            finally:
+            except asyncio.CancelledError:
                 for future in batch:
                     future.cancel()
+                raise
+            finally:  # a cancelled future would end its caller silently
+                for future in batch:
+                    if not future.done():
+                        future.set_exception(ClusterUnavailable("a request of timestamps ended without an answer"))
 
     async def _batch(self, count: int) -> int:
         members = await self._current()
