@@ -297,8 +297,8 @@ def logged(log: pa.Table, columns: Sequence[LakeColumn], upto: int) -> pa.Table:
     updates, old_images = (pc.sum(pc.equal(op, kind)).as_py() or 0 for kind in ("U", OLD))
     if updates != old_images:
         raise SchemaError(
-            f"{updates - old_images} UPDATEs of a table without a key came without their old rows, so a lake's log "
-            "does not tell which rows remain: let the source send old values, and load the table again"
+            f"{updates - old_images} UPDATEs of a table without a key came without their old rows, so its log "
+            "in the lake does not tell which rows remain"
         )
     rows = log.drop_columns([OP, COMMIT_TS])
     return rows.take(pa.array(counted(rows, pc.invert(pc.is_in(op, pa.array(["D", OLD]))))))
