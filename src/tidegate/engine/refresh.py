@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final
 
 import msgspec
@@ -46,6 +46,7 @@ from tidegate.engine.load_plan import (
     create_statements,
     defined_tables,
     defined_ts,
+    names_of,
     without,
 )
 from tidegate.engine.ports import (
@@ -107,6 +108,8 @@ class RefreshingSource(LoadingSource):
     _planning: Future[LoadPlan] | None = field(default=None, init=False)
     _stale: Iterator[Sequence[tuple[str, ...]]] | None = field(default=None, init=False)
     _stale_keys: list[tuple[str, ...]] = field(default_factory=list, init=False)
+    _differs: dict[str, int] = field(default_factory=dict, init=False)
+    """The TSO at which each table was first seen with columns that the feed does not know."""
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         begun = super().start(tasks, checkpoint_ts)
@@ -223,6 +226,7 @@ class RefreshingSource(LoadingSource):
             if new := self._planned_aside(TableFilter.parse(request.rules).matches, checkpoint_ts):
                 self._put(plan=new)
         elif altered := self._altered(request):
+            self._stale = None
             self._plan_again(plan, altered, checkpoint_ts)
         elif request.done < len(plan.chunks):
             self._plan_slice(request, plan, checkpoint_ts)
@@ -242,6 +246,7 @@ class RefreshingSource(LoadingSource):
         return planning.result()
 
     def stop(self) -> None:
+        self._stale = None
         self._pool.shutdown(cancel_futures=True)
         super().stop()
 
@@ -291,6 +296,12 @@ class RefreshingSource(LoadingSource):
     def _plan_slice(self, request: Reload, plan: LoadPlan, checkpoint_ts: int) -> None:
         """Write down the next slice, unless tables have to be left out first."""
         chunks = plan.chunks[request.done : request.done + SLICE_CHUNKS]
+        last = defined_tables(LoadPlan(plan.ts, tables=(plan.table_of(chunks[-1]),)))
+        if self._ability == "tables" and not all(info.handle_key for info in last):
+            # without a key a row that is inserted between two slices, or a slice that begins again, would come twice
+            table, rest = chunks[-1].table, plan.chunks[request.done + len(chunks) :]
+            more = takewhile(lambda chunk: chunk.table == table, rest)
+            chunks = (*chunks, *more)
         tables = {plan.table_of(chunk).name: plan.table_of(chunk) for chunk in chunks}
         ts, creates = self.reader.defined(tuple(tables))
         behind_ms = physical_ms(ts) - physical_ms(checkpoint_ts)
@@ -305,7 +316,7 @@ class RefreshingSource(LoadingSource):
         }
         infos = defined_tables(LoadPlan(ts, tables=tuple(tables.values())))
         reasons = {str(table.name): "dropped or renamed meanwhile" for table in map(plan.table_of, chunks)}
-        reasons |= {str(info.name): self._refused(info, request) for info in infos}
+        reasons |= {str(info.name): self._refused(info, request, ts) for info in infos}
         if self._leave_out(reasons):
             return
         numbers = {name: number for number, name in enumerate(tables)}
@@ -336,8 +347,9 @@ class RefreshingSource(LoadingSource):
         self._put(slice=part, definitions=definitions, begun=begun)
         failpoint("refresh/plan-kept")
 
-    def _refused(self, info: TableInfo, request: Reload) -> str:
-        """Return why a table cannot be brought again; "" if it can."""
+    def _refused(self, info: TableInfo, request: Reload, ts: int) -> str:
+        """Return why a table, as it is at `ts`, cannot be brought again; "" if it can. Raises SourceBehind for one
+        whose DDLs the feed has not come to."""
         table = self._state.table(info.name)
         if not self.accept(*info.name):
             return "the filter leaves it out"
@@ -351,9 +363,13 @@ class RefreshingSource(LoadingSource):
         if table is None:
             return "the target does not have it" if request.repairs else ""
         if _shape(table, info, inferred=table.inferred) != _shape(info, info, inferred=table.inferred):
+            differs_ts = self._differs.setdefault(str(info.name), ts)
+            if self._position is not None and self._position.checkpoint.ts < differs_ts:
+                raise SourceBehind(f"{info.name} has a DDL, to which the feed has not come at {shown_ts(differs_ts)}")
             return (
                 f"its columns or its key are others in the feed at {shown_ts(self._position_ts)} than in the upstream"
             )
+        self._differs.pop(str(info.name), None)
         return self._parked(info.name)
 
     def _sweep(self, request: Reload, plan: LoadPlan) -> None:
@@ -406,6 +422,10 @@ class RefreshingSource(LoadingSource):
 
     def ddls(self, after: int, upto: int) -> Sequence[SourceDdl]:
         ddls, request = super().ddls(after, upto), self._request
+        if self._stale is not None and request is not None and request.plan is not None:
+            name = request.plan.tables[request.swept].name.key
+            if any(not {name, (name[0], "")}.isdisjoint(names_of(each.ddl)) for each in ddls):
+                self._stale = None  # a target waits with a DDL while its table is read
         if not self._is_open or request is None or request.definitions is None:
             return ddls
         creates = [ddl for ddl in create_statements(request.definitions) if after <= (ddl.commit_ts or 0) <= upto]

@@ -57,6 +57,8 @@ CHUNKS_A_SLOT: Final = 4
 DONE: Final = "done"
 REPAIR_MAX: Final = 100_000
 """The most rows of one repair."""
+_ADDED: Final = {MysqlType.BIT: "0", MysqlType.FLOAT: "0e0"}
+"""What makes a column the number that it holds: the text of a FLOAT has six digits."""
 
 
 class RepairKeys(msgspec.Struct, frozen=True):
@@ -78,7 +80,7 @@ def key_column(kind: ColumnType, quoted: str) -> str:
     """Return the expression of SQL that reads such a text of a column."""
     if kind.code in STRINGS and kind.charset == "binary":
         return f"LOWER(HEX({quoted}))"
-    return f"{quoted} + 0" if kind.code is MysqlType.BIT else quoted
+    return f"{quoted} + {_ADDED[kind.code]}" if kind.code in _ADDED else quoted
 
 
 def key_texts(table: TableInfo, row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -267,6 +267,8 @@ class _KeyColumn(NamedTuple):
         code, elements = self.type.code, self.type.elems or ()
         if code in STRINGS and self.type.charset == "binary":
             return bytes.fromhex(text)
+        if code is MysqlType.FLOAT:  # the double that it is compared as
+            return repr(float(np.float32(text))).encode()
         if code is MysqlType.ENUM:
             return b"%d" % (elements.index(text) + 1 if text else 0)
         if code is MysqlType.SET:

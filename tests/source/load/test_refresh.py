@@ -3,6 +3,7 @@
 SEEDS=0-9 pytest -m "" tests/source/load/test_refresh.py -k many     some of the soak's 100
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -11,12 +12,13 @@ from itertools import chain, islice
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.contract.test_sql_sink import emptied
 from tests.failpoint import REFRESH_FAILPOINTS, armed
-from tests.mariadb import running_server
+from tests.mariadb import Server, running_server
 from tests.redis_server import running_redis
 from tests.source.load.feeds import LAKES, TABLES, Database, Draw, Feed, Servers, Work, chosen_seeds, finished
 from tidegate.config.entry import FeedConfig
@@ -24,9 +26,11 @@ from tidegate.config.load import document_of
 from tidegate.config.load import load as load_config
 from tidegate.config.registry import home_of
 from tidegate.engine import refresh, reload
+from tidegate.engine.refresh import RefreshingSource
 from tidegate.engine.reload import REPAIR_MAX, KeptReload, Reload, RepairKeys, key_text
 from tidegate.model.errors import ConfigError
 from tidegate.model.table import TableName
+from tidegate.source.load_sql import SqlReader
 from tidegate.testing.contract.sinks import Died
 
 T, KEYLESS = TableName("shop", "t"), TableName("shop", "log")
@@ -89,6 +93,8 @@ class Refreshed(Feed):
 
     begun: int = 0
     damages: bool = False
+    forced: bool = False
+    rules: Sequence[str] = ()
 
     @property
     def config(self) -> FeedConfig:
@@ -97,10 +103,10 @@ class Refreshed(Feed):
         if self.sink == "files":
             filters["sink"] = {"csv": {"include-commit-ts": True, "output-old-value": True}}
         return load_config(
-            document_of({"force-replicate": False, **filters}),
+            document_of({"force-replicate": self.forced, **filters}),
             source_uri=self.source_uri,
             sink_uri=self.sink_uri,
-            rules=RULES,
+            rules=self.rules or RULES,
             name=self.home.name,
             state_dir=None if self.sink in LAKES else self.home / "state",
             load_from=self.database.address if self.loads else None,
@@ -221,6 +227,98 @@ def test_real_servers(sink: str, tmp_path: Path) -> None:
                 assert feed.ended(Work(7).rows(60)).outcome == reload.DONE
                 assert not feed.wrong()
                 emptied(mariadb)
+
+
+@contextmanager
+def loaded(home: Path, sink: str, statements: Sequence[str], mariadb: Server | None = None) -> Iterator[Refreshed]:
+    """A feed that has followed some statements, and takes all tables."""
+    home.mkdir()
+    database = Database(home / "log", chunk_rows=5)
+    try:
+        database.play(("CREATE DATABASE w",))
+        database.now()
+        servers = Servers("", mariadb or SimpleNamespace(port=0), 0)  # type: ignore[arg-type]
+        feed = Refreshed(Draw.of(0), sink, database, servers, home, forced=True, rules=["w.*"])
+        database.play(statements)
+        finished(feed.config, database.now(), database)
+        yield feed
+    finally:
+        database.close()
+
+
+def as_upstream(feed: Refreshed) -> bool:
+    """Whether the target has the rows of the upstream, repeats among them."""
+    end = feed.database.now()
+    finished(feed.config, end, feed.database)
+    return feed.tables() == feed.database.tables(end)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", ["sqlite", "mariadb"])
+def test_no_row_is_deleted_for_the_text_of_its_key(sink: str, tmp_path: Path) -> None:
+    """A FLOAT is the same number in each of its texts."""
+    statements = ["CREATE TABLE w.f (k FLOAT PRIMARY KEY)", "INSERT INTO w.f VALUES (0.5), (1.1), (123456.789), (1e20)"]
+    with running_server(tmp_path / "mariadb") as mariadb, loaded(tmp_path / "feed", sink, statements, mariadb) as feed:
+        before = feed.tables()
+        feed.kept.ask(["w.*"])
+        assert feed.ended(iter(())).outcome == reload.DONE
+        assert feed.tables() == before
+        assert len(before["w.f"]) == 4
+
+
+@pytest.mark.slow
+def test_files_have_a_row_without_a_key_once(tmp_path: Path) -> None:
+    """Rows that come amid the reload of a table without a key are in the target once, also behind a death."""
+    statements = ["CREATE TABLE w.k (v INT)", *(f"INSERT INTO w.k VALUES ({number})" for number in range(40))]
+    with loaded(tmp_path / "feed", "files", statements) as feed:
+        feed.kept.ask(["w.k"])
+        more = (f"INSERT INTO w.k VALUES ({number})" for number in range(40, 99))
+        assert feed.ended(more, ["refresh/slice-done"]).outcome == reload.DONE
+        assert as_upstream(feed)
+
+
+@pytest.mark.slow
+def test_a_column_is_added_amid_a_reload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A DDL that the feed has still to come to leaves no table out."""
+    ddls, plan_slice = ["ALTER TABLE w.t ADD COLUMN c INT DEFAULT 5"], RefreshingSource._plan_slice
+    statements = ["CREATE TABLE w.t (id INT PRIMARY KEY)", "INSERT INTO w.t VALUES (1), (2)"]
+    with loaded(tmp_path / "feed", "sqlite", statements) as feed:
+
+        def planned(*given: Any) -> None:
+            feed.database.play([ddls.pop()] if ddls else ())
+            plan_slice(*given)
+
+        monkeypatch.setattr(RefreshingSource, "_plan_slice", planned)
+        feed.kept.ask(["w.*"])
+        assert feed.ended(iter(())).outcome == reload.DONE
+        assert not ddls
+        assert as_upstream(feed)
+
+
+@pytest.mark.slow
+def test_a_ddl_amid_the_search_for_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target's table is not read while the feed brings a DDL of it, which would wait for the end of that."""
+    ddls, absent, slow = ["ALTER TABLE w.t ADD COLUMN c INT DEFAULT 5"], SqlReader.absent, [1.0, 1.0, 1.0]
+    statements = ["CREATE TABLE w.t (id VARCHAR(700) PRIMARY KEY)", "INSERT INTO w.t VALUES ('a'), ('b')"]
+    with (
+        running_server(tmp_path / "mariadb", "--lock-wait-timeout=5") as mariadb,
+        loaded(tmp_path / "feed", "mariadb", statements, mariadb) as feed,
+    ):
+        mariadb.run("INSERT INTO w.t SELECT RPAD(seq, 700, 'x') FROM w.seq_1_to_12000")  # more than sockets hold
+        monkeypatch.setattr(refresh, "KEYS_A_CHUNK", 1000)
+
+        def missing(*given: Any) -> Any:
+            feed.database.play([ddls.pop()] if ddls else ())
+            feed.database.now()
+            time.sleep(slow.pop() if slow else 0)  # the search ends in a later round
+            return absent(*given)
+
+        monkeypatch.setattr(SqlReader, "absent", missing)
+        feed.kept.ask(["w.*"])
+        while ddls or slow:
+            finished(feed.config, feed.database.now(), feed.database)
+        finished(feed.config, feed.database.now(), feed.database)
+        mariadb.run("SELECT c FROM w.t LIMIT 1")
 
 
 @pytest.mark.slow

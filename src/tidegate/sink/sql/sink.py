@@ -59,10 +59,20 @@ from tidegate.model.left_out import NO_KEY
 from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo, TableName
 from tidegate.mysql import server_sql as sent
+from tidegate.mysql.client import abandon, faults, raw_result
+from tidegate.mysql.rows import ResultBroken, ResultRows
 from tidegate.mysql.server_answer import granted, has_right
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.state import SchemaState
-from tidegate.sink.sql.connection import WORKERS_MAX, SqlOptions, TargetServer, TargetSession, number_of, probe
+from tidegate.sink.sql.connection import (
+    WORKERS_MAX,
+    SqlOptions,
+    TargetServer,
+    TargetSession,
+    number_of,
+    probe,
+    sink_error,
+)
 from tidegate.sink.sql.ddl_ledger import DdlWriter, fence_by_progress, has_ddl_above
 from tidegate.sink.sql.ddl_rewrite import TAKES_ALL
 from tidegate.sink.sql.ddl_runner import DdlRunner
@@ -158,9 +168,15 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate, WithKeys):
         texts = ", ".join(key_column(column.type, quote_name(column.name)) for column in columns)
         with closing(TargetSession(self.options)) as session:
             session.ask(sent.SETTING.format(name="net_write_timeout", value=86400))
-            session.connection.decoders = {}  # values come as texts and bytes
-            for row in session.stream(sent.ALL_ROWS.format(columns=texts, table=quote_names(*table.name), some="")):
-                yield tuple(value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in row)
+            question = sent.ALL_ROWS.format(columns=texts, table=quote_names(*table.name), some="")
+            try:
+                for arrays in ResultRows(*raw_result(session.connection, question)).batches():
+                    texts_of = ([str(value, "utf-8", "replace") for value in array.to_pylist()] for array in arrays)
+                    yield from zip(*texts_of, strict=True)
+            except faults(OSError, ResultBroken) as error:
+                raise sink_error(error, self.options) from error
+            finally:
+                abandon(session.connection)  # closed, the driver would read the rest
 
     def has_lock(self, name: str) -> bool:
         with self._connected() as session:
