@@ -153,6 +153,8 @@ def test_tables_are_loaded_beside_the_feed(place: ServerHome, feeds: Changefeeds
     feeds.create(replace(place.wish("two"), start_ts=begun), "ann")
     with pytest.raises(ApiParamInvalid, match="load_from"):
         feeds.reload_tables(FeedId("default", "two"), "", (), "ann", adds=False)
+    with pytest.raises(ConfigError, match="`resend` in the API"):
+        feeds.reload_tables(FeedId("default", "two"), "mysql://root@127.0.0.1:1/", (), "ann", adds=False)
     feeds.remove(FeedId("default", "two"), "ann")
     config = {"filter": {"rules": ["*.*", "!nothing.*"]}}
     lake = replace(place.wish("one"), start_ts=begun, sink_uri=f"delta://{place.home / 'lake'}", config=config)

@@ -8,12 +8,15 @@ $ tidegate table status /srv/lake
 reload of shop.orders, shop.price_list at ts 470606744143265793 (2026-03-17 09:31:06 UTC): loading shop.orders, 12 of 40
 chunks, 1 of 2 tables, 30%, S 2026-03-17 09:31:06, 41.2 MiB/s, about 9 min left
 $ tidegate table reload /var/lib/tidegate/replica shop.orders
+$ tidegate table reload /var/lib/tidegate/topics shop.orders --resend
 
 With `table-error=park` only the refused table stops. Its changes stay in the changelog; once the cause is fixed, for
 example by another `schema-change`, it continues from its position and catches up.
 """
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,6 +24,9 @@ from tidegate.cli.lake import lake_root
 from tidegate.cli.output import echo, echo_json
 from tidegate.engine.progress import FeedError, load_words
 from tidegate.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tidegate.config.status import FeedStatus
 
 ROOT = click.argument("root", metavar="LAKE")
 
@@ -78,14 +84,23 @@ HOME = click.argument("root", metavar="HOME")
 @HOME
 @NAMES
 @click.option("--all", "every", is_flag=True, help="Load all tables again.")
-def reload(root: str, names: tuple[str, ...], *, every: bool) -> None:
+@click.option("--resend", is_flag=True, help="Topics, webhooks, callbacks: send all rows once more, as INSERTs.")
+def reload(root: str, names: tuple[str, ...], *, every: bool, resend: bool) -> None:
     """Load tables (database.table, or patterns) again from the feed's load-from, beside the feed.
 
     HOME is a lake, or the directory of a feed below its --state-dir. Readers of a lake see the tables of before until
-    the new ones are whole; others see row after row become as it is."""
+    the new ones are whole; others see row after row become as it is. Readers of topics, webhooks and callbacks get
+    rows that they have had only with --resend."""
+    from tidegate.config.registry import SINKS
+    from tidegate.config.uri import scheme_of
+    from tidegate.engine.reload import check_resend
+
     if bool(names) == every:
         raise click.UsageError("expected table names, or --all")
-    _ask(root, names or ("*.*",))
+    if (report := _reported(_home(root))) is not None and (scheme := scheme_of(report.sink)):
+        sends = any(entry.sends for entry in SINKS.values() if scheme in {entry.scheme, *entry.aliases})
+        check_resend(sends=sends, resend=resend)
+    _ask(root, names or ("*.*",), resend=resend)
 
 
 @table.command()
@@ -93,13 +108,13 @@ def reload(root: str, names: tuple[str, ...], *, every: bool) -> None:
 @click.argument("names", metavar="TABLE...", nargs=-1, required=True)
 def add(root: str, names: tuple[str, ...]) -> None:
     """Load tables that the filter has left out: they come once the feed of HOME runs with a filter that takes them."""
-    _ask(root, names)
+    _ask(root, names, resend=True)
 
 
-def _ask(root: str, names: tuple[str, ...]) -> None:
+def _ask(root: str, names: tuple[str, ...], *, resend: bool) -> None:
     from tidegate.engine.reload import KeptReload
 
-    KeptReload(_home(root)).ask(names)
+    KeptReload(_home(root)).ask(names, resend=resend)
     echo(f"{', '.join(names)} will be loaded when the changefeed runs; see: tidegate table status")
 
 
@@ -115,19 +130,29 @@ def _home(root: str) -> str:
     return str(Path(root).absolute()) if is_feed else lake_root(root)
 
 
+def _reported(home: str) -> "FeedStatus | None":
+    """Return the last report of the feed of a home."""
+    from tidegate.config.status import statuses
+
+    root, name = os.path.split(home)
+    is_feed = "://" not in home and Path(f"{home}.json").is_file()
+    reports = statuses(root if is_feed else home)
+    return next((report for report in reports if not is_feed or report.changefeed == name), None)
+
+
 @table.command()
 @HOME
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(root: str, *, as_json: bool) -> None:
     """Show where the last `add`, `reload` or repair of HOME is."""
-    from tidegate.config.status import statuses
     from tidegate.engine.reload import KeptReload
 
     home = _home(root)
     last = KeptReload(home).read()
     plan = last.plan if last else None
-    reported = [status.reload.load for status in statuses(home) if status.reload] if last and not last.by_slices else []
-    load = next((load for load in reported if load and plan and last and load.ts == plan.ts and not last.outcome), None)
+    report = _reported(home) if last and plan and not last.outcome else None
+    reported = report.reload.load if report and report.reload else None
+    load = reported if reported and plan and reported.ts == plan.ts else None
     if as_json:
         tables, ts = ([str(item.name) for item in plan.tables], plan.ts) if plan else ([], None)
         echo_json(

@@ -98,4 +98,5 @@ SINK: Final = SinkEntry(
     parse=parse_callback,
     address=CallbackTarget,
     open=_open,
+    sends=True,
 )

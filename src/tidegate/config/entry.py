@@ -361,6 +361,8 @@ class SinkEntry(Entry[SinkAddress]):
     """It replicates tables, so that a new changefeed begins with the rows that they have."""
     keeps_keyless: bool = False
     """It keeps tables without a handle key, so that a source which leaves them out for others brings them."""
+    sends: bool = False
+    """Its readers have had what it sent, so that rows come again only where that is asked (`Reload.resend`)."""
     makes_sequences: bool = False
     """Its targets may have sequences, so that a load brings those of the upstream."""
     check_tables: Callable[[Any, Any], None] = lambda *_: None

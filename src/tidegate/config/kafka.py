@@ -336,6 +336,7 @@ SINK: Final = SinkEntry(
     parse=parse_target,
     address=TopicTarget,
     open=_open,
+    sends=True,
     zone_of=lambda sink: sink.options.time_zone,
     acts=frozenset(
         {

@@ -61,6 +61,7 @@ SINK: Final = SinkEntry(
     parse=parse_webhook,
     address=WebhookOptions,
     open=_open,
+    sends=True,
     tokens_go_to=lambda sink: frozenset({host_of(sink.url)} if sink.token_file or sink.secret_file else ()),
     warnings=WebhookOptions.warnings,
 )

@@ -787,7 +787,7 @@ class Engine:
     def report_reading(self, frontier: int | None) -> None:
         """Report the progress of the source; new messages end its outage."""
         reading = self.source.reading()
-        self.meter.read(reading, frontier, self.reloads.progress() if self.reloads else None)
+        self.meter.read(reading, frontier, reading.reload or (self.reloads.progress() if self.reloads else None))
         unwritten = self.sink.left_out() if isinstance(self.sink, WithOmissions) else ()
         self.meter.leave_out((*reading.left_out, *unwritten))
         for text in reading.warnings:

@@ -367,8 +367,8 @@ class LoadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReloadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The last reload of a lake: `about` is its tables, `state` waiting, planning, loading, done or an error, and
-    `load` is of one that is loading."""
+    """The last reload beside a feed: `about` is its tables, `state` waiting, planning, loading, sweeping, done or an
+    error, and `load` is of one that is loading."""
 
     about: str
     state: str
@@ -392,6 +392,8 @@ class Reading:
     """Tables of the filter that the source does not carry."""
     load: LoadProgress | None = None
     """The full load of a feed that began with one."""
+    reload: ReloadProgress | None = None
+    """The last reload or repair whose rows come through the feed."""
     warnings: tuple[str, ...] = ()
     """Warnings for the user, each given once."""
 
@@ -581,8 +583,8 @@ class Sink(Protocol[R]):
     """True if CREATE VIEW makes a view, or is brought to readers."""
     brings_again: str = ""
     """What may come again while the feed runs (engine/refresh.py): "keys", rows of some keys; "rows", whole tables,
-    too, since the sink is WithKeys; "tables", which are made anew as a whole; "" for nothing, since readers have had
-    it."""
+    too, since the sink is WithKeys; "tables", which are made anew as a whole; "events", which readers get once more
+    where that is asked; "" for nothing."""
     truncates: bool = True
     """True if TRUNCATE TABLE empties a table of the target."""
 

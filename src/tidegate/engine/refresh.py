@@ -11,6 +11,7 @@ slices the feed follows its stream: other tables wait for a slice at most.
 
     reload    chunks of all rows, written over those of the target
               then the keys that the target has and the upstream lacks (WithKeys), as a repair
+    resend    chunks of all rows, as INSERTs to readers that have had them: topics, webhooks and callbacks
     repair    chunks of keys: each row as it is at R, a DELETE where there is none
 
 The request is a file in the home of the feed (`KeptReload`), with its plan, the chunks that are done, and the slice,
@@ -37,7 +38,7 @@ import msgspec
 from tidegate.engine import reload
 from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.load import FewTasks, LoadChanges, LoadingSource, parts_of
+from tidegate.engine.load import FewTasks, LoadChanges, LoadingSource, load_progress, parts_of, sizes_of
 from tidegate.engine.load_plan import (
     LoadChunk,
     LoadPlan,
@@ -53,6 +54,7 @@ from tidegate.engine.ports import (
     Changes,
     Parked,
     Reading,
+    ReloadProgress,
     SinkPosition,
     Tasks,
     WithKeys,
@@ -60,7 +62,7 @@ from tidegate.engine.ports import (
     WithReload,
     parks,
 )
-from tidegate.engine.reload import DONE, Begun, KeptReload, Reload, RepairKeys
+from tidegate.engine.reload import DONE, NOT_AGAIN, Begun, KeptReload, Reload, RepairKeys
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SinkRefused, SourceBehind, TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.mysql import MysqlType
@@ -74,10 +76,6 @@ SLICE_CHUNKS: Final = 4
 KEYS_A_CHUNK: Final = 1000
 NEAR_MS: Final = 60_000
 """How far a feed may be behind its upstream when a slice is planned."""
-NOT_AGAIN: Final = (
-    "what the sink has sent cannot come again: readers of topics, calls, streams and counts have had it. Another feed, "
-    "with a load, sends the rows of now"
-)
 AGAIN_MAX: Final = 5
 """So many times a table begins again after DDLs."""
 LOST_MAX: Final = 5
@@ -110,6 +108,8 @@ class RefreshingSource(LoadingSource):
     _stale_keys: list[tuple[str, ...]] = field(default_factory=list, init=False)
     _differs: dict[str, int] = field(default_factory=dict, init=False)
     """The TSO at which each table was first seen with columns that the feed does not know."""
+    _sized: tuple[LoadPlan | None, Sequence[int]] = field(default=(None, ()), init=False)
+    """A plan, and the bytes of its first chunks, by their number."""
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         begun = super().start(tasks, checkpoint_ts)
@@ -198,13 +198,11 @@ class RefreshingSource(LoadingSource):
         if self._planning is None:
             self._request = self.requests.read()
         request = self._request
-        if request is None or request.outcome or (isinstance(self._sink, WithReload) and not request.repairs):
+        if request is None or request.outcome or not self._is_own(request):
             return
         try:
-            if request.repairs and self._ability == "tables":
-                raise ConfigError("a table in files comes again as a whole: reload it instead")
-            if self._ability not in {"rows", "tables"} and not (request.repairs and self._ability):
-                raise ConfigError(NOT_AGAIN)
+            if reason := NOT_AGAIN.get((self._ability, request.kind)):
+                raise ConfigError(reason)
             self._step(request, checkpoint_ts)
             self._waits = ""
         except TidegateError as error:
@@ -401,6 +399,10 @@ class RefreshingSource(LoadingSource):
         self._put(plan=msgspec.structs.replace(plan, chunks=(*plan.chunks, *stale)), swept=swept)
         self._stale = None
 
+    def _is_own(self, request: Reload) -> bool:
+        """Return False for the reload of a lake, which is not done here."""
+        return bool(request.repairs) or not isinstance(self._sink, WithReload)
+
     @property
     def _ability(self) -> str:
         return "" if self._sink is None else self._sink.brings_again
@@ -457,12 +459,26 @@ class RefreshingSource(LoadingSource):
     def idle(self) -> bool:
         request = self._request
         runs = request is not None and request.plan and not request.outcome and not self._waits
-        own = self._sink is None or not isinstance(self._sink, WithReload) or (request is not None and request.repairs)
+        own = request is not None and self._is_own(request)
         return not (self._planning or (runs and own)) and super().idle()
 
     def reading(self) -> Reading:
         reading = super().reading()
-        return replace(reading, warnings=(*reading.warnings, self._waits)) if self._waits else reading
+        warnings = (*reading.warnings, *filter(None, [self._waits]))
+        return replace(reading, reload=self._reload_progress(), warnings=warnings)
+
+    def _reload_progress(self) -> ReloadProgress | None:
+        request = self._request
+        if request is None or not self._is_own(request):
+            return None
+        plan = None if request.outcome else request.plan
+        if plan is None or request.done == len(plan.chunks):
+            state = "waiting" if self._waits else "planning" if plan is None else "sweeping"
+            return ReloadProgress(str(request), request.outcome or state)
+        if plan is not self._sized[0]:
+            self._sized = plan, sizes_of([*parts_of(plan)])
+        load = load_progress(plan, request.done, self._sized[1])
+        return ReloadProgress(str(request), "waiting" if self._waits else "loading", load)
 
 
 def _chunks_of(table: int, keys: Sequence[tuple[str, ...]]) -> Iterator[LoadChunk]:

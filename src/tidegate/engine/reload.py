@@ -59,6 +59,27 @@ REPAIR_MAX: Final = 100_000
 """The most rows of one repair."""
 _ADDED: Final = {MysqlType.BIT: "0", MysqlType.FLOAT: "0e0"}
 """What makes a column the number that it holds: the text of a FLOAT has six digits."""
+RESEND: Final = (
+    "readers of this target have had the rows: ask with `--resend` (`resend` in the API), which sends each row of the "
+    "upstream once more, as an INSERT, and deletes nothing"
+)
+GONE: Final = (
+    "metrics, and a Redis with mode=stream or mode=invalidate, bring nothing again: what was counted, added or dropped "
+    "stays. Another feed, with a load, begins with the rows of now"
+)
+NOT_AGAIN: Final = {
+    ("tables", "repair"): "a table in files comes again as a whole: reload it instead",
+    ("events", "repair"): f"no single rows come again: reload the table instead; {RESEND}",
+    ("events", "reload"): RESEND,
+    **dict.fromkeys([("", "repair"), ("", "reload"), ("", "resend")], GONE),
+}
+"""Why a sink does not bring again what is requested, by `Sink.brings_again` and `Reload.kind`."""
+
+
+def check_resend(*, sends: bool, resend: bool) -> None:
+    """Raise ConfigError unless `resend` is given where the target `sends` rows to readers, and nowhere else."""
+    if sends != resend:
+        raise ConfigError(RESEND if sends else "--resend is for topics, webhooks and callbacks; leave it out here")
 
 
 class RepairKeys(msgspec.Struct, frozen=True):
@@ -114,6 +135,8 @@ class Reload(msgspec.Struct, frozen=True, omit_defaults=True):
     """The tables of the plan whose rows that the upstream lacks are known."""
     failed: tuple[str, ...] = ()
     """Tables that were left out, and why."""
+    resend: bool = False
+    """Readers of topics, webhooks and callbacks may get rows that they have had."""
 
     def __str__(self) -> str:
         if self.repairs:
@@ -125,14 +148,13 @@ class Reload(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"reload of {some_of([table.name for table in self.plan.tables])} at {shown_ts(self.plan.ts)}"
 
     @property
-    def by_slices(self) -> bool:
-        """True where its rows come through the feed (engine/refresh.py)."""
-        return bool(self.done or self.slice)
+    def kind(self) -> str:
+        return "repair" if self.repairs else "resend" if self.resend else "reload"
 
     @property
     def progress(self) -> str:
         """Return how far it is: a lake's tables know that themselves."""
-        if not self.by_slices:
+        if not (self.done or self.slice):
             return "loading"
         return f"{self.done} of {len(self.plan.chunks) if self.plan else 0} chunks are done"
 
@@ -148,10 +170,10 @@ class KeptReload(KeptStruct[Reload]):
     def __init__(self, home: str) -> None:
         super().__init__(home, "_tidegate/reload.json", Reload, "reload")
 
-    def ask(self, rules: Sequence[str]) -> None:
+    def ask(self, rules: Sequence[str], *, resend: bool = False) -> None:
         """Request a reload. Raises ConfigError for rules that are none, and while another one is not done."""
         TableFilter.parse(rules)
-        self._request(Reload(tuple(rules)))
+        self._request(Reload(tuple(rules), resend=resend))
 
     def ask_repair(self, rows: Sequence[RepairKeys]) -> None:
         """Request that rows are read again, and written or deleted. Raises ConfigError for too many, for a table

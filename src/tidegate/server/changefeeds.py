@@ -56,7 +56,7 @@ from tidegate.engine.load_plan import KeptPlan, is_unfinished
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, SinkPosition
 from tidegate.engine.progress import FeedError, Progress, now
-from tidegate.engine.reload import KeptReload, RepairKeys
+from tidegate.engine.reload import KeptReload, RepairKeys, check_resend
 from tidegate.model.errors import EnvironmentFault, HistoryLost, InputError, LoadCancelled, TidegateError, UriInvalid
 from tidegate.model.tso import compose
 from tidegate.objectstore.failpoint import failpoint
@@ -551,12 +551,12 @@ class Changefeeds:
             return self.resume(feed_id, who)
 
     def reload_tables(
-        self, feed_id: FeedId, load_from: str, tables: Sequence[str], who: str, *, adds: bool
+        self, feed_id: FeedId, load_from: str, tables: Sequence[str], who: str, *, adds: bool, resend: bool = False
     ) -> FeedView:
         """Load the tables of some rules, all if there are none, beside the running changefeed; one that `adds` takes
         them from now on. It is started again where that, or its database, changes its configuration.
 
-        Raises ApiParamInvalid if no database is configured."""
+        Raises ApiParamInvalid if no database is configured, ConfigError unless `resend` fits the target."""
         with self.operation_log.noting("add tables" if adds else "reload tables", feed_id, who, ", ".join(tables)):
             feed = self._feed(feed_id)
             record, before, config = feed.record, feed.record.config.get("source", {}), self.config_of(feed.record)
@@ -569,15 +569,17 @@ class Changefeeds:
                 changed["filter"] = {**record.config["filter"], "rules": [*rules, *tables]}
             follows = msgspec.structs.replace(record, config=changed)
             self._client_reach.admitted(partial(self.config_of, follows), partial(self.config_of, record))
-            kept, rules = KeptReload(home_of(config)), tables or ("*.*",)
+            if not adds:
+                check_resend(sends=entries_of(config)[1].sends, resend=resend)
+            ask = partial(KeptReload(home_of(config)).ask, tables or ("*.*",), resend=adds or resend)
             if changed == record.config:
-                kept.ask(rules)
+                ask()
                 return self._view(feed)
             self.pause(feed_id, who)  # the run of before would read the request without the database or the rules
             with feed.lock:
                 self._replace(feed, msgspec.structs.replace(feed.record, config=changed))
             try:
-                kept.ask(rules)
+                ask()
             finally:
                 self.resume(feed_id, who)
             return self._view(feed)

@@ -60,6 +60,7 @@ from tidegate.server.routes import (
     EmptyAnswer,
     LetterBody,
     LoadBody,
+    ReloadBody,
     RepairBody,
     RouteRow,
     TableBody,
@@ -101,7 +102,7 @@ class DashboardRoutes:
                 RouteRow("POST", f"{CHANGEFEED}/dead_letters/replay", self.replay, EmptyAnswer, LetterBody),
                 RouteRow("POST", f"{CHANGEFEED}/tables/unpark", self.unpark, EmptyAnswer, TableBody),
                 RouteRow("POST", f"{CHANGEFEED}/tables/add", self.add_tables, EmptyAnswer, LoadBody),
-                RouteRow("POST", f"{CHANGEFEED}/tables/reload", self.reload_tables, EmptyAnswer, LoadBody),
+                RouteRow("POST", f"{CHANGEFEED}/tables/reload", self.reload_tables, EmptyAnswer, ReloadBody),
                 RouteRow("POST", f"{CHANGEFEED}/rows/repair", self.repair_rows, EmptyAnswer, RepairBody),
                 RouteRow("GET", f"{CHANGEFEED}/rows/repair", self.last_repair),
                 RouteRow("POST", f"{CHANGEFEED}/load/start", self.start_load, EmptyAnswer, LoadBody, required=False),
@@ -208,15 +209,17 @@ class DashboardRoutes:
         return self._beside(request, changefeed_id, namespace, adds=True)
 
     def reload_tables(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Load tables of a changefeed again, all or those of some rules, beside the others."""
+        """Load tables of a changefeed again, all or those of some rules, beside the others; where readers have had
+        their rows only with `resend`."""
         return self._beside(request, changefeed_id, namespace, adds=False)
 
     def _beside(self, request: Request, name: str, namespace: str, *, adds: bool) -> Response:
-        feed, body = parse_id(name, namespace), read_body(body_of(request), LoadBody)
+        feed, body = parse_id(name, namespace), read_body(body_of(request), LoadBody if adds else ReloadBody)
+        resend = isinstance(body, ReloadBody) and body.resend
         stored = str(self._feeds.get(feed).record.config.get("source", {}).get("load-from", ""))
         with _parameter_errors():
             load_from = address("load_from", body.load_from, stored)
-            self._feeds.reload_tables(feed, load_from, body.tables, who(request), adds=adds)
+            self._feeds.reload_tables(feed, load_from, body.tables, who(request), adds=adds, resend=resend)
         return shown({})
 
     def repair_rows(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:

@@ -296,6 +296,12 @@ class LoadBody(SentBody):
     tables: list[str] = []
 
 
+class ReloadBody(LoadBody):
+    """Tables to load again; `resend` also sends them to readers that have had them."""
+
+    resend: bool = False
+
+
 class KeysBody(SentBody):
     """Rows of a table: the columns of its key, and of each row the texts of their values."""
 

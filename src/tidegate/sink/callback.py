@@ -37,6 +37,8 @@ class Callback(NamedTuple):
 class CallbackSink(CheckpointSink[Written]):
     """Calls the functions of a Callback."""
 
+    brings_again = "events"
+
     def __init__(self, callback: Callback, checkpoints: Checkpoints) -> None:
         super().__init__(checkpoints)
         self._callback = callback

@@ -349,6 +349,7 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
 
     flush_policy = FlushPolicy(limit=RoundLimit(rows=500_000, size_bytes=256 << 20))
     truncates = False
+    brings_again = "events"
 
     def __init__(
         self, target: TopicTarget, checkpoints: Checkpoints, *, rules: TableFilter, force: bool = False

@@ -275,6 +275,8 @@ class Posted(Written):
 class WebhookSink(CheckpointSink[Posted]):
     """Posts to the address of `options`."""
 
+    brings_again = "events"
+
     def __init__(self, options: WebhookOptions, checkpoints: Checkpoints) -> None:
         super().__init__(checkpoints)
         self._options = options

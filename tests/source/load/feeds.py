@@ -476,7 +476,8 @@ def _files(feed: Feed) -> dict[str, Any]:
     return keyed([storage_reader.events_in(bucket, paths, ".csv")])
 
 
-def _topic(feed: Feed) -> dict[str, Any]:
+def streams_of(feed: Feed) -> list[list[Event]]:
+    """The events of each partition of a feed's topic."""
     name, streams = f"{feed.home.name}-out", list[list[Event]]()
     reading = from_config({"protocol": feed.sink})
     consumer = confluent_kafka.Consumer({"bootstrap.servers": feed.servers.bootstrap, "group.id": "reads"})
@@ -488,7 +489,11 @@ def _topic(feed: Feed) -> dict[str, Any]:
         assert len(messages) == end, (name, number)
         streams.append([event for one in messages for event in decode(one.key() or b"", one.value(), reading)])
     consumer.close()
-    return keyed(streams)
+    return streams
+
+
+def _topic(feed: Feed) -> dict[str, Any]:
+    return keyed(streams_of(feed))
 
 
 def keyed(streams: Sequence[Sequence[Event]]) -> dict[str, Any]:

@@ -3,35 +3,63 @@
 SEEDS=0-9 pytest -m "" tests/source/load/test_refresh.py -k many     some of the soak's 100
 """
 
+import json
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from click.testing import CliRunner
 
+from tests.contract.adapters import Journal
 from tests.contract.test_sql_sink import emptied
-from tests.failpoint import REFRESH_FAILPOINTS, armed
+from tests.failpoint import REFRESH_FAILPOINTS, RELOAD_FAILPOINTS, armed
 from tests.mariadb import Server, running_server
 from tests.redis_server import running_redis
-from tests.source.load.feeds import LAKES, TABLES, Database, Draw, Feed, Servers, Work, chosen_seeds, finished
+from tests.sink.webhook.receiver import Receiver, receiving
+from tests.source.load.feeds import (
+    LAKES,
+    TABLES,
+    Database,
+    Draw,
+    Feed,
+    Servers,
+    Tables,
+    Work,
+    chosen_seeds,
+    finished,
+    ordered,
+    streams_of,
+)
+from tidegate.cli.main import main
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import document_of
 from tidegate.config.load import load as load_config
-from tidegate.config.registry import home_of
+from tidegate.config.registry import home_of, sink_of, source_of, status_of
 from tidegate.engine import refresh, reload
+from tidegate.engine.ports import ReloadProgress
+from tidegate.engine.progress import Progress
 from tidegate.engine.refresh import RefreshingSource
-from tidegate.engine.reload import REPAIR_MAX, KeptReload, Reload, RepairKeys, key_text
+from tidegate.engine.reload import NOT_AGAIN, REPAIR_MAX, KeptReload, Reload, RepairKeys, check_resend, key_text
 from tidegate.model.errors import ConfigError
+from tidegate.model.event import RowChange
 from tidegate.model.table import TableName
+from tidegate.model.tso import LOGICAL_BITS
+from tidegate.sink.callback import Callback
 from tidegate.source.load_sql import SqlReader
 from tidegate.testing.contract.sinks import Died
+from tidegate.testing.script import run_here
+from tidegate.testing.validators import images_of
 
 T, KEYLESS = TableName("shop", "t"), TableName("shop", "log")
 
@@ -83,6 +111,10 @@ DDLS = (
     "ALTER TABLE w.parts EXCHANGE PARTITION p WITH TABLE w.other",
     "TRUNCATE TABLE w.pairs",
 )
+ADDED = ["w.apart", "w.large"]
+"""Tables that the filter may leave out at first: no DDL ties them to others."""
+SENT = ("callback", "webhook", "open-protocol")
+"""Sinks whose readers have had what was sent."""
 SEEDS = 100
 DAMAGE = [{"matcher": ["*.*"], "ignore-event": ["delete", "update"]}]
 
@@ -94,7 +126,16 @@ class Refreshed(Feed):
     begun: int = 0
     damages: bool = False
     forced: bool = False
-    rules: Sequence[str] = ()
+    rules: Sequence[str] = field(default_factory=lambda: RULES)
+    receiver: Receiver | None = None
+    may_die: Callable[[], bool] = lambda: True
+
+    @property
+    def sink_uri(self) -> str:
+        """A function or a receiver here, or as the others."""
+        if self.sink == "callback":
+            return f"callback://{__name__}/journal?path={self.home / 'journal'}"
+        return self.receiver.url if self.receiver is not None else super().sink_uri
 
     @property
     def config(self) -> FeedConfig:
@@ -106,7 +147,7 @@ class Refreshed(Feed):
             document_of({"force-replicate": self.forced, **filters}),
             source_uri=self.source_uri,
             sink_uri=self.sink_uri,
-            rules=self.rules or RULES,
+            rules=self.rules,
             name=self.home.name,
             state_dir=None if self.sink in LAKES else self.home / "state",
             load_from=self.database.address if self.loads else None,
@@ -133,7 +174,7 @@ class Refreshed(Feed):
 
     def dies(self, left: list[str], name: str) -> None:
         """Die at a place, once."""
-        if left and left[0] == name:
+        if left and left[0] == name and self.may_die():
             self.died.append(left.pop(0))
             raise Died(name)
 
@@ -144,14 +185,63 @@ class Refreshed(Feed):
             RepairKeys(TableName(*name.split(".")), KEYS[name], tuple({keys_of(row, KEYS[name]): 1 for row in found}))
             for side in both
             for name, found in side.items()
-            if name in KEYS
+            if name in self.rules
+        ]
+
+    def sent(self) -> list[RowChange]:
+        """What its readers have had, each row in its order."""
+        if self.sink == "callback":
+            events = Journal(self.home / "journal", "").read()
+        elif self.receiver is not None:
+            events = self.receiver.changes()
+        else:
+            events = [event for stream in streams_of(self) for event in stream]
+        return [event for event in events if isinstance(event, RowChange)]
+
+    def again(self) -> Counter[tuple[str, ...]]:
+        """The keys of the rows that were sent once more, and how often: chunks have the last ticks of a millisecond."""
+        low = (1 << LOGICAL_BITS) - 1000
+        chunks = [row for row in self.sent() if (row.commit_ts or 0) % (1 << LOGICAL_BITS) > low]
+        every = images_of(chunks)
+        assert all(image.comes for image in every), "a resend deletes nothing"
+        keys = Counter[tuple[str, ...]]()
+        for image, count in every.items():
+            keys[image.table, *(str(dict(image.values)[name]) for name in KEYS[image.table])] += count
+        return keys
+
+    def tables(self) -> Tables:
+        """What the target has, or a reader that writes row over row."""
+        if self.sink not in SENT:
+            return super().tables()
+        last: dict[str, dict[tuple[str, ...], dict[str, object]]] = {name: {} for name in self.rules}
+        for row in sorted(self.sent(), key=lambda row: row.commit_ts or 0):
+            rows = last[f"{row.schema}.{row.table}"]
+            for comes, values in enumerate((getattr(row, "before", None), getattr(row, "after", None))):
+                named = dict(zip((column.name for column in row.fields), values or (), strict=bool(values)))
+                key = tuple(str(named.get(name)) for name in KEYS[f"{row.schema}.{row.table}"])
+                if values and comes:
+                    rows[key] = named
+                elif values:
+                    rows.pop(key, None)
+        return {name: ordered(rows.values()) for name, rows in last.items()}
+
+    def lacking(self) -> list[object]:
+        """Rows of the upstream that a reader does not have, once the feed has come there."""
+        end = self.database.now()
+        finished(self.config, end, self.database)
+        found = self.tables()
+        return [
+            (name, row)
+            for name, rows in self.database.tables(end).items()
+            for row in rows
+            if name in self.rules and row not in found[name]
         ]
 
     def wrong(self) -> list[str]:
         """The tables that are not as the upstream has them, once the feed has come there."""
         end = self.database.now()
         finished(self.config, end, self.database)
-        return [text for text in self.unlike(end) if text.partition(":")[0] in KEYS]
+        return [text for text in self.unlike(end) if text.partition(":")[0] in self.rules]
 
 
 def keys_of(row: tuple[tuple[str, str], ...], columns: Sequence[str]) -> tuple[str, ...]:
@@ -167,8 +257,19 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresh, "KEYS_A_CHUNK", 40)
 
 
+def journal(path: str) -> Callback:
+    """The function of a feed into a callback."""
+    return Journal(Path(path), "nothing").callback()
+
+
 @contextmanager
-def damaged(home: Path, sink: str, servers: Servers | None = None) -> Iterator[Refreshed]:
+def damaged(
+    home: Path,
+    sink: str,
+    servers: Servers | None = None,
+    rules: Sequence[str] = RULES,
+    receiver: Receiver | None = None,
+) -> Iterator[Refreshed]:
     """A feed whose target lacks rows, has others changed, and too many."""
     home.mkdir(exist_ok=True)
     database = Database(home / "log")
@@ -177,6 +278,7 @@ def damaged(home: Path, sink: str, servers: Servers | None = None) -> Iterator[R
         database.trim()
         servers = servers or Servers("", SimpleNamespace(port=0), 0)  # type: ignore[arg-type]
         feed = Refreshed(Draw.of(0), sink, database, servers, home, loads=False, begun=database.now(), damages=True)
+        feed.rules, feed.receiver = [*rules], receiver
         if sink in {"files", "mariadb"}:  # these need the definitions; whoever folds files each change of a row, too
             feed.damages, feed.loads = False, True
             finished(feed.config, database.now(), database)
@@ -330,6 +432,146 @@ def test_what_comes_as_a_whole(tmp_path: Path) -> None:
         assert not feed.wrong()
 
 
+READ = ("kafka://a:1/t?protocol=open-protocol", "http://a/", f"callback://{__name__}/rows")
+
+
+@pytest.mark.parametrize(
+    ("sink_uri", "kind", "reason"),
+    [
+        *((uri, "reload", "ask with `--resend`") for uri in READ),
+        *((uri, "repair", "reload the table instead; readers") for uri in READ),
+        *((uri, "resend", None) for uri in READ),
+        *(("metrics://", kind, "^metrics, and") for kind in ("reload", "resend", "repair")),
+        *(("redis://a/?mode=stream", kind, "mode=stream") for kind in ("reload", "resend", "repair")),
+        ("redis://a/?mode=invalidate&invalidate-keys=t:{id}", "reload", "mode=invalidate"),
+        ("redis://a/", "reload", None),
+        ("redis://a/", "repair", None),
+        ("file:///nowhere?protocol=csv", "repair", "reload it instead"),
+        ("file:///nowhere?protocol=csv", "reload", None),
+        ("mysql://root@m/", "repair", None),
+    ],
+)
+def test_what_comes_again(sink_uri: str, kind: str, reason: str | None, tmp_path: Path) -> None:
+    """Each sink takes a request, or says why not, and with what it does."""
+    config = load_config(
+        document_of({}),
+        source_uri="kafka://b:1/changes?protocol=open-protocol",
+        sink_uri=sink_uri,
+        state_dir=tmp_path,
+        load_from="mysql://root@a/",
+    )
+    asked = Reload(repairs=(rows(1),)) if kind == "repair" else Reload(rules=("w.*",), resend=kind == "resend")
+    assert asked.kind == kind
+    found = NOT_AGAIN.get((sink_of(config).brings_again, kind))
+    assert found is None if reason is None else re.search(reason, found or "")
+
+
+def test_resend_is_for_readers() -> None:
+    """It is asked for where readers have had the rows, and nowhere else."""
+    for sends in (False, True):
+        check_resend(sends=sends, resend=sends)
+        with pytest.raises(ConfigError, match="--resend"):
+            check_resend(sends=sends, resend=not sends)
+
+
+@contextmanager
+def read(sink: str, home: Path, bootstrap: str = "") -> Iterator[Refreshed]:
+    """A damaged feed into a sink whose readers have had what was sent."""
+    servers = Servers(bootstrap, SimpleNamespace(port=0), 0)  # type: ignore[arg-type]
+    with (
+        receiving() as receiver,
+        damaged(home, sink, servers, receiver=receiver if sink == "webhook" else None) as feed,
+    ):
+        yield feed
+
+
+def resent(feed: Refreshed) -> None:
+    """Rows that lack come by a resend, each at most twice though it dies amid a slice."""
+    assert feed.lacking()
+    feed.kept.ask(["w.*"])
+    assert "--resend" in feed.ended(Work(8).rows(10)).outcome
+    assert not feed.again()
+    feed.kept.ask(["w.*"], resend=True)
+    feed.may_die = lambda: bool(feed.again())
+    assert feed.ended(Work(9).rows(60), ["round/applied"]).outcome == reload.DONE
+    assert feed.died == ["round/applied"]
+    assert not feed.lacking()
+    assert set(feed.again().values()) == {1, 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", ["callback", "webhook"])
+def test_a_resend(sink: str, tmp_path: Path) -> None:
+    """Into a function and a receiver."""
+    with read(sink, tmp_path / "feed") as feed:
+        resent(feed)
+
+
+@pytest.mark.slow
+def test_a_resend_into_a_topic(bootstrap: str, tmp_path: Path) -> None:
+    """Into a topic, whose readers write row over row."""
+    with read("open-protocol", tmp_path / f"resent-{uuid4().hex}", bootstrap) as feed:
+        resent(feed)
+
+
+@pytest.mark.slow
+def test_commands(tmp_path: Path) -> None:
+    """`tidegate table reload` is refused where readers have had the rows, but with --resend; `status` tells the
+    chunks."""
+    with read("callback", tmp_path / "feed") as feed:
+
+        def said(*words: str, code: int = 0) -> str:
+            ran = CliRunner().invoke(main, ["table", words[0], home_of(feed.config), *words[1:]])
+            assert ran.exit_code == code, ran.output
+            return ran.output
+
+        def save(progress: Progress) -> None:
+            status_of(feed.config).save(progress)
+
+        def run(times: int = 1) -> None:
+            for _ in range(times):
+                source, sink, until = source_of(feed.config), sink_of(feed.config), feed.database.now()
+                run_here(source, sink, rules=feed.rules, until=until, report=save)
+
+        def die() -> None:
+            raise Died("refresh/slice-done")
+
+        run()
+        assert "ask with `--resend`" in said("reload", "w.*", code=1)
+        assert said("status") == "no reload\n"
+        said("reload", "w.*", "--resend")
+        with pytest.raises(Died), armed({"refresh/slice-done": die}):
+            run(9)
+        assert re.search(r"reload of .*loading w\.\w+, \d+ of \d+ chunks, 0 of 8 tables", said("status"))
+        assert json.loads(said("status", "--json"))["progress"]["chunks"] > 8
+        assert feed.ended(Work(1).rows(6)).outcome == reload.DONE
+        assert said("status").endswith(": done\n")
+        assert not feed.lacking()
+        said("add", "w.t")
+        assert feed.kept.read() == Reload(("w.t",), resend=True)
+
+
+@pytest.mark.slow
+def test_its_progress(tmp_path: Path) -> None:
+    """Reports tell the table and the chunks of a reload by slices, then the outcome."""
+    reports: list[ReloadProgress] = []
+
+    def report(progress: Progress) -> None:
+        reports.extend(filter(None, [progress.reload]))
+
+    with damaged(tmp_path / "feed", "sqlite") as feed:
+        feed.kept.ask(["w.*"])
+        while not reports or reports[-1].state != reload.DONE:
+            assert len(reports) < 10_000
+            source, sink, until = source_of(feed.config), sink_of(feed.config), feed.database.now()
+            run_here(source, sink, rules=feed.rules, until=until, report=report)
+    loads = [one.load for one in reports if one.load is not None]
+    assert {one.state for one in reports} >= {"loading", "sweeping", reload.DONE}
+    assert [load.chunks_done for load in loads] == sorted(load.chunks_done for load in loads)
+    assert len({load.chunks_done for load in loads}) > 1
+    assert all(load.chunks_done < load.chunks and load.table in RULES for load in loads)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["refresh/swept", *PLACES])
 def test_a_death_amid_a_reload(place: str, tmp_path: Path) -> None:
@@ -354,17 +596,22 @@ def test_a_death_amid_a_repair(place: str, tmp_path: Path) -> None:
 
 
 def lived(seed: int, home: Path) -> None:
-    """Reloads and repairs at random moments, with deaths, amid rows and DDLs: right behind each."""
+    """Adds, reloads and repairs at random moments, with deaths, amid rows and DDLs: right behind each."""
     random, sink = Random(f"refresh {seed}"), ("sqlite", "search", "replica", "files", "changelog")[seed % 5]
     ddls = iter(random.sample(DDLS, len(DDLS)))
-    with damaged(home, sink) as feed:
+    added, moment = [] if sink == "files" else ADDED[seed % 2 :], random.randrange(2)
+    with damaged(home, sink, rules=[name for name in RULES if name not in added]) as feed:
         for number in range(2):
             amid = chain(Work(seed + number).rows(8), islice(ddls, 1), Work(seed - number).rows(400))
-            if sink in LAKES or (sink != "files" and random.random() < 0.5):
+            deaths = random.sample(PLACES, 2)
+            if added and number == moment:
+                feed.rules, deaths = RULES, random.sample([*RELOAD_FAILPOINTS] if sink in LAKES else PLACES, 1)
+                feed.kept.ask(added)
+            elif sink in LAKES or (sink != "files" and random.random() < 0.5):
                 feed.kept.ask_repair(feed.keys())
             else:
                 feed.kept.ask(random.choice([["w.*"], ["w.t", "w.parts", "w.other", "w.pairs"]]))
-            assert feed.ended(amid, random.sample(PLACES, 2)).outcome == reload.DONE
+            assert feed.ended(amid, deaths).outcome == reload.DONE
         if sink == "files":
             feed.kept.ask(["w.*"])
         else:

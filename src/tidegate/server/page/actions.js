@@ -72,8 +72,9 @@ export function resume(id) {
   });
 }
 
-/** Ask for the database and the tables of a load, which `run` sends. */
-function loading(run, { empty = "; empty: all", ...words }) {
+/** Ask for the database and the tables of a load, which `run` sends, and whether readers get rows once more. */
+function loading(run, { empty = "; empty: all", resends = false, ...words }) {
+  const resend = h("input", { type: "checkbox" });
   const from = h("input", { autocomplete: "off", spellcheck: "false" });
   const tables = h("input", { autocomplete: "off", spellcheck: "false" });
   question({
@@ -81,8 +82,14 @@ function loading(run, { empty = "; empty: all", ...words }) {
     content: [
       field("Database", from, "mysql://USER:PASSWORD@HOST:4000/; empty: the one that it was loaded from."),
       field("Tables", tables, `Rules such as shop.*, with commas between${empty}.`),
+      resends && field("Resend", resend, "Topics, webhooks, callbacks: readers get all rows once more, as INSERTs."),
     ],
-    run: () => run({ load_from: from.value.trim(), tables: tables.value.split(",").map((rule) => rule.trim()).filter(Boolean) }),
+    run: () =>
+      run({
+        load_from: from.value.trim(),
+        tables: tables.value.split(",").map((rule) => rule.trim()).filter(Boolean),
+        ...(resend.checked ? { resend: true } : {}),
+      }),
   });
 }
 
@@ -99,6 +106,7 @@ export const reloadTables = (id) =>
     title: `Reload tables of ${id}`,
     text: "All rows as of now are read again beside the changefeed. Readers see the tables of before until the new ones are whole.",
     verb: "Reload",
+    resends: true,
   });
 
 export const addTables = (id) =>
