@@ -26,15 +26,18 @@ from typing import Any
 
 import grpc
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.tikv.test_feed_rim import REGION, REQUEST, Store
+
+from tidegate.model.tso import Tso
 from tidegate.tikv import rpc
-from tidegate.tikv.feed import EventFeed, StoreChannels
+from tidegate.tikv.feed import EventFeed
 from tidegate.tikv.registrations import SpanRows
 from tidegate.tikv.stubs import cdcpb_pb2 as cdcpb
-from tidegate.tikv.stubs import metapb_pb2 as metapb
-from tidegate.tikv.stubs import pdpb_pb2 as pdpb
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "tikv" / "01-v2-all-from-ts0.jsonl.gz"
-REGION, REQUEST, END_TS = 2, 1, 1 << 60
+END_TS = 1 << 60
 SHAPES = ("recorded", "dense")
 
 
@@ -104,33 +107,6 @@ async def serve(shape: str, times: int) -> None:
     await server.wait_for_termination()
 
 
-class Local:
-    """A cluster of one region at one store."""
-
-    def __init__(self, target: str, channel: grpc.aio.Channel) -> None:
-        self.cluster_id, self.target, self.channel = 1, target, channel
-
-    @property
-    def channels(self) -> StoreChannels:
-        return self
-
-    def to(self, _advertised: str) -> grpc.aio.Channel:
-        """Return the channel to the store."""
-        return self.channel
-
-    async def regions(self, _start: bytes, _end: bytes) -> list[pdpb.Region]:
-        """Return the region."""
-        return [pdpb.Region(region=metapb.Region(id=REGION), leader=metapb.Peer(id=1, store_id=1))]
-
-    async def store(self, store_id: int) -> metapb.Store:
-        """Return the store."""
-        return metapb.Store(id=store_id, address=self.target)
-
-    async def tso(self) -> int:
-        """Return a timestamp at which nothing lags."""
-        return 0
-
-
 async def generated(target: str) -> int:
     """Return how many rows come, each read field by field."""
     count = 0
@@ -153,7 +129,9 @@ async def fed(target: str) -> int:
     """Return how many committed rows come."""
     count = 0
     channel = grpc.aio.insecure_channel(target, rpc.CHANNEL_OPTIONS)
-    async with channel, EventFeed(Local(target, channel)) as feed:
+    cluster = Store()
+    cluster.target, cluster.channel, cluster.now = target, channel, Tso(0)  # a timestamp at which nothing lags
+    async with channel, EventFeed(cluster) as feed:
         feed.add(1, b"", b"", 1)
         async for event in feed.events():
             if not isinstance(event, SpanRows):

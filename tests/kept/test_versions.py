@@ -133,8 +133,9 @@ CASES = [
     Case(StateKind.DATABASE, "database", in_database, "changefeed database in `tidegate`.`progress`", "mariadb"),
     Case(StateKind.REDIS, "redis", in_redis, "key _tidegate:progress:{redis}", "redis"),
 ]
-ELSEWHERE = {StateKind.UPSTREAM, StateKind.LOAD}
-"""What no changefeed reads, and the plan of a load (tests/source/load/test_loading.py)."""
+ELSEWHERE = {StateKind.UPSTREAM, StateKind.LOAD, StateKind.CAPTURE}
+"""What no changefeed reads, the plan of a load (tests/source/load/test_loading.py), and the origin of a captured log
+(tests/upstream/tikv/test_capture.py)."""
 
 
 def test_all_kinds() -> None:

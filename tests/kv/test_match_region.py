@@ -96,10 +96,8 @@ def mixed(random: Random, one: list[KvChange], other: list[KvChange]) -> list[Kv
     return found + left + right
 
 
-def run(seed: int) -> None:
-    """Let a region live; register at it in the middle; compare rows and versions."""
-    random = Random(seed)
-    region = Region(random)
+def registered(random: Random, region: Region) -> tuple[int, list[KvChange]]:
+    """A checkpoint, and what a registration in the middle of the region's life receives."""
     observer, snapshot = sorted(random.choices(range(COMMANDS), k=2))
     for _ in range(observer):
         region.command()
@@ -107,8 +105,16 @@ def run(seed: int) -> None:
     before = [row for _ in range(observer, snapshot) for row in region.command()]
     scanned = region.scan(checkpoint_ts)
     after = [row for _ in range(snapshot, COMMANDS) for row in region.command()]
+    return checkpoint_ts, [*before, *mixed(random, scanned, after)]
+
+
+def run(seed: int) -> None:
+    """Let a region live; register at it in the middle; compare rows and versions."""
+    random = Random(seed)
+    region = Region(random)
+    checkpoint_ts, rows = registered(random, region)
     matcher = Matcher(checkpoint_ts)
-    emitted = [row for change in [*before, *mixed(random, scanned, after)] for row in matcher.apply(change)]
+    emitted = [row for change in rows for row in matcher.apply(change)]
 
     assert set(emitted) == {one for one in region.versions if one.commit_ts > checkpoint_ts}, seed
     assert matcher.waiting >= len(region.locks), seed

@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.kv.test_match_region import COMMANDS, Region, mixed
+from tests.kv.test_match_region import Region, registered
 from tidegate.kv.change_columns import changes_of
 from tidegate.kv.match import Matcher
 from tidegate.model.errors import PrewriteNotMatch, ProtocolError, ResolvedTsBroken, TidegateError
@@ -71,14 +71,7 @@ def test_regions(seed: int) -> None:
     owners = {}
     for number in range(1, 6):
         region = Region(random)
-        observer, snapshot = sorted(random.choices(range(COMMANDS), k=2))
-        for _ in range(observer):
-            region.command()
-        checkpoint_ts = random.randint(0, region.ts)
-        before = [row for _ in range(observer, snapshot) for row in region.command()]
-        scanned = region.scan(checkpoint_ts)
-        after = [row for _ in range(snapshot, COMMANDS) for row in region.command()]
-        rows = [*before, *mixed(random, scanned, after)]
+        checkpoint_ts, rows = registered(random, region)
         queues[number] = [message(part, number) for part in cut(random, rows)]
         single = Matcher(checkpoint_ts)
         plain[number] = ([row for change in rows for row in single.apply(change)], single.waiting)

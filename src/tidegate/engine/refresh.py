@@ -194,7 +194,7 @@ class RefreshingSource(LoadingSource):
                 self._put(slice=None)
 
     def _look(self, checkpoint_ts: int) -> None:
-        self._due_s = time.monotonic() + reload.LOOK_S
+        self._due_s = time.monotonic() + self.requests.look_s
         if self._planning is None:
             self._request = self.requests.read()
         request = self._request

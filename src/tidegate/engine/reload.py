@@ -169,6 +169,12 @@ class KeptReload(KeptStruct[Reload]):
 
     def __init__(self, home: str) -> None:
         super().__init__(home, "_tidegate/reload.json", Reload, "reload")
+        self._is_paid = "://" in home
+
+    @property
+    def look_s(self) -> float:
+        """The interval at which a feed looks for a request."""
+        return STORE_LOOK_S if self._is_paid else LOOK_S
 
     def ask(self, rules: Sequence[str], *, resend: bool = False) -> None:
         """Request a reload. Raises ConfigError for rules that are none, and while another one is not done."""
@@ -255,7 +261,7 @@ class Reloads:
         group, planning = self.group(), self._planning
         due = planning is None and self._plan is None and time.monotonic() >= self._due_s
         if due:
-            self._due_s = time.monotonic() + (STORE_LOOK_S if "://" in self.sink.home else LOOK_S)
+            self._due_s = time.monotonic() + self._kept.look_s
             self._reload = self._kept.read()
             self._await()
         reload, plan = self._reload, self._plan

@@ -34,6 +34,7 @@ class StateKind(Enum):
     SAFE_POINT = "a changefeed's safe point in a change log", 1
     SEGMENT = "a segment of a change log", 2
     LOAD = "the plan of a load", 1
+    CAPTURE = "the origin of a captured log", 1
     UPSTREAM = "a store of the embedded TiDB", 1
 
     def __init__(self, words: str, version: int) -> None:

@@ -58,6 +58,7 @@ from tidegate.model.errors import (
     StartBeforeGc,
     TidegateError,
 )
+from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.tso import physical_ms
 from tidegate.objectstore.failpoint import failpoint
@@ -391,7 +392,7 @@ class Capture:
 
     def _kept(self) -> _Origin:
         """The origin of an existing log, one without a cluster for a new log. ConfigError if its filter is another one,
-        or if it is no capture's."""
+        or if it is no capture's; StateTooNew."""
         directory, rules = self.options.directory, self.options.rules
         path, is_new = directory / _STATE, not base_of(directory) and not segments(directory)
         if is_new and not path.exists():
@@ -401,7 +402,7 @@ class Capture:
                 f"the log {directory} is of another writer, or has lost {path.name}: give another log directory"
             )
         try:
-            origin = msgspec.json.decode(path.read_bytes(), type=_Origin)
+            origin = decode_state(StateKind.CAPTURE, path.read_bytes(), _Origin, str(path))
         except (OSError, msgspec.DecodeError) as error:
             raise ConfigError(f"{path} does not tell of which cluster the log is: {error}; restore it") from error
         if is_new:
@@ -450,7 +451,7 @@ class Capture:
         """Begin a log; return its begin."""
         directory = self.options.directory
         origin = msgspec.structs.replace(self._origin, cluster_id=pd.cluster_id)
-        publish(directory / _STATE, msgspec.json.encode(origin))
+        publish(directory / _STATE, encode_state(StateKind.CAPTURE, origin))
         failpoint("capture/origin")
         while True:
             now_ts = await pd.tso()

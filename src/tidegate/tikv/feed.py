@@ -21,7 +21,7 @@ from tidegate.model.errors import ClusterUnavailable, PdRefused, VersionIncompat
 from tidegate.model.tso import compose, physical_ms
 from tidegate.mysql.encoding import decode_bytes, encode_bytes
 from tidegate.tikv import rpc
-from tidegate.tikv.locks import Call, LiveTransaction, resolve
+from tidegate.tikv.locks import Call, LiveTransaction, answered, resolve
 from tidegate.tikv.regions import INFINITE, Range
 from tidegate.tikv.registrations import WINDOW, Output, Registrations, Span, SpanRows, StreamKey
 from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
@@ -51,7 +51,7 @@ class StoreChannels(Protocol):
 
 
 class Cluster(Protocol):
-    """What the feed needs of PD; tikv/pd.py is one."""
+    """The answers of PD that a feed asks for; PdClient gives them."""
 
     cluster_id: int
 
@@ -292,15 +292,11 @@ class EventFeed:
         """Resolve the locks of a range, up to STUCK_S above its resolved ts."""
         start, end = decode_bytes(part.start)[0], b"" if part.end == INFINITE else decode_bytes(part.end)[0]
         max_ts = min(now, part.ts + compose(int(STUCK_S * 1000)))
-        steps = resolve(start, end, max_ts, now)
-        answer = None
         try:
-            while True:
-                answer = await self._ask(steps.send(answer))
-        except StopIteration as done:
-            if done.value.alive:
-                self.held[span.number] = done.value.alive[0]
-                LOG.warning("resolved ts %s of span %s: %s", part.ts, span.number, done.value.alive[0])
+            alive = (await answered(resolve(start, end, max_ts, now), self._ask)).alive
+            if alive:
+                self.held[span.number] = alive[0]
+                LOG.warning("resolved ts %s of span %s: %s", part.ts, span.number, alive[0])
         except (ClusterUnavailable, PdRefused) as error:
             LOG.warning("locks of span %s cannot be resolved: %s", span.number, error)
 

@@ -27,7 +27,7 @@ has no secondaries in its primary, and is alive while its primary is kept alive.
 Source: client-go txnkv/txnlock, tiflow pkg/txnutil/lock_resolver.go.
 """
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -99,6 +99,17 @@ def resolve(start: bytes, end: bytes, max_ts: int, now: int) -> Generator[Call, 
         if len(locks) < PAGE_LOCKS:
             return result
         start = locks[-1].key + b"\0"
+
+
+async def answered(steps: Generator[Call, Any, Resolved], ask: Callable[[Call], Awaitable[Any]]) -> Resolved:
+    """Return the result of `resolve`, whose requests `ask` answers."""
+    answer = None
+    try:
+        while True:
+            answer = await ask(steps.send(answer))
+    except StopIteration as done:
+        result: Resolved = done.value
+        return result
 
 
 def _expired(start_ts: int, ttl_ms: int, now: int) -> bool:

@@ -58,7 +58,7 @@ StreamKey: TypeAlias = tuple[int, int]
 
 
 class Cure(Enum):
-    """What follows an error of a region."""
+    """The cure of a region's error."""
 
     REGION = "the region again"
     RANGE = "its range, by what PD knows"

@@ -14,9 +14,8 @@ Source: TiKV and client-go (txnkv/txnsnapshot), see kvrpcpb; recorded pages in t
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import grpc
 import msgspec
@@ -24,7 +23,7 @@ import msgspec
 from tidegate.model.errors import ClusterUnavailable, HistoryLost, KeyIsLocked, ProtocolError, TidegateError
 from tidegate.mysql.encoding import decode_bytes, encode_bytes
 from tidegate.tikv import rpc
-from tidegate.tikv.locks import resolve
+from tidegate.tikv.locks import Call, answered, resolve
 from tidegate.tikv.pd import PdClient
 from tidegate.tikv.stubs import errorpb_pb2 as errorpb
 from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
@@ -75,7 +74,7 @@ class _Waits:
 
 
 class Snapshot:
-    """What a cluster had at `ts`."""
+    """Reads the rows of a cluster at `ts`."""
 
     def __init__(
         self, pd: PdClient, ts: int, resolve: Resolve | None = None, options: ReadOptions | None = None
@@ -188,14 +187,14 @@ class Snapshot:
     async def _resolve_locks(self, locks: Sequence[kvrpcpb.LockInfo]) -> None:
         """Resolve the locks whose transactions have ended (locks.py)."""
         now = await self.pd.tso()
+
+        async def ask(call: Call) -> Any:
+            encoded = encode_bytes(call.key)
+            (region,) = await self.pd.regions(encoded, encoded + b"\0")
+            return await self._call(call.method, region, call.request)
+
         for lock in locks:
-            steps, answer = resolve(lock.key, lock.key + b"\0", self.ts, now), None
-            with suppress(StopIteration):
-                while True:
-                    call = steps.send(answer)
-                    encoded = encode_bytes(call.key)
-                    (region,) = await self.pd.regions(encoded, encoded + b"\0")
-                    answer = await self._call(call.method, region, call.request)
+            await answered(resolve(lock.key, lock.key + b"\0", self.ts, now), ask)
 
     async def _unlocked(self, error: kvrpcpb.KeyError, key: bytes) -> None:
         """Resolve the lock of an error, if there is one, and raise that it was there."""

@@ -578,6 +578,17 @@ def chosen_seeds(count: int) -> range:
     return range(int(first), int(last or first) + 1)
 
 
+def failures(lived: Callable[[int, Path], None], count: int, place: Path) -> dict[int, str]:
+    """What the chosen seeds of `lived` fail with."""
+    failed = {}
+    for seed in chosen_seeds(count):
+        try:
+            lived(seed, place / str(seed))
+        except (Exception, Died) as error:  # noqa: BLE001  told at the end
+            failed[seed] = repr(error)[:2000]
+    return failed
+
+
 def noted(seed: int, run: Callable[[], list[str]]) -> str:
     """Run a seed and append its outcome to the ledger; return its error, "" for none."""
     began_s, died, error = time.monotonic(), list[str](), ""

@@ -36,7 +36,7 @@ from tests.source.load.feeds import (
     Servers,
     Tables,
     Work,
-    chosen_seeds,
+    failures,
     finished,
     ordered,
     streams_of,
@@ -630,10 +630,4 @@ def test_three_seeds(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_many_seeds(tmp_path: Path) -> None:
     """One that fails does not end the others."""
-    failed = {}
-    for seed in chosen_seeds(SEEDS):
-        try:
-            lived(seed, tmp_path / str(seed))
-        except (Exception, Died) as error:  # noqa: BLE001  told at the end
-            failed[seed] = repr(error)[:2000]
-    assert not failed
+    assert not failures(lived, SEEDS, tmp_path)

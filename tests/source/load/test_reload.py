@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.failpoint import RELOAD_FAILPOINTS, armed
-from tests.source.load.feeds import LAKES, MOMENTS, TABLES, Database, Draw, Feed, Work, chosen_seeds, finished
+from tests.source.load.feeds import LAKES, MOMENTS, TABLES, Database, Draw, Feed, Work, failures, finished
 from tidegate.cli.main import main
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import document_of, load
@@ -329,13 +329,7 @@ def test_three_seeds(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_many_seeds(tmp_path: Path) -> None:
     """One that fails does not end the others."""
-    failed = {}
-    for seed in chosen_seeds(SEEDS):
-        try:
-            lived(seed, tmp_path / str(seed))
-        except (Exception, Died) as error:  # noqa: BLE001  told at the end
-            failed[seed] = repr(error)[:2000]
-    assert not failed
+    assert not failures(lived, SEEDS, tmp_path)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from tidegate.engine.loop import Engine, Meter
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.stop_signals import NoPauseEvent
 from tidegate.kv.keys import RecordKey, decode_table_key, table_span
-from tidegate.model.errors import ConfigError, SinkError, SourceError, TidegateError
+from tidegate.model.errors import ConfigError, SinkError, SourceError, StateTooNew, TidegateError
 from tidegate.model.kv_change import KvChange
 from tidegate.schema.job import JOB_TABLE
 from tidegate.source.tidb_ddl import Timeline
@@ -222,6 +222,28 @@ def test_another_filter_is_refused(served: Served) -> None:
     until(lambda: other.failure() is not None)
     with pytest.raises(ConfigError, match=r"filter test\.\*"):
         raise other.failure() or AssertionError
+
+
+def test_a_log_of_a_newer_release_is_refused(served: Served) -> None:
+    """Its origin is left as it is; one without a version is read."""
+    first = served.capture()
+    first.start()
+    until(lambda: bool(served.high()))
+    first.stop()
+    path = first.options.directory / "capture.json"
+    body = path.read_bytes()
+    newer = body.replace(b'{"state_version":1', b'{"state_version":99', 1)
+    assert newer != body
+    path.write_bytes(newer)
+    assert isinstance(failure(served.capture()), StateTooNew)
+    assert path.read_bytes() == newer
+    path.write_bytes(body.replace(b'"state_version":1,', b"", 1))
+    again = served.capture()
+    again.start()
+    high = served.high()
+    until(lambda: served.high() > high)
+    assert again.failure() is None
+    again.stop()
 
 
 def failure(capture: Capture) -> TidegateError | None:

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from tests.upstream.tikv.test_peer import disturb, until, with_peer, write
-from tests.upstream.worlds import TTL_MS, World, seeds
+from tests.upstream.tikv.test_peer import disturb, until, with_peer, without_locks, write
+from tests.upstream.worlds import World, seeds
 from tidegate.kv.change_columns import changes_of
 from tidegate.model.kv_change import KvChange, KvOp
 from tidegate.tikv import registrations
@@ -73,11 +73,7 @@ def test_a_feed_is_the_store(seed: int, monkeypatch: pytest.MonkeyPatch) -> None
                 if ts > checked:
                     checked = ts
                     assert follower.contents(ts) == dict(values_in(world.engine, b"", b"", ts))
-            world.clock.ms += 10 * TTL_MS
-            for key, lock in world.store.locks():
-                status = world.store.check_status(lock.primary, lock.start_ts, world.oracle.next())
-                world.store.finish(key, lock.start_ts, status)
-            now = world.oracle.next()
+            now = without_locks(world)
             await until(lambda: min(follower.resolved.values()) > now or following.done())
             assert not following.done(), following
             assert follower.contents(now) == dict(values_in(world.engine, b"", b"", now))

@@ -43,6 +43,15 @@ def with_peer(
     return asyncio.run(asyncio.wait_for(run(), 60))
 
 
+def without_locks(world: World) -> int:
+    """A timestamp above which no transaction is alive."""
+    world.clock.ms += 10 * TTL_MS
+    for key, lock in world.store.locks():
+        status = world.store.check_status(lock.primary, lock.start_ts, world.oracle.next())
+        world.store.finish(key, lock.start_ts, status)
+    return world.oracle.next()
+
+
 async def until(met: Callable[[], bool]) -> None:
     """Wait until something holds."""
     async with asyncio.timeout(50):
@@ -107,11 +116,7 @@ def test_a_feed_is_the_store(seed: int) -> None:
             if ts > checked:
                 checked = ts
                 assert feed.contents(ts) == dict(values_in(world.engine, b"", b"", ts))
-        world.clock.ms += 10 * TTL_MS
-        for key, lock in world.store.locks():
-            status = world.store.check_status(lock.primary, lock.start_ts, world.oracle.next())
-            world.store.finish(key, lock.start_ts, status)
-        now = world.oracle.next()
+        now = without_locks(world)
         await until(lambda: feed.resolved_ts > now or following.done())
         assert not following.done(), following
         assert feed.contents(now) == dict(values_in(world.engine, b"", b"", now))
