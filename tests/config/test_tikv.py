@@ -1,5 +1,8 @@
 """Addresses of a cluster: PD's members, and what a mistake in one is answered with."""
 
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -29,3 +32,33 @@ def test_a_wrong_address_is_refused_without_its_secrets(rest: str, tmp_path: Pat
     with pytest.raises(ConfigError) as refused:
         read(f"tikv://{rest}", tmp_path)
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("host-mapping=x", "host-mapping: 'x' is not ADVERTISED:REACHABLE"),
+        ("ca-path=a&cert-path=b", "a client certificate needs ca-path, cert-path and key-path"),
+        ("cert-path=b&key-path=c", "a client certificate needs ca-path, cert-path and key-path"),
+    ],
+)
+def test_how_a_cluster_is_reached_is_checked_before_it_is(words: str, said: str, tmp_path: Path) -> None:
+    """A host-mapping or certificates that are none are refused with the configuration, of a source and of a load."""
+    for where, uri, load_from in (
+        ("source-uri", f"tikv://pd?{words}", None),
+        ("load-from", "tikv://pd", f"tikv://pd?{words}"),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            load(source_uri=uri, sink_uri=f"sqlite://{tmp_path}/a.db", state_dir=tmp_path, load_from=load_from)
+        assert str(refused.value).startswith(f"{where}: {said}")
+
+
+def test_a_configuration_is_read_without_grpc(tmp_path: Path) -> None:
+    """An address is checked where the extra `tikv` is not installed."""
+    program = f"""
+        import sys
+        sys.modules["grpc"] = None
+        from tidegate.config.load import load
+        load(source_uri="tikv://pd?host-mapping=a:b", sink_uri="sqlite://{tmp_path}/a.db", state_dir="{tmp_path}")
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, cwd=tmp_path)

@@ -40,6 +40,7 @@ _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Clients may name files below it; default: the data directory and the current one.",
 )
 @click.option("--source-uri", metavar="URI", help="The upstream of changefeeds that name none.")
+@click.option("--pd", metavar="URL,..", help="PDs of a TiDB cluster as that upstream; https:// takes [security].")
 @click.option("--config", "path", type=_FILE, help="A TOML file; flags override it.")
 @click.option("--cluster-id", help="Name of the cluster in answers; default.")
 @click.option("--gc-ttl", type=int, help="Seconds that a log is kept for a changefeed that does not run.")

@@ -16,7 +16,7 @@ import msgspec
 from tidegate.config import tidb
 from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry
 from tidegate.config.option import options_of, read_all
-from tidegate.config.tikv_load import check_files, needs_grpc, pd_of
+from tidegate.config.tikv_load import check_address, needs_grpc, pd_of
 from tidegate.config.uri import mask_uri, parameters, split
 from tidegate.model.errors import ConfigError
 from tidegate.model.option import Local, Option
@@ -28,11 +28,14 @@ from tidegate.source.tikv_options import (
     GcTtl,
     HostMapping,
     KeyPath,
+    TikvLoadOptions,
 )
+from tidegate.tikv.address import address_of
 
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
     from tidegate.engine.ports import Source
+    from tidegate.schema.stored.snapshot import StoredSnapshot
     from tidegate.source.tikv_capture import Capture, CaptureOptions
 
 _LOG: Final = "capture"
@@ -81,7 +84,7 @@ def parse_tikv(uri: str, document: Document) -> TikvSource:
         raise ConfigError(f"source-uri: log is a directory of this machine, found {mask_uri(str(fields['log']))}")
     own = tidb.changefeed_fields(document.flat)
     source = TikvSource(pd=pd_of(parts), directory=str(fields.get("log", "")), ignored=ignored, **own, **fields)
-    check_files(source, "source-uri")
+    check_address(source, "source-uri")
     return source
 
 
@@ -89,22 +92,28 @@ def capture_options(source: TikvSource, directory: Path, feed: str, rules: tuple
     """Return how the cluster is captured into `directory`. Raises EnvironmentFault without gRPC."""
     with needs_grpc():
         from tidegate.source.tikv_capture import CaptureOptions
-        from tidegate.tikv.address import cluster_address
-    address = cluster_address(
-        source.pd,
-        host_mapping=source.host_mapping,
-        ca_path=source.ca_path,
-        cert_path=source.cert_path,
-        key_path=source.key_path,
-    )
     return CaptureOptions(
-        address=address,
+        address=address_of(source),
         directory=directory,
         feed=feed,
         rules=rules,
         gc_ttl_ms=1000 * source.gc_ttl_s,
         force_version=source.force_version,
     )
+
+
+def cluster_schema(config: FeedConfig) -> "StoredSnapshot":
+    """Return the schema of the cluster at the start of a changefeed. Raises HistoryLost, ClusterUnavailable."""
+    with needs_grpc():
+        from tidegate.source.tikv_load import TikvReader
+    source = config.source
+    assert isinstance(source, TikvSource)
+    names = ("pd", "ca_path", "cert_path", "key_path", "host_mapping")
+    reader = TikvReader(TikvLoadOptions(**{name: getattr(source, name) for name in names}))
+    try:
+        return reader.schema(config.start_ts)
+    finally:
+        reader.close()
 
 
 def _captured(config: FeedConfig, home: str) -> "tuple[FeedConfig, Capture]":

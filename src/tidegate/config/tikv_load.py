@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from tidegate.config.option import options_of, read_all
 from tidegate.config.uri import Parts, hosts_of, name_file, parameters, split
 from tidegate.model.errors import ConfigError, EnvironmentFault, UriInvalid
 from tidegate.source.tikv_options import SCHEME, TikvLoadOptions
+from tidegate.tikv.address import PD_PORT, address_of, cluster_address, target_of
 
-_PD_PORT: Final = 2379
 _OPTIONS: Final = options_of(TikvLoadOptions)
 
 
@@ -18,7 +19,7 @@ def parse_cluster(uri: str) -> TikvLoadOptions:
     parts = split(uri, "load-from", [SCHEME])
     fields, _ = read_all(_OPTIONS, parameters(parts, _OPTIONS), UriInvalid)
     options = TikvLoadOptions(pd=pd_of(parts), **fields)
-    check_files(options, "load-from")
+    check_address(options, "load-from")
     return options
 
 
@@ -26,16 +27,31 @@ def pd_of(parts: Parts) -> str:
     """Return PD's members of an address. Raises UriInvalid."""
     if parts.path.strip("/") or "@" in parts.netloc:
         raise UriInvalid(f"{parts.where}: expected tikv://PD:2379, without a path or an account, found {parts.shown}")
-    hosts = hosts_of(parts, parts.netloc, _PD_PORT)
+    hosts = hosts_of(parts, parts.netloc, PD_PORT)
     return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in hosts)
 
 
-def check_files(read: Any, where: str) -> None:
-    """Name the files of certificates. Raises ConfigError for some of them without the others."""
-    if bool(read.cert_path) != bool(read.key_path) or (read.cert_path and not read.ca_path):
-        raise ConfigError(f"{where}: a client certificate needs ca-path, cert-path and key-path")
-    for name, path in (("ca-path", read.ca_path), ("cert-path", read.cert_path), ("key-path", read.key_path)):
-        name_file(f"{where}: {name}", path)
+def check_address(options: Any, where: str) -> None:
+    """Report the files of certificates. Raises ConfigError for some of them without the others, and for a host-mapping
+    that is none."""
+    try:
+        address = address_of(options)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    for name in ("ca-path", "cert-path", "key-path"):
+        name_file(f"{where}: {name}", getattr(address, name.replace("-", "_")))
+
+
+def cluster_uri(pd: str, **files: str) -> str:
+    """Return the address of a source by PD's URLs as TiCDC takes them, joined by commas, and the `ca_path`, `cert_path`
+    and `key_path` of certificates. Raises ConfigError.
+
+    >>> cluster_uri("https://pd1:2379,https://pd2:2379", ca_path="/ca.pem")
+    'tikv://pd1:2379,pd2:2379?ca-path=%2Fca.pem'
+    """
+    members = ",".join(map(target_of, cluster_address(pd, **files).pd))
+    words = urlencode({name.replace("_", "-"): path for name, path in files.items() if path})
+    return f"{SCHEME}://{members}{words and f'?{words}'}"
 
 
 @contextmanager

@@ -29,8 +29,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from tidegate.config.changefeed import OWN
+from tidegate.config.tikv_load import cluster_uri
 from tidegate.config.uri import mask_uri
-from tidegate.model.errors import UriInvalid
+from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.model.tso import compose
 from tidegate.server import answers
 from tidegate.server.answers import address, version_text
@@ -181,7 +182,7 @@ class ChangefeedRoutes:
         tree, source = (None, "") if body.replica_config is None else _config(body.replica_config)
         change = FeedChange(
             sink_uri=address("sink_uri", body.sink_uri, stored.sink_uri, self._modules),
-            source_uri=address("source_uri", body.source_uri or source, stored.source_uri),
+            source_uri=address("source_uri", _source_of(body, source), stored.source_uri),
             target_ts=body.target_ts or None,
             config=None if tree is None else unmasked(tree, stored.config),
         )
@@ -254,7 +255,7 @@ class ChangefeedRoutes:
         return NewFeed(
             id=parse_id(body.changefeed_id or str(uuid.uuid4()), body.namespace or namespace or NAMESPACE),
             sink_uri=sink_uri or address("sink_uri", body.sink_uri, "", self._modules),
-            source_uri=address("source_uri", body.source_uri or source, ""),
+            source_uri=address("source_uri", _source_of(body, source), ""),
             start_ts=body.start_ts,
             target_ts=body.target_ts,
             config=tree,
@@ -262,6 +263,22 @@ class ChangefeedRoutes:
 
     def _info(self, view: FeedView) -> dict[str, Any]:
         return answers.info(view, self._identity.addr, self._identity.zone, self._identity.server.id)
+
+
+def _source_of(body: CreateBody | UpdateBody, configured: str) -> str:
+    """Return the address of the source that a request names, `configured` being that in its settings; "" for none.
+    Raises ApiParamInvalid if it names one in two ways."""
+    uri = body.source_uri or configured
+    if not body.pd_addrs:
+        return uri
+    if uri:
+        raise ApiParamInvalid("pd_addrs and source_uri both name the source: send one of them")
+    try:
+        return cluster_uri(
+            ",".join(body.pd_addrs), ca_path=body.ca_path, cert_path=body.cert_path, key_path=body.key_path
+        )
+    except ConfigError as error:
+        raise ApiParamInvalid(f"pd_addrs: {error}") from error
 
 
 def _config(replica_config: dict[str, Any]) -> tuple[dict[str, Any], str]:

@@ -51,6 +51,7 @@ from tidegate.config.entry import Document, FeedConfig, checkpoints_of, is_lande
 from tidegate.config.load import document_of, load
 from tidegate.config.registry import SOURCES, entries_of, feed_of, home_of
 from tidegate.config.tidb import TidbSource
+from tidegate.config.tikv import TikvSource, cluster_schema
 from tidegate.config.uri import LocalName, mask_text, mask_uri, reporting_names, scheme_of, state_directory
 from tidegate.engine.load_plan import KeptPlan, is_unfinished
 from tidegate.engine.plan import Checkpoint
@@ -118,7 +119,7 @@ class ClientReach:
         allowed_before = {name.path for name in named}
 
         def check(name: LocalName) -> None:
-            if name.path not in allowed_before and not self._may_name(name.path):
+            if name.path not in allowed_before and not self._may_name(name):
                 raise UriInvalid(
                     f"{name.where}: {name.path} is on the server's machine, where clients may name what lies below "
                     f"{', '.join(map(str, self._roots)) or 'no directory'}, but for the server's own files; to allow "
@@ -134,10 +135,10 @@ class ClientReach:
             )
         return config
 
-    def _may_name(self, path: str) -> bool:
-        if path in self._upstream:
+    def _may_name(self, name: LocalName) -> bool:
+        if name in self._upstream:  # as it is named there: a key of the server's is no other parameter's file
             return True
-        real = _real(path)
+        real = _real(name.path)
         if real is None or any(real.is_relative_to(own) for own in self._own):
             return False
         return any(real.is_relative_to(root) for root in self._roots)
@@ -151,7 +152,7 @@ class ClientReach:
         violations = {}
         for feed, loads in feeds:
             names, hosts = _named(loads)
-            files = {f"{where} {path}" for where, path in names if not self._may_name(path)}
+            files = {f"{name.where} {name.path}" for name in names if not self._may_name(name)}
             violations[feed] = sorted(files | {f"tokens to {host}" for host in self._strange(hosts)})
         if named := [f"{feed} ({', '.join(strange)})" for feed, strange in violations.items() if strange]:
             LOG.warning(
@@ -184,11 +185,11 @@ def _hosts(config: FeedConfig) -> frozenset[str]:
     return frozenset(map(str.lower, hosts))
 
 
-def _upstream(uri: str) -> tuple[set[str], frozenset[str]]:
+def _upstream(uri: str) -> tuple[set[LocalName], frozenset[str]]:
     """Return the paths of the server's own source, and the hosts that get its tokens."""
-    entry, names = SOURCES.get(scheme_of(uri).partition("+")[0]), set[str]()
+    entry, names = SOURCES.get(scheme_of(uri).partition("+")[0]), set[LocalName]()
     if entry is not None:
-        with reporting_names(lambda name: names.add(name.path)), suppress(TidegateError):
+        with reporting_names(names.add), suppress(TidegateError):
             return names, entry.tokens_go_to(entry.parse(uri, Document()))
     return names, frozenset()
 
@@ -253,15 +254,17 @@ class TableIneligible(InputError):
 
 
 def verified(config: FeedConfig) -> Verified:
-    """Return the tables of a changefeed at its start ts. Raises StartBelowHistory if its log begins later."""
+    """Return the tables of a changefeed at its start ts. Raises StartBelowHistory if its log, or what its cluster
+    keeps, begins later."""
     if not isinstance(config.source, TidbSource):
         return Verified()
     from tidegate.config.registry import entries_of
     from tidegate.config.tidb import log_schema
     from tidegate.source.tidb_log import Tables, name_of
 
+    is_cluster = isinstance(config.source, TikvSource)
     try:
-        snapshot = log_schema(config, entries_of(config)[1])
+        snapshot = cluster_schema(config) if is_cluster else log_schema(config, entries_of(config)[1])
     except HistoryLost as error:
         raise StartBelowHistory(str(error)) from error
     matches = config.table_filter().matches

@@ -49,6 +49,7 @@ import msgspec
 from click.shell_completion import get_completion_class
 
 from tidegate.config.load import read_document
+from tidegate.config.tikv_load import cluster_uri
 from tidegate.config.uri import mask_text, resolve_uri
 from tidegate.model.errors import ConfigError, EnvironmentFault, InputError, TidegateError
 from tidegate.model.name import all_digits, printable
@@ -318,9 +319,10 @@ def completion(shell: str) -> None:
     click.echo(kind(root, {}, "tidegate", "_TIDEGATE_COMPLETE").source())
 
 
-_IDLE: Final = ("--tz", "--sort-engine", "--sort-dir", "--upstream-pd", "--upstream-ca", "--upstream-cert",
-                "--upstream-key")  # fmt: skip
+_IDLE: Final = ("--tz", "--sort-engine", "--sort-dir")
 """Hidden flags of TiCDC, which have no effect."""
+_UPSTREAM: Final = ("--upstream-pd", "--upstream-ca", "--upstream-cert", "--upstream-key")
+"""Hidden flags of TiCDC: the source is another cluster."""
 
 
 def request_flags(command: Command) -> Command:
@@ -333,19 +335,24 @@ def request_flags(command: Command) -> Command:
         click.option("--target-ts", type=int, default=0, help="The timestamp to end at.  [default: none]"),
         click.option("--schema-registry", default="", help="Address of a schema registry."),
         *(click.option(name, hidden=True, expose_value=False) for name in _IDLE),
+        *(click.option(name, hidden=True, default="") for name in _UPSTREAM),
     ):
         command = option(command)
     return command
 
 
 def request_body(
-    *, sink_uri: str, source_uri: str, config: Path | None, target_ts: int, schema_registry: str
+    *, sink_uri: str, source_uri: str, config: Path | None, target_ts: int, schema_registry: str, **cluster: str
 ) -> tuple[dict[str, Any], str]:
     """Return the request body that flags and file describe, and the changefeed id in the file. Raises ConfigError for a
     file that cannot be read, or has unknown keys."""
     tree = dict(read_document(config).tree)
     name, sink, source = str(tree.pop("changefeed-id", "")), str(tree.pop("sink-uri", "")), dict(tree.pop("source", {}))
     upstream = str(source.pop("uri", ""))
+    if pd := cluster.pop("upstream_pd"):
+        if source_uri:
+            raise ConfigError("--upstream-pd and --source-uri both name the source: give one of them")
+        source_uri = cluster_uri(pd, **{f"{kind}_path": cluster[f"upstream_{kind}"] for kind in ("ca", "cert", "key")})
     tree |= {"source": source} if source else {}
     if schema_registry:
         tree["sink"] = {**tree.get("sink", {}), "schema-registry": schema_registry}

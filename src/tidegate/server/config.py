@@ -4,8 +4,9 @@
     data-dir = "/var/lib/tidegate"       ca-path = ".."  cert-path = ".."  key-path = ".."
     source-uri = "tidb:///srv/log"       users-file = "/etc/tidegate/users"
 
-`source-uri` is the upstream of changefeeds that name none, as `--pd` is for TiCDC.  `data-dir` is a directory for
-servers of one machine, an object store's prefix for servers of several.
+`source-uri` is the upstream of changefeeds that name none.  `pd` is another way to say it: the URLs of a cluster's PD,
+as TiCDC's `--pd` has them; those with `https://` are shown the certificate of `[security]`.  `data-dir` is a directory
+for servers of one machine, an object store's prefix for servers of several.
 
 A server without users accepts writes with its token, so whoever can read the token's file may change changefeeds:
 
@@ -28,6 +29,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tidegate.config.tikv_load import cluster_uri
 from tidegate.config.uri import nearest, read_token, state_directory
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.host import reaches_others
@@ -79,6 +81,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", fo
     """Directories in which clients may name files; default: the data directory, and the one in which the server
     started."""
     source_uri: str = ""
+    pd: str = ""
+    """PD's URLs, joined by commas; they become `source_uri`."""
     cluster_id: str = "default"
     gc_ttl: int = 86_400
     capture_session_ttl: int = 10
@@ -160,9 +164,19 @@ def _checked(config: ServerConfig) -> ServerConfig:
     return msgspec.structs.replace(
         config,
         data_dir=data_dir,
+        source_uri=_upstream(config),
         allow_path=config.allow_path or _roots(data_dir),
         advertise_addr=config.advertise_addr or config.addr,
     )
+
+
+def _upstream(config: ServerConfig) -> str:
+    """Return the source of changefeeds that name none."""
+    if config.pd and config.source_uri:
+        raise ConfigError("pd and source-uri both name the upstream: remove one of them")
+    names = ("ca_path", "cert_path", "key_path") if "https://" in config.pd else ()
+    files = {name: getattr(config.security, name) for name in names}
+    return cluster_uri(config.pd, **files) if config.pd else config.source_uri
 
 
 def _roots(data_dir: str) -> tuple[str, ...]:

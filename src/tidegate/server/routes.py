@@ -229,7 +229,8 @@ class SentBody(BaseModel):
 
 
 class UpstreamWords(SentBody):
-    """TiCDC's fields for another upstream. They have no effect: `source_uri` names the source."""
+    """TiCDC's fields for another upstream. They name the source of a changefeed that is created or updated, as
+    `source_uri` does; the paths count beside `pd_addrs` alone, and other requests ignore all of them."""
 
     pd_addrs: list[str] = []
     ca_path: str = ""

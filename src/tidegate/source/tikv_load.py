@@ -40,7 +40,7 @@ from tidegate.source.tidb_segment import SCHEMA
 from tidegate.source.tikv_capture import capture_loop
 from tidegate.source.tikv_options import TikvLoadOptions
 from tidegate.source.upstream_address import rests_until
-from tidegate.tikv.address import cluster_address
+from tidegate.tikv.address import address_of
 from tidegate.tikv.pd import PdClient
 from tidegate.tikv.snapshot import Pair, ReadOptions, Snapshot
 
@@ -60,16 +60,7 @@ class _Cluster:
     def pd(self) -> PdClient:
         """The client."""
         if self._pd is None:
-            options = self.options
-            self._pd = PdClient(
-                cluster_address(
-                    options.pd,
-                    host_mapping=options.host_mapping,
-                    ca_path=options.ca_path,
-                    cert_path=options.cert_path,
-                    key_path=options.key_path,
-                )
-            )
+            self._pd = PdClient(address_of(self.options))
         return self._pd
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
@@ -104,6 +95,13 @@ class TikvReader(LoadReader):
     def newest_ts(self) -> int:
         """Return a new timestamp."""
         return self._cluster.call(self._cluster.pd.tso())
+
+    def schema(self, ts: int | None) -> StoredSnapshot:
+        """Return the definitions at `ts`, at most at a timestamp of now, as those of None are. Raises HistoryLost."""
+        now_ts = self.newest_ts()
+        ts = now_ts if ts is None else min(ts, now_ts)
+        self._cluster.call(self._cluster.pd.check_kept(ts))
+        return self._cluster.call(self._schema(ts))
 
     def plan(self, selects: Callable[[TableName], bool], ts: int | None = None) -> LoadPlan:
         """Return the plan of the tables that are selected, at `ts`, or at a timestamp of now. Raises HistoryLost."""
@@ -153,11 +151,14 @@ class TikvReader(LoadReader):
             self._versions[key] = TableVersion(int(schema_id), table.name.schema, stored, stored.update_timestamp)
         return self._versions[key]
 
+    async def _schema(self, ts: int) -> StoredSnapshot:
+        pairs = [pair async for page in self._cluster.snapshot(ts).pages(*SCHEMA) for pair in page]
+        return DefinitionHistory(ts, pairs).snapshot(ts)
+
     async def _plan(self, selects: Callable[[TableName], bool], ts: int | None) -> LoadPlan:
         pd = self._cluster.pd
         ts = await pd.tso() if ts is None else ts
-        pairs = [pair async for page in self._cluster.snapshot(ts).pages(*SCHEMA) for pair in page]
-        snapshot = DefinitionHistory(ts, pairs).snapshot(ts)
+        snapshot = await self._schema(ts)
         every = [version for version in snapshot.tables.values() if not is_system(version.schema)]
         chosen = sorted((version for version in every if selects(name_of(version))), key=name_of)
         texts = {name_of(each): render_create_table(each.stored, schema=each.schema) for each in chosen}

@@ -10,13 +10,15 @@ An entry with a port stands before one without; one without keeps the port.
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import grpc
 import msgspec
 
 from tidegate.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    import grpc
 
 PD_PORT: Final = 2379
 _HOST: Final = r"(\[[0-9a-fA-F:.]+\]|[^:,\[\]]*[^0-9:,\[\]][^:,\[\]]*)(:[0-9]{1,5})?"
@@ -40,10 +42,12 @@ class ClusterAddress(msgspec.Struct, frozen=True):
         host, _, port = target.rpartition(":")
         return f"{self.host_mapping[host]}:{port}" if host in self.host_mapping else target
 
-    def credentials(self) -> grpc.ChannelCredentials | None:
+    def credentials(self) -> "grpc.ChannelCredentials | None":
         """Return the credentials of a channel, None without a CA."""
         if not self.ca_path:
             return None
+        import grpc  # a configuration is read without it
+
         pems = [_read(path) if path else None for path in (self.ca_path, self.key_path, self.cert_path)]
         return grpc.ssl_channel_credentials(*pems)
 
@@ -69,6 +73,12 @@ def cluster_address(
         if url.startswith("https://") and not ca_path:
             raise ConfigError(f"{url} needs ca-path, the certificate of the cluster's authority")
     return ClusterAddress(urls, parse_host_mapping(host_mapping), ca_path, cert_path, key_path)
+
+
+def address_of(options: Any) -> ClusterAddress:
+    """Return the address that the options of a source or a load describe."""
+    names = ("host_mapping", "ca_path", "cert_path", "key_path")
+    return cluster_address(options.pd, **{name: getattr(options, name) for name in names})
 
 
 def target_of(url: str) -> str:
