@@ -32,7 +32,7 @@ from tidegate.source.tidb_segment import (
     read_spans,
 )
 from tidegate.source.tidb_states import ShownLog
-from tidegate.source.tikv_capture import Capture, CaptureOptions, KnownTables, Spans
+from tidegate.source.tikv_capture import Capture, CaptureOptions, KnownTables, Spans, Waiting
 from tidegate.tikv import registrations
 from tidegate.tikv.address import ClusterAddress
 from tidegate.tikv.feed import EventFeed
@@ -65,6 +65,13 @@ def definitions() -> list[tuple[bytes, bytes]]:
     return [pair for pair in pairs if defined_by(pair[0]) is not None]
 
 
+class Held:
+    """A PD that holds garbage collection."""
+
+    async def hold(self, name: str, ttl_s: int, ts: int) -> None:
+        assert (name, ttl_s > 0, ts >= TS - 1) == ("tidegate-f", True, True)
+
+
 async def captured(world: World, log: Path) -> int:
     """Capture a world from TS to its end; the end of the log."""
     tables, final = KnownTables(EVERY.matches), world.bounds[-1] - 1000
@@ -79,7 +86,9 @@ async def captured(world: World, log: Path) -> int:
         cluster_of(world) as cluster,
         EventFeed(cluster, random=Random(1)) as feed,
     ):
-        writing = asyncio.create_task(Capture(options, EVERY.matches)._write(feed, writer, Spans(feed, tables, TS)))
+        capture = Capture(options, EVERY.matches)
+        capture._working = feed, writer, Waiting(log)
+        writing = asyncio.create_task(capture._write(Held(), feed, Spans(feed, tables, TS)))
         while writer.low < final:
             assert not writing.done(), writing.result()
             world.step()

@@ -30,7 +30,7 @@ import msgspec
 from tidegate.changelog.changelog import Changelog, ChangelogTrim, changelog_uri, fenced, note, put_aside
 from tidegate.changelog.files import ChangeSlice, State
 from tidegate.engine.change import DeadLetter, EventPosition, SourceDdl
-from tidegate.engine.ports import PartitionReached, Reading, Source, Tasks
+from tidegate.engine.ports import CaptureProgress, PartitionReached, Reading, Source, Tasks
 from tidegate.engine.retention import Limits, changelog_bound
 from tidegate.model.errors import (
     ConfigError,
@@ -124,6 +124,10 @@ class BatchLoop(ABC):
     def left_out(self) -> Sequence[LeftOut]:
         """Return the tables of the filter that do not land, as far as the source knows."""
         return ()
+
+    def capture(self) -> CaptureProgress | None:
+        """Return the capture that runs beside it."""
+        return None
 
     def start(self, tasks: Tasks) -> None:
         """Claim the changelog and begin. Raises as `_claim` does."""
@@ -366,5 +370,6 @@ class LandedSource(ChangelogSource):
             partitions=self._reached(done.highs) if reached is None else tuple(reached),
             path_counts=done.path_counts,
             left_out=tuple(self.landing.left_out()),
+            capture=self.landing.capture(),
             warnings=self.landing.warnings,
         )

@@ -27,6 +27,7 @@ from tidegate.model.extras import lacking
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "run": ("tidegate.cli.run:run", "Run a changefeed: any source into any sink."),
+    "capture": ("tidegate.cli.capture:capture", "Write the changes of a TiDB cluster into a log for changefeeds."),
     "apply": ("tidegate.cli.apply:apply", "Recover a replica to a consistent timestamp after a disaster."),
     "server": ("tidegate.cli.server:server", "Run many changefeeds, with TiCDC's API and a page."),
     "pack": ("tidegate.cli.pack:pack", "Build an archive of Tidegate for the executors of a cluster."),
@@ -61,6 +62,7 @@ HELP: Final = {"demo": UPSTREAM["demo"], **{name: line for name, (_, line) in CO
 _OF_COMMAND: Final = {
     **dict.fromkeys(("topic", "transcode"), "kafka"),
     "search": "search",
+    "capture": "tikv",
     **dict.fromkeys(("server", "catalog"), "spark,server"),
 }
 """What brings all that a command needs, where one of its packages comes with other extras as well."""

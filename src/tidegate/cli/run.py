@@ -9,7 +9,7 @@ second SIGINT              stop at once; the next run continues from the checkpo
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,6 +22,9 @@ from tidegate.model.tso import compose, parse_ts
 
 if TYPE_CHECKING:
     from tidegate.config.entry import FeedConfig
+
+NOW: Final = "now"
+"""An end of the run, not of the feed."""
 
 
 @click.command()
@@ -118,6 +121,7 @@ def run(
 
     Options override the values of CONFIG, a changefeed file as TiCDC has it, with a [source] section."""
     now_ms = time.time_ns() // 1_000_000
+    caught_up = compose(now_ms) if until == NOW else None
     if (
         path is None
         and (source_uri is None or sink_uri is None)
@@ -132,7 +136,7 @@ def run(
         rules=rules,
         workers=workers,
         start_ts=None if start_ts is None else parse_ts(start_ts, now_ms=now_ms),
-        target_ts=None if until is None else parse_ts(until, now_ms=now_ms),
+        target_ts=None if until in {None, NOW} else parse_ts(until, now_ms=now_ms),
         state_dir=state_dir,
         **begins,
     )
@@ -140,6 +144,7 @@ def run(
     from tidegate.config.changefeed import Changefeed
     from tidegate.engine import progress
 
+    ends_at = config.target_ts if caught_up is None else caught_up
     logging.configure(json=as_json)
     if not as_json:
         echo(f"changefeed {config.name}: {config.source_uri} -> {config.sink_uri}", err=True)
@@ -156,9 +161,9 @@ def run(
             tasks=spark_tasks(master, settings, archive),
             on_progress=show,
             stop=stop,
-            until=config.target_ts,
+            until=ends_at,
             idle_s=idle_s,
-            stop_when_ended=config.target_ts is not None and config.target_ts <= compose(now_ms),
+            stop_when_ended=ends_at is not None and ends_at <= compose(now_ms),
         )
 
 

@@ -16,7 +16,7 @@ import msgspec
 from tidegate.config.entry import FeedConfig, checkpoints_of
 from tidegate.config.full_load import look_at
 from tidegate.config.load import load
-from tidegate.config.registry import entries_of, feed_of, home_of, sink_of, status_of
+from tidegate.config.registry import entries_of, feed_of, forget_at_source, home_of, sink_of, status_of
 from tidegate.engine.load_plan import unloaded
 from tidegate.engine.loop import Engine, Meter
 from tidegate.engine.ports import Checkpoints, Sink, Tasks, WithCheck
@@ -88,7 +88,8 @@ class Changefeed:
             tasks: stand for those of Spark
             on_progress: called with each progress
             stop: ends the run once it is set
-            until: the run ends when the checkpoint reaches this TSO
+            until: the run ends when the checkpoint reaches this TSO; the feed may go on later, unlike at the target-ts
+                of its configuration, which ends what its source keeps for it
             idle_s: the run ends when no data arrived for so many seconds
             stop_when_ended: the run ends when all is applied that the writer of a change log wrote before its end
 
@@ -119,8 +120,12 @@ class Changefeed:
         engine = Engine(
             feed_of(self.config, self._sink()), tasks or SparkTasks(spark), Meter(report), stop or threading.Event()
         )
-        until = self.config.target_ts if until is None else until
-        return engine.run(until=until, idle_s=idle_s, stop_when_ended=stop_when_ended)
+        target_ts = self.config.target_ts
+        until = target_ts if until is None else until
+        last = engine.run(until=until, idle_s=idle_s, stop_when_ended=stop_when_ended)
+        if target_ts is not None and (last.checkpoint_ts or 0) >= target_ts:
+            forget_at_source(self.config)
+        return last
 
     def _sink(self) -> "Sink[Any] | None":
         if self._own is None:

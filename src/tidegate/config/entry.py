@@ -328,6 +328,8 @@ class SourceEntry(Entry[SourceAddress]):
     check: "Callable[[FeedConfig, SinkEntry], KnownTables | None]" = lambda *_: None
     """Connects to the source without changing anything and returns its tables; None if they are known only as it is
     read."""
+    forget: "Callable[[FeedConfig, str], None]" = lambda *_: None
+    """Ends what the source, or its upstream, keeps for a changefeed with this home, which does not go on."""
     open: "Callable[[FeedConfig, str, SinkEntry], Source] | None" = None
     """Makes the source to read directly, for a feed with this home; None if changes land first."""
 

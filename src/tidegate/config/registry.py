@@ -17,6 +17,7 @@ pair follow from the two entries (config/load.py).  Factories import sources and
 configuration needs neither Spark nor Kafka.
 """
 
+import logging
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -39,6 +40,7 @@ from tidegate.config import (
 )
 from tidegate.config.entry import FeedConfig, SinkEntry, SourceEntry, is_landed, state_of
 from tidegate.config.uri import declare
+from tidegate.model.errors import TidegateError
 from tidegate.source.upstream_address import PARAMETERS as UPSTREAM_PARAMS
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from tidegate.engine.loop import Feed
     from tidegate.engine.ports import Sink, Source
 
+LOG: Final = logging.getLogger(__name__)
 E = TypeVar("E", SourceEntry, SinkEntry)
 
 READER_GRACE_MS: Final = 60_000
@@ -133,6 +136,15 @@ def landed_source(config: FeedConfig) -> "LandedSource":
     assert source.land is not None
     limits = None if sink.reads_changelog else Limits(changelog_ms=0, reader_grace_ms=READER_GRACE_MS)
     return LandedSource(partial(source.land, config, home, sink), changelog_uri(home), limits=limits)
+
+
+def forget_at_source(config: FeedConfig) -> None:
+    """End what is kept upstream for a changefeed that does not go on; a warning where that fails, since it ends by
+    itself later."""
+    try:
+        entries_of(config)[0].forget(config, home_of(config))
+    except TidegateError as error:
+        LOG.warning("what the source keeps for %s ends by its ttl: %s", config.name, error)
 
 
 def status_of(config: FeedConfig) -> "StatusFile":

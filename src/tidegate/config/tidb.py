@@ -20,9 +20,11 @@ from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry
 from tidegate.config.option import options_of, read_all
 from tidegate.config.uri import Parts, name_file, parameters, split
 from tidegate.engine.event_filter import EventFilter
+from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.model.left_out import FILTERED, KnownTables, LeftOut
 from tidegate.model.option import MAX_RETRY, Option
+from tidegate.source.tikv_options import origin_of
 
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
@@ -110,6 +112,17 @@ def _choice(flat: Mapping[str, object], key: str, words: Mapping[str, bool]) -> 
     return words[str(word)]
 
 
+def rules_of(config: FeedConfig) -> TableFilter:
+    """Return the filter of a changefeed; a table that it takes and the capture of its log does not is a
+    ConfigError."""
+    source, rules = config.source, config.table_filter()
+    assert isinstance(source, TidbSource)
+    origin = origin_of(Path(source.directory))
+    if origin is None:
+        return rules
+    return rules.within(TableFilter.parse(origin.rules, case_sensitive=origin.case_sensitive))
+
+
 def log_of(config: FeedConfig, sink: SinkEntry, home: str | None = None) -> "tuple[KvLog, MountOptions, bool]":
     """Return the change log, how its rows are mounted, and whether DDLs have TiCDC's texts. Raises ConfigError where
     the changefeed into `home` cannot change its ddl-ts."""
@@ -139,7 +152,7 @@ def landing_of(config: FeedConfig, home: str, sink: SinkEntry) -> dict[str, Any]
         "log": log,
         "lake": home,
         "feed": config.name,
-        "rules": config.table_filter(),
+        "rules": rules_of(config),
         "definitions": create_statements,
         "mount": mount,
         "ticdc_texts": ticdc_texts,
@@ -167,7 +180,7 @@ def log_schema(config: FeedConfig, sink: SinkEntry) -> "StoredSnapshot":
     parts = log.parts(0)
     if not parts:
         return StoredSnapshot()
-    timeline = Timeline(log, config.table_filter(), force=mount.force_replicate, events=EventFilter())
+    timeline = Timeline(log, rules_of(config), force=mount.force_replicate, events=EventFilter())
     timeline.start(min(config.start_ts or parts[0].low, parts[-1].high))
     return timeline.snapshot
 
@@ -180,7 +193,7 @@ def reading_of(config: FeedConfig, home: str, sink: SinkEntry) -> dict[str, Any]
     return {
         "log": log,
         "hold_as": safe_point_name(config.name, home),
-        "rules": config.table_filter(),
+        "rules": rules_of(config),
         "mount": mount,
         "ticdc_texts": ticdc_texts,
         "events": config.events,
@@ -207,7 +220,7 @@ def _check(config: FeedConfig, sink: SinkEntry) -> KnownTables:
     if not parts:
         raise SourceBehind("the change log is empty: a running upstream writes a file within seconds")
     force, keeps = mount.force_replicate, mount.keeps
-    timeline = Timeline(log, config.table_filter(), force=force, keeps=keeps, events=EventFilter(), bdr=mount.bdr)
+    timeline = Timeline(log, rules_of(config), force=force, keeps=keeps, events=EventFilter(), bdr=mount.bdr)
     timeline.start(min(config.start_ts or parts[0].low, parts[-1].high))
     timeline.read(parts[-1].high)
     while (stop := timeline.stop()) is not None:
@@ -216,6 +229,13 @@ def _check(config: FeedConfig, sink: SinkEntry) -> KnownTables:
     outside = sorted(str(name_of(table)) for table in snapshot.tables.values() if not tables.matches(*name_of(table)))
     left_out = (*tables.left_out(snapshot), *(LeftOut(name, FILTERED) for name in outside))
     return KnownTables(tuple(sorted(str(name_of(table)) for table in tables.replicated(snapshot))), left_out)
+
+
+def _forget(config: FeedConfig, home: str) -> None:
+    from tidegate.source.tidb_segment import forget_safe_point, safe_point_name
+
+    assert isinstance(config.source, TidbSource)
+    forget_safe_point(Path(config.source.directory), safe_point_name(config.name, home))
 
 
 SOURCE: Final = SourceEntry(
@@ -235,6 +255,7 @@ SOURCE: Final = SourceEntry(
     land=_land,
     open=_open,
     check=_check,
+    forget=_forget,
     ordered=True,
     tells_start_ts=True,
     moments=True,

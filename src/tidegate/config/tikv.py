@@ -9,7 +9,7 @@ The keys of the changefeed act as those of config/tidb.py do, whose reader reads
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -88,15 +88,16 @@ def parse_tikv(uri: str, document: Document) -> TikvSource:
     return source
 
 
-def capture_options(source: TikvSource, directory: Path, feed: str, rules: tuple[str, ...]) -> "CaptureOptions":
-    """Return how the cluster is captured into `directory`. Raises EnvironmentFault without gRPC."""
+def capture_options(source: TikvSource, directory: Path, feed: str, **tables: Any) -> "CaptureOptions":
+    """Return how the cluster is captured into `directory`; `tables` are fields of CaptureOptions. Raises
+    EnvironmentFault without gRPC."""
     with needs_grpc():
         from tidegate.source.tikv_capture import CaptureOptions
     return CaptureOptions(
         address=address_of(source),
         directory=directory,
         feed=feed,
-        rules=rules,
+        **tables,
         gc_ttl_ms=1000 * source.gc_ttl_s,
         force_version=source.force_version,
     )
@@ -116,14 +117,31 @@ def cluster_schema(config: FeedConfig) -> "StoredSnapshot":
         reader.close()
 
 
+def _log_of(source: TikvSource, home: str) -> Path:
+    """The directory of the log of a feed with this home."""
+    if not source.directory and "://" in home:
+        raise ConfigError(f"source-uri: the change log cannot lie beside {home}: give log, a directory of this machine")
+    return Path(source.directory or f"{home}/_tidegate/{_LOG}").resolve()
+
+
+def _forget(config: FeedConfig, home: str) -> None:
+    source = config.source
+    assert isinstance(source, TikvSource)
+    directory = _log_of(source, home)
+    options = capture_options(source, directory, config.name)
+    from tidegate.source.tidb_segment import forget_safe_point, safe_point_name
+    from tidegate.source.tikv_capture import release
+
+    forget_safe_point(directory, safe_point_name(config.name, home))
+    release(options)
+
+
 def _captured(config: FeedConfig, home: str) -> "tuple[FeedConfig, Capture]":
     """The capture of a feed with this home, and the feed with the log's directory."""
     source = config.source
     assert isinstance(source, TikvSource)
-    if not source.directory and "://" in home:
-        raise ConfigError(f"source-uri: the change log cannot lie beside {home}: give log, a directory of this machine")
-    directory = Path(source.directory or f"{home}/_tidegate/{_LOG}").resolve()
-    options = capture_options(source, directory, config.name, config.rules)
+    directory = _log_of(source, home)
+    options = capture_options(source, directory, config.name, rules=config.rules, case_sensitive=config.case_sensitive)
     from tidegate.source.tikv_capture import Capture
 
     capture = Capture(options, config.table_filter().matches, config.start_ts)
@@ -155,6 +173,7 @@ SOURCE: Final = SourceEntry(
     address=TikvSource,
     land=_land,
     open=_open,
+    forget=_forget,
     ordered=True,
     tells_start_ts=True,
     moments=True,

@@ -162,6 +162,10 @@ class TableFilter:
         ]
         return cls(texts, tuple(reversed(parsed)))
 
+    def within(self, outer: "TableFilter") -> "WithinFilter":
+        """Return this filter for a log that has the tables of `outer`."""
+        return WithinFilter(self.rules, self._rules, outer)
+
     def matches(self, schema: str, table: str) -> bool:
         """Return True if rows and DDLs of this table belong to the changefeed; of the schema itself without a table."""
         if not table:
@@ -206,6 +210,23 @@ class TableFilter:
                 f"ts {ddl.commit_ts}: {previous}, which the filter excludes, becomes {ddl.schema}.{ddl.table}, which "
                 f"it includes ({ddl.query!a:.200}); its earlier rows are not written: let filter.rules include both "
                 f"names and start before the table was created, or exclude the new name"
+            )
+        return matched
+
+
+@dataclass(frozen=True, slots=True)
+class WithinFilter(TableFilter):
+    """A filter for a log that another one made: a table that it takes must be in that one, too."""
+
+    outer: TableFilter
+
+    def matches(self, schema: str, table: str) -> bool:
+        """Return as TableFilter does. Raises ConfigError for a table that the log lacks."""
+        matched = TableFilter.matches(self, schema, table)
+        if matched and table and not self.outer.matches(schema, table):
+            raise ConfigError(
+                f"{schema}.{table} is in the filter of the changefeed, and not in that of its log, "
+                f"{', '.join(self.outer.rules)}: let filter.rules exclude it, or begin a log with a wider --filter"
             )
         return matched
 

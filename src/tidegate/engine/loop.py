@@ -216,6 +216,7 @@ class Meter:
             lands=reading.lands,
             load=self.measured(reading.load, self.now.load),
             reload=reload,
+            capture=reading.capture,
             rows_landed=reading.rows,
             messages=reading.messages,
             dead_letters=reading.dead_letters,

@@ -375,6 +375,21 @@ class ReloadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     load: LoadProgress | None = None
 
 
+class CaptureProgress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The capture of a cluster: `ts` is the end of its change log, 0 before there is one. Bytes of rows wait for the
+    resolved ts in memory (`waiting`) and in files (`spilled`), and of transactions that are not committed in memory
+    (`uncommitted`); those of the log are not trimmed. `waits_for` is what holds its begin back, `held_by` a transaction
+    that holds the resolved ts back; "" without one."""
+
+    ts: int = 0
+    waiting_bytes: int = 0
+    spilled_bytes: int = 0
+    uncommitted_bytes: int = 0
+    log_bytes: int = 0
+    waits_for: str = ""
+    held_by: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A source's report; counts are since its start."""
@@ -394,6 +409,8 @@ class Reading:
     """The full load of a feed that began with one."""
     reload: ReloadProgress | None = None
     """The last reload or repair whose rows come through the feed."""
+    capture: CaptureProgress | None = None
+    """The capture that runs beside the feed."""
     warnings: tuple[str, ...] = ()
     """Warnings for the user, each given once."""
 

@@ -23,7 +23,7 @@ import rich.table
 import rich.text
 
 from tidegate.codec.neutral import render
-from tidegate.engine.ports import LoadProgress, Parked, ReloadProgress
+from tidegate.engine.ports import CaptureProgress, LoadProgress, Parked, ReloadProgress
 from tidegate.model.errors import TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.name import printable
@@ -180,6 +180,8 @@ class Progress:
     """The full load of a feed that began with one."""
     reload: ReloadProgress | None = None
     """The last reload of tables beside the feed."""
+    capture: CaptureProgress | None = None
+    """The capture of a cluster beside the feed."""
     rows_loaded: int = 0
     """Rows of the load that the sink has written in this run."""
     undecodable: Mapping[str, int] = field(default_factory=dict)
@@ -305,6 +307,20 @@ def reload_words(reload: ReloadProgress | None) -> str:
     return "" if reload is None else f"{reload.about}: {load_words(reload.load) or reload.state}"
 
 
+def capture_words(capture: CaptureProgress | None) -> str:
+    """Return what a capture holds, and what holds it; "" without one."""
+    if capture is None:
+        return ""
+    sizes = {
+        "waiting": capture.waiting_bytes + capture.spilled_bytes,
+        "uncommitted": capture.uncommitted_bytes,
+        "log": capture.log_bytes,
+    }
+    parts = [f"{name} {size / (1 << 20):.1f} MiB" for name, size in sizes.items() if size]
+    parts += filter(None, [capture.waits_for, capture.held_by])
+    return f"capture: {', '.join(parts)}" if parts else ""
+
+
 def _loading(progress: Progress) -> str:
     return "" if progress.load is None or progress.load.is_done else load_words(progress.load)
 
@@ -329,6 +345,8 @@ def line(progress: Progress, before: PathsSeen = NO_PATHS) -> str:
         parts.append(f"{_count(progress.corrupt)} rows with a wrong checksum")
     if odd := undecodable_words(progress.undecodable):
         parts.append(odd)
+    if capturing := capture_words(progress.capture):
+        parts.append(_one_line(capturing, 300))
     if progress.dead_letters:
         parts.append(f"dead letters {_count(progress.dead_letters)}")
     if left := left_out_words(progress):
@@ -392,6 +410,8 @@ def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
     grid.add_row(rich.text.Text(_one_line(counts, width)))
     if loading := _loading(progress):
         grid.add_row(rich.text.Text(_one_line(loading, width), style="cyan"))
+    if capturing := capture_words(progress.capture):
+        grid.add_row(rich.text.Text(_one_line(capturing, width)))
     if progress.ddl:
         grid.add_row(rich.text.Text(_one_line(f"DDL in flight: {progress.ddl}", width), style="yellow"))
     if progress.error:

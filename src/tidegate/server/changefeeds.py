@@ -49,7 +49,7 @@ import msgspec
 from tidegate.config import full_load
 from tidegate.config.entry import Document, FeedConfig, checkpoints_of, is_landed
 from tidegate.config.load import document_of, load
-from tidegate.config.registry import SOURCES, entries_of, feed_of, home_of
+from tidegate.config.registry import SOURCES, entries_of, feed_of, forget_at_source, home_of
 from tidegate.config.tidb import TidbSource
 from tidegate.config.tikv import TikvSource, cluster_schema
 from tidegate.config.uri import LocalName, mask_text, mask_uri, reporting_names, scheme_of, state_directory
@@ -746,6 +746,8 @@ class Changefeeds:
             forget_in_database(self.config_of(record))
         except TidegateError as error:
             LOG.warning("the progress of %s in its target stays there: %s", record.id, error)
+        with suppress(TidegateError):  # a configuration that this release refuses
+            forget_at_source(self.config_of(record))
         forget_checkpoint(self._config.state_dir(record.id.namespace), record.id.name)
         failpoint("server/forgot-checkpoint")
         self._documents.remove(record.id.document)

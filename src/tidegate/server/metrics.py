@@ -29,7 +29,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from tidegate.config.uri import mask_text, scheme_of
-from tidegate.engine.ports import LoadProgress
+from tidegate.engine.ports import CaptureProgress, LoadProgress
 from tidegate.engine.progress import Progress
 from tidegate.model.errors import LoadCancelled
 from tidegate.model.tso import physical_ms
@@ -92,6 +92,15 @@ def _snapshot(name: str, about: str, value: Callable[[LoadProgress], float]) -> 
     )
 
 
+def _capture(name: str, about: str, value: Callable[[CaptureProgress], float]) -> Gauge:
+    """Return a value of the capture of a cluster; changefeeds without one have none."""
+    return Gauge(
+        f"tidegate_capture_{name}",
+        about,
+        lambda view, _: float(value(view.progress.capture)) if view.progress and view.progress.capture else None,
+    )
+
+
 def _snapshot_is(word: str, about: str) -> Gauge:
     """Return whether Debezium calls the full load running, paused, aborted or completed."""
 
@@ -134,6 +143,10 @@ GAUGES: Final = (
         "tidegate_changefeed_left_out_tables", "Tables that are not replicated", _of_run(lambda run: len(run.left_out))
     ),
     Gauge("tidegate_changefeed_ddl_running", "1 while a DDL is applied", _of_run(lambda run: run.ddl is not None)),
+    _capture("waiting_bytes", "Rows above the resolved ts in memory", lambda capture: capture.waiting_bytes),
+    _capture("spilled_bytes", "Those in files", lambda capture: capture.spilled_bytes),
+    _capture("uncommitted_bytes", "Rows of open transactions, in memory", lambda capture: capture.uncommitted_bytes),
+    _capture("log_bytes", "The change log, which is trimmed behind the slowest", lambda capture: capture.log_bytes),
     _snapshot_is("running", "1 while the full load runs"),
     _snapshot_is("paused", "1 while the changefeed is stopped amid its full load"),
     _snapshot_is("aborted", "1 once the full load has failed, or was cancelled"),

@@ -456,6 +456,15 @@ def kept_safe_point(log: Path, name: str) -> LogSafePoint | None:
     return _read_safe_point(log / _FEEDS / f"{name}.json")
 
 
+def forget_safe_point(log: Path, name: str) -> None:
+    """Remove the safe point `name` of a changefeed that does not go on. Raises EnvironmentFault when the disk
+    refuses."""
+    try:
+        (log / _FEEDS / f"{name}.json").unlink(missing_ok=True)
+    except OSError as fault:
+        raise EnvironmentFault(f"{log / _FEEDS}: {fault.strerror}") from fault
+
+
 def safe_points(log: Path) -> list[LogSafePoint]:
     """Return all safe points by name; other files are ignored. Raises StateTooNew."""
     kept = map(_read_safe_point, sorted((log / _FEEDS).glob("*.json")))

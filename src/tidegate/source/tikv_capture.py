@@ -19,10 +19,17 @@ those that came again, and written: every second if there are some, else every f
 is above waits in memory, beyond `SPILL_BYTES` in files without a name.  A segment has about SEGMENT_ROWS rows.
 
 Until it is written, a row is in TiKV: GC is held at the last segment's end less one, as `tidegate-<feed>-<log>`, where
-`<log>` tells the logs of feeds of one name apart; PD is asked every minute whether that was kept.  After a crash the
-capture goes on at the end of the last segment.  The log's directory has a file with the cluster's id and the filter of
-the capture: a log of another cluster or filter is refused, since it lacks rows.  While a capture runs it locks the file
-`capture`, so that no other one writes the same rows again.
+`<log>` tells the logs of feeds of one name apart.  The hold moves every minute, or ttl/3.  TiKV leaves out collected
+versions silently, so PD is asked where GC is after each first scan, before a segment has rows of it, and after a time
+without a hold (a machine that slept): rows are written only if none of them can lack.
+
+    scan from c ──► GC up to g ──► PD: g ──► segment from w ≤ c       g ≤ w: the scan saw all versions
+                                                                     else the capture ends, and writes nothing
+
+After a crash the capture goes on at the end of the last segment.  The log's directory has a file with the cluster's id
+and the filter of the capture: a log of another cluster or filter is refused, since it lacks rows.  While a capture runs
+it locks the file `capture`, so that no other one writes the same rows again.  The log is trimmed behind the slowest of
+the feeds that have read it within gc-ttl; without any, it keeps gc-ttl.
 
 Source: TiCDC's puller, sorter and GC manager; PD's service safe points.
 """
@@ -46,6 +53,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.engine.filter import is_system
+from tidegate.engine.ports import CaptureProgress
 from tidegate.kv.change_columns import SCHEMA as COLUMNS
 from tidegate.kv.change_columns import changes_of, joined, numbers
 from tidegate.kv.keys import table_span
@@ -55,15 +63,14 @@ from tidegate.model.errors import (
     GcTtlExceeded,
     HistoryLost,
     SourceError,
-    StartBeforeGc,
     TidegateError,
 )
-from tidegate.model.kept_state import StateKind, decode_state, encode_state
+from tidegate.model.kept_state import StateKind, encode_state
 from tidegate.model.kv_change import KvChange, KvOp, LogType
-from tidegate.model.tso import physical_ms
+from tidegate.model.tso import compose, physical_ms
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.local_files import PRIVATE_DIRECTORY
-from tidegate.schema.job import JOB_TABLE
+from tidegate.schema.job import JOB_TABLE, JobState, decode_job_row
 from tidegate.schema.stored.definition import ElementState, StoredSchema, StoredTable, parse_stored
 from tidegate.schema.stored.history import defined_by
 from tidegate.source.tidb_segment import (
@@ -78,6 +85,7 @@ from tidegate.source.tidb_segment import (
     segments,
     trim,
 )
+from tidegate.source.tikv_options import ORIGIN, CaptureOrigin, origin_of
 from tidegate.tikv.address import ClusterAddress
 from tidegate.tikv.feed import EventFeed
 from tidegate.tikv.pd import PdClient
@@ -91,9 +99,10 @@ SPILL_BYTES: Final = 256 << 20
 SEGMENT_ROWS: Final = 200_000
 WRITE_S, IDLE_S, KEEP_S = 1.0, 5.0, 60.0
 _ENDS_S: Final = 60.0
+RELEASE_S: Final = 5.0
+"""How long PD is asked to end a hold, which ends by itself after gc-ttl."""
 _AHEAD_S: Final = 60.0
 """How far the clock of start-ts may be ahead of PD's."""
-_STATE: Final = "capture.json"
 _MARK: Final = "capture"
 Accept = Callable[[str, str], bool]
 
@@ -106,6 +115,7 @@ class CaptureOptions(msgspec.Struct, frozen=True, kw_only=True):
     directory: Path
     feed: str
     rules: tuple[str, ...] = ()
+    case_sensitive: bool = False
     gc_ttl_ms: int = 86_400_000
     force_version: bool = False
     write_s: float = WRITE_S
@@ -116,13 +126,8 @@ class CaptureOptions(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.gc_ttl_ms // 1000, 1)
 
 
-class _Origin(msgspec.Struct, frozen=True):
-    """Of which cluster a log is, and of which tables; `log` tells it from other logs of the cluster, and is empty from
-    releases without it."""
-
-    cluster_id: int
-    rules: tuple[str, ...]
-    log: str = ""
+def _hold_name(feed: str, origin: CaptureOrigin) -> str:
+    return "-".join(filter(None, ("tidegate", feed, origin.log)))
 
 
 class Waiting:
@@ -132,7 +137,7 @@ class Waiting:
         self._directory, self._spill_bytes = directory, spill_bytes
         self._fresh: list[Any] = []
         self._spilled: list[Any] = []
-        self.size_bytes = 0
+        self.size_bytes = self.spilled_bytes = 0
 
     def add(self, rows: Any) -> None:
         """Take rows; a record batch of kv/change_columns.py."""
@@ -144,6 +149,7 @@ class Waiting:
                     writer.write_batch(_by_time(self._fresh))
                 file.flush()
                 self._spilled.append(pa.ipc.open_file(pa.memory_map(file.name)).get_batch(0))
+            self.spilled_bytes += self.size_bytes
             self._fresh, self.size_bytes = [], 0
 
     def take(self, low: int, high: int) -> Iterator[tuple[int, Any]]:
@@ -161,7 +167,7 @@ class Waiting:
         above = [run.slice(int(np.searchsorted(each, high, "right"))) for run, each in zip(runs, times, strict=True)]
         self._spilled = [run for run in above[:-1] if len(run)]
         self._fresh = [above[-1].take(np.arange(len(above[-1])))] if len(above[-1]) else []
-        self.size_bytes = sum(run.nbytes for run in self._fresh)
+        self.size_bytes, self.spilled_bytes = (sum(run.nbytes for run in runs) for runs in (self._fresh, self._spilled))
 
 
 def _by_time(batches: list[Any]) -> Any:
@@ -319,7 +325,11 @@ class Capture:
         self._ended = Event()
         self._ended.set()
         self._stops = False
-        self._origin = _Origin(0, options.rules)
+        self._origin = CaptureOrigin(0, options.rules)
+        self._held_s = 0.0
+        self._waits_for = ""
+        self._working: tuple[EventFeed, SegmentWriter, Waiting] | None = None
+        self._log_bytes = 0
 
     def start(self, start_ts: int | None = None) -> None:
         """Begin, or begin again after an error, which is raised once; `start_ts` is that of a new log, if the feed has
@@ -344,6 +354,20 @@ class Capture:
     def failure(self) -> TidegateError | None:
         """Return the error that has ended it; None while it runs."""
         return self._error
+
+    def progress(self) -> CaptureProgress:
+        """Return how far it is; from any thread."""
+        if self._working is None:
+            return CaptureProgress(waits_for=self._waits_for)
+        feed, writer, waiting = self._working
+        return CaptureProgress(
+            ts=writer.low,
+            waiting_bytes=waiting.size_bytes,
+            spilled_bytes=waiting.spilled_bytes,
+            uncommitted_bytes=feed.stored_bytes,
+            log_bytes=self._log_bytes,
+            held_by=next((str(each) for each in list(feed.held.values())), ""),
+        )
 
     def _begun(self) -> None:
         self._task = capture_loop().create_task(self.run())
@@ -374,7 +398,9 @@ class Capture:
             writer = SegmentWriter(self.options.directory, low)
             try:
                 async with EventFeed(pd) as feed:
-                    works = (self._write(feed, writer, Spans(feed, tables, low)), self._keep(pd, writer))
+                    waiting = Waiting(self.options.directory)
+                    self._working = feed, writer, waiting
+                    works = (self._write(pd, feed, Spans(feed, tables, low)), self._keep(pd, writer))
                     tasks = [asyncio.create_task(work) for work in works]
                     try:
                         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -386,34 +412,31 @@ class Capture:
                             task.cancel()
                         await asyncio.gather(*tasks, return_exceptions=True)
             finally:
+                self._working = None
                 writer.close()
         finally:
+            self._waits_for = ""
             await pd.close()
 
-    def _kept(self) -> _Origin:
+    def _kept(self) -> CaptureOrigin:
         """The origin of an existing log, one without a cluster for a new log. ConfigError if its filter is another one,
         or if it is no capture's; StateTooNew."""
-        directory, rules = self.options.directory, self.options.rules
-        path, is_new = directory / _STATE, not base_of(directory) and not segments(directory)
-        if is_new and not path.exists():
-            return _Origin(0, rules, secrets.token_hex(4))
-        if not path.exists():
-            raise ConfigError(
-                f"the log {directory} is of another writer, or has lost {path.name}: give another log directory"
-            )
-        try:
-            origin = decode_state(StateKind.CAPTURE, path.read_bytes(), _Origin, str(path))
-        except (OSError, msgspec.DecodeError) as error:
-            raise ConfigError(f"{path} does not tell of which cluster the log is: {error}; restore it") from error
+        directory, options = self.options.directory, self.options
+        kept, is_new = origin_of(directory), not base_of(directory) and not segments(directory)
         if is_new:
-            return _Origin(0, rules, origin.log)
-        if origin.rules != rules:
+            log = secrets.token_hex(4) if kept is None else kept.log
+            return CaptureOrigin(0, options.rules, log, options.case_sensitive)
+        if kept is None:
             raise ConfigError(
-                f"the log {directory} has the tables of the filter {', '.join(origin.rules) or '*.*'}, "
-                f"not of {', '.join(rules) or '*.*'}: it may lack rows. Give back the filter, or another "
-                "log directory, whose log begins at the feed's checkpoint"
+                f"the log {directory} is of another writer, or has lost {ORIGIN}: give another log directory"
             )
-        return origin
+        if (kept.rules, kept.case_sensitive) != (options.rules, options.case_sensitive):
+            raise ConfigError(
+                f"the log {directory} has the tables of the filter {', '.join(kept.rules) or '*.*'}, "
+                f"not of {', '.join(options.rules) or '*.*'}: it may lack rows. Give back the filter and its "
+                "case-sensitive, or another log directory, whose log begins at the feed's checkpoint"
+            )
+        return kept
 
     async def _check(self, pd: PdClient) -> None:
         """Raise VersionIncompatible for a component that is not accepted."""
@@ -432,15 +455,7 @@ class Capture:
             return await self._new(pd, tables), tables
         begin = 0 if base is None else base[0]
         low = written[-1][1] if written else begin
-        try:
-            await self._hold(pd, low)
-        except StartBeforeGc as gone:
-            age_ms = time.time_ns() // 1_000_000 - physical_ms(low)
-            kind = GcTtlExceeded if age_ms > self.options.gc_ttl_ms else HistoryLost
-            raise kind(
-                f"the log {directory} ends at ts {low}, and the cluster keeps nothing of that time ({gone}); begin a "
-                "new log and a new copy of the data; a longer gc-ttl avoids this"
-            ) from gone
+        await self._keep_above(pd, low)
         for row in decode_segment(base[1].read_bytes(), str(base[1]))[1] if base is not None else ():
             tables.apply(row.key, row.value)
         for row in read_spans(directory, begin, low, (SCHEMA,)) if low > begin else ():
@@ -451,7 +466,7 @@ class Capture:
         """Begin a log; return its begin."""
         directory = self.options.directory
         origin = msgspec.structs.replace(self._origin, cluster_id=pd.cluster_id)
-        publish(directory / _STATE, encode_state(StateKind.CAPTURE, origin))
+        publish(directory / ORIGIN, encode_state(StateKind.CAPTURE, origin))
         failpoint("capture/origin")
         while True:
             now_ts = await pd.tso()
@@ -468,12 +483,15 @@ class Capture:
             jobs = [pair async for page in snapshot.pages(*table_span(JOB_TABLE.id)) for pair in page]
             if not jobs:
                 break
+            running = [decode_job_row(*pair) for pair in jobs]
+            named = ", ".join(f"{job.id} ({JobState(job.state).name.lower()})" for job in running)
             if self._start_ts:
                 raise EnvironmentFault(
-                    f"a DDL job runs at ts {ts}, where a log cannot begin; begin at another start-ts"
+                    f"DDL jobs run at ts {ts}, where a log cannot begin: {named}; begin at another start-ts"
                 )
-            LOG.info("a DDL job runs at ts %d: the log begins when it has ended", ts)
+            self._waits_for = f"the change log begins when these DDL jobs have ended: {named}"
             await asyncio.sleep(self.options.write_s)
+        self._waits_for = ""
         pairs = [pair async for page in snapshot.pages(*SCHEMA) for pair in page]
         rows = [KvChange(LogType.COMMITTED, key, 1, ts, KvOp.PUT, value, None, 0) for key, value in pairs]
         rows = [row for row in rows if defined_by(row.key) is not None]
@@ -484,12 +502,26 @@ class Capture:
         return ts
 
     async def _hold(self, pd: PdClient, low: int) -> None:
-        name = "-".join(filter(None, ("tidegate", self.options.feed, self._origin.log)))
-        await pd.hold(name, self.options.ttl_s, low - 1)
+        await pd.hold(_hold_name(self.options.feed, self._origin), self.options.ttl_s, low - 1)
+        self._held_s = time.time()
 
-    async def _write(self, feed: EventFeed, writer: SegmentWriter, spans: Spans) -> None:
+    async def _keep_above(self, pd: PdClient, low: int) -> None:
+        """Hold GC below what the log lacks. Raises GcTtlExceeded, or HistoryLost where it was collected sooner."""
+        try:
+            await self._hold(pd, low)
+        except HistoryLost as gone:
+            age_ms = time.time_ns() // 1_000_000 - physical_ms(low)
+            kind = GcTtlExceeded if age_ms > self.options.gc_ttl_ms else HistoryLost
+            raise kind(
+                f"the log {self.options.directory} ends at ts {low}, and the cluster keeps nothing of that time "
+                f"({gone}); begin a new log and a new copy of the data; a longer gc-ttl avoids this"
+            ) from gone
+
+    async def _write(self, pd: PdClient, feed: EventFeed, spans: Spans) -> None:
         """Write what is complete."""
-        waiting, wrote_s = Waiting(self.options.directory), 0.0
+        assert self._working is not None
+        _, writer, waiting = self._working
+        wrote_s, scans = 0.0, 0
         async for event in feed.events():
             if isinstance(event, SpanRows):
                 waiting.add(event.rows)
@@ -502,10 +534,13 @@ class Capture:
             high = spans.frontier()
             if high <= writer.low:
                 continue
+            if scans != feed.scans or time.time() - self._held_s > self.options.ttl_s / 2:
+                scans = feed.scans
+                await self._keep_above(pd, writer.low)
             for end, rows in waiting.take(writer.low, high):
                 if len(rows) or end < high or now_s - wrote_s >= self.options.idle_s:
                     failpoint("capture/before-segment")
-                    writer.write_columns(rows, end)
+                    self._log_bytes += writer.write_columns(rows, end).stat().st_size
                     failpoint("capture/after-segment")
                     wrote_s = now_s
 
@@ -513,10 +548,29 @@ class Capture:
         """Move the hold on GC behind what is written, and trim what no feed needs."""
         directory, ttl_ms = self.options.directory, self.options.gc_ttl_ms
         while True:
+            self._log_bytes = sum(path.stat().st_size for _, _, path in segments(directory))
             await asyncio.sleep(min(KEEP_S, self.options.ttl_s / 3))
-            await self._hold(pd, writer.low)
+            await self._keep_above(pd, writer.low)
             failpoint("capture/moved")
-            await pd.check_kept(writer.low)
-            bound = safe_point(directory, time.time_ns() // 1_000_000, ttl_ms)
-            if bound is not None:
-                trim(directory, bound)
+            now_ms = time.time_ns() // 1_000_000
+            bound = safe_point(directory, now_ms, ttl_ms)
+            trim(directory, compose(now_ms - ttl_ms) if bound is None else bound)
+
+
+async def _release(address: ClusterAddress, name: str) -> None:
+    pd = PdClient(address, patience_s=RELEASE_S)
+    try:
+        await pd.release(name)
+    finally:
+        await pd.close()
+
+
+def release(options: CaptureOptions) -> bool:
+    """End the hold on GC of a capture that does not go on; return False for a directory without a captured log. Raises
+    ClusterUnavailable."""
+    origin = origin_of(options.directory)
+    if origin is None:
+        return False
+    work = _release(options.address, _hold_name(options.feed, origin))
+    asyncio.run_coroutine_threadsafe(work, capture_loop()).result(2 * RELEASE_S + _ENDS_S)
+    return True

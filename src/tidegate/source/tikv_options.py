@@ -1,7 +1,12 @@
 """Options of a TiDB cluster that is read by its PD and TiKV, without gRPC, so that a configuration can be read."""
 
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
+import msgspec
+
+from tidegate.model.errors import ConfigError
+from tidegate.model.kept_state import StateKind, decode_state
 from tidegate.model.option import Local, Option
 from tidegate.source.upstream_address import LoadHours, LoadOptions, ResourceGroup, RowsPerSecond
 
@@ -46,3 +51,28 @@ class TikvLoadOptions(LoadOptions, frozen=True, kw_only=True):
     def server(self) -> str:
         """The cluster, for messages."""
         return self.pd
+
+
+ORIGIN: Final = "capture.json"
+
+
+class CaptureOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of which cluster a captured log is, and of which tables; `log` tells it from other logs of the cluster, and is
+    empty from releases without it."""
+
+    cluster_id: int
+    rules: tuple[str, ...]
+    log: str = ""
+    case_sensitive: bool = False
+
+
+def origin_of(directory: Path) -> CaptureOrigin | None:
+    """Return the origin of the log in a directory; None for one that no capture writes. Raises ConfigError, StateTooNew
+    where it cannot be read."""
+    path = directory / ORIGIN
+    try:
+        return decode_state(StateKind.CAPTURE, path.read_bytes(), CaptureOrigin, str(path))
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(f"{path} does not tell of which cluster the log is: {error}; restore it") from error

@@ -1,20 +1,34 @@
 """A captured cluster as a source: the reader of its change log (tidb_land.py), with the capture beside it.
 
-    start   the capture begins, in a thread; until its log has come to the feed's ts: SourceBehind, and the engine asks
-            again
+    start   the capture begins, in a thread; until its log has come to the feed's ts: SourceBehind, with what it waits
+            for, and the engine asks again
     run     an error that ends the capture ends the reader; the next start begins the capture again
     stop    both end
 
 A new log begins at the feed's checkpoint, at start-ts for a new feed, else at a timestamp of now.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from tidegate.changelog.files import State
-from tidegate.engine.ports import Tasks
-from tidegate.model.errors import TidegateError
+from tidegate.engine.ports import CaptureProgress, Reading, Tasks
+from tidegate.model.errors import SourceBehind, TidegateError
 from tidegate.source.tidb_land import LogLanding, LogSource
 from tidegate.source.tikv_capture import Capture
+
+
+@contextmanager
+def _begun(capture: Capture, start_ts: int | None) -> Iterator[None]:
+    """Begin a capture for the block, whose SourceBehind says what the capture waits for."""
+    capture.start(start_ts)
+    try:
+        yield
+    except SourceBehind as behind:
+        waits_for = capture.progress().waits_for
+        raise SourceBehind(waits_for or str(behind)) from behind
 
 
 class CapturedSource(LogSource):
@@ -25,8 +39,11 @@ class CapturedSource(LogSource):
         self._capture = capture
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
-        self._capture.start(checkpoint_ts)
-        return super().start(tasks, checkpoint_ts)
+        with _begun(self._capture, checkpoint_ts):
+            return super().start(tasks, checkpoint_ts)
+
+    def reading(self) -> Reading:
+        return replace(super().reading(), capture=self._capture.progress())
 
     def failure(self) -> TidegateError | None:
         return self._capture.failure() or super().failure()
@@ -56,8 +73,11 @@ class CapturedLanding(LogLanding):
         super().stop()
 
     def _claim(self) -> State:
-        self._capture.start(self.needed_ts or None)
-        return super()._claim()
+        with _begun(self._capture, self.needed_ts or None):
+            return super()._claim()
+
+    def capture(self) -> CaptureProgress:
+        return self._capture.progress()
 
     def _batch(self) -> None:
         if (failure := self._capture.failure()) is not None:

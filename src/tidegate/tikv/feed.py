@@ -131,6 +131,11 @@ class EventFeed:
         """Bytes of rows that wait for their COMMIT."""
         return sum(stream.matcher.stored for stream in self.registrations.streams.values())
 
+    @property
+    def scans(self) -> int:
+        """How many first scans of regions are complete."""
+        return self.registrations.scans
+
     def add(self, span: int, start: bytes, end: bytes, checkpoint_ts: int, *, filter_loop: bool = False) -> None:
         """Read [start, end) of raw keys from `checkpoint_ts` on, as span number `span`; an empty `end` is no bound."""
         bounds = (encode_bytes(start), encode_bytes(end) if end else b"")

@@ -150,6 +150,8 @@ class Registrations:
         self.streams: dict[StreamKey, Stream] = {}
         self._random, self._window = random, window
         self._last_request_id = 0
+        self.scans = 0
+        """How many first scans are complete."""
         self._due: list[tuple[float, int, Span, bytes, bytes, pdpb.Region | None]] = []
         self._order = 0
         self._advanced: set[Span] = set()
@@ -271,6 +273,7 @@ class Registrations:
         for registration in list(stream.scanning):
             if stream.matcher.is_initialized(registration.number):
                 registration.live = True
+                self.scans += 1
                 registration.part.attempts = 0
                 stream.scanning.remove(registration)
         return outputs

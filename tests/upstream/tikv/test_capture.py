@@ -12,24 +12,38 @@ from typing import Any
 import pytest
 
 from tests.failpoint import CAPTURE_FAILPOINTS, armed
+from tests.source.tidb.modify_recording import recorded
+from tidegate.config.changefeed import Changefeed
+from tidegate.config.entry import FeedConfig
 from tidegate.config.load import load
-from tidegate.config.registry import feed_of
+from tidegate.config.registry import feed_of, forget_at_source
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.load_plan import LoadPlan
 from tidegate.engine.loop import Engine, Meter
 from tidegate.engine.ports import LocalTasks
+from tidegate.engine.progress import Progress
 from tidegate.engine.stop_signals import NoPauseEvent
 from tidegate.kv.keys import RecordKey, decode_table_key, table_span
 from tidegate.model.errors import ConfigError, SinkError, SourceError, StateTooNew, TidegateError
 from tidegate.model.kv_change import KvChange
-from tidegate.schema.job import JOB_TABLE
+from tidegate.schema.job import JOB_TABLE, decode_job_row
 from tidegate.source.tidb_ddl import Timeline
-from tidegate.source.tidb_segment import ROWS, SCHEMA, SegmentLog, read_spans, segments
+from tidegate.source.tidb_segment import (
+    ROWS,
+    SCHEMA,
+    SegmentLog,
+    forget_safe_point,
+    put_safe_point,
+    read_spans,
+    safe_points,
+    segments,
+)
 from tidegate.source.tikv_capture import Capture, CaptureOptions
 from tidegate.source.tikv_load import TikvGuard
 from tidegate.source.tikv_options import TikvLoadOptions
 from tidegate.tikv.address import ClusterAddress
 from tidegate.tikv.pd import PdClient
+from tidegate.tikv.snapshot import Snapshot
 from tidegate_upstream.tidb.change_log import ChangeLog
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.log_writer import LogWriter
@@ -412,3 +426,152 @@ def test_a_load_that_is_stopped_keeps_what_it_reads(served: Served) -> None:
     with TikvGuard(options, plan):
         TikvGuard(options, plan).restore()
     assert name not in service.barriers
+
+
+def lost(served: Served, **options: object) -> TidegateError:
+    """The error of a capture whose hold is taken away, and whose rows are collected, before it reads them again."""
+    capture = served.capture(**options)
+    capture.start()
+    served.captured(capture, served.execute())
+    served.peer.advances = False
+    time.sleep(0.2)  # what was resolved is written
+    high, ts = served.high(), served.execute("UPDATE test.a SET v = 7 WHERE id = 1", "DELETE FROM test.a WHERE id = 1")
+    served.peer.service.barriers.clear()
+    assert served.peer.collect_garbage(ts) == ts
+    served.peer.cut_streams()
+    served.peer.advances = True
+    until(lambda: capture.failure() is not None)
+    capture.stop()
+    assert served.high() == high
+    failure = capture.failure()
+    assert failure is not None
+    return failure
+
+
+def test_rows_that_were_collected_are_an_error_before_any_is_missing(served: Served) -> None:
+    """TiKV leaves collected versions out of a scan: the capture asks PD first, and writes nothing of such a scan."""
+    assert lost(served).code == "CDC:ErrSnapshotLostByGC"
+    served.log = served.log.with_name("other")
+    assert lost(served, gc_ttl_ms=100).code == "CDC:ErrGCTTLExceeded"
+
+
+def test_a_feed_that_ends_for_good_holds_nothing(served: Served, tmp_path: Path) -> None:
+    """At its target-ts, and when it is removed, PD's hold and the log's safe point go; a run that ends keeps both."""
+    start_ts, ts = served.execute(), served.execute(*WORK[:1])
+    uri = f"tikv://{served.peer.pd}?log={served.log}&force-version=true"
+
+    def config(target_ts: int | None) -> FeedConfig:
+        sink = f"sqlite://{tmp_path}/ends.db"
+        return load(
+            source_uri=uri,
+            sink_uri=sink,
+            state_dir=tmp_path / "ends",
+            start_ts=start_ts,
+            rules=("test.*",),
+            target_ts=target_ts,
+            name="shop",
+        )
+
+    def holds() -> tuple[int, int]:
+        return len([name for name in served.peer.service.barriers if "shop" in name]), len(safe_points(served.log))
+
+    Changefeed(config(None)).run(tasks=LocalTasks(), until=ts)
+    assert holds() == (1, 1)
+    ts = served.execute(*WORK[1:2])
+    assert Changefeed(config(ts)).run(tasks=LocalTasks()).state == "finished"
+    assert holds() == (0, 0)
+    Changefeed(config(None)).run(tasks=LocalTasks(), until=served.execute())
+    assert holds() == (1, 1)
+    forget_at_source(config(None))
+    assert holds() == (0, 0)
+
+
+def test_a_log_is_kept_for_its_slowest_feed(served: Served) -> None:
+    """It is trimmed behind it; one that has ended for good, or has not run for gc-ttl, holds nothing."""
+    capture = served.capture(gc_ttl_ms=3000)
+    capture.start()
+    served.captured(capture, served.execute(*WORK[:2]))
+    slow_ts = served.high()
+    put_safe_point(served.log, "slow.1", slow_ts, time.time_ns() // 1_000_000 + 600_000)
+    served.captured(capture, served.execute(*WORK[2:4]))
+    put_safe_point(served.log, "fast.1", served.high(), time.time_ns() // 1_000_000)
+    served.captured(capture, served.execute(*WORK[4:]))
+    until(lambda: segments(served.log)[0][0] > 0 and SegmentLog(served.log).begin().ts == slow_ts)
+    forget_safe_point(served.log, "slow.1")
+    until(lambda: SegmentLog(served.log).begin().ts > slow_ts)
+    capture.stop()
+
+
+def test_feeds_read_the_log_of_a_capture(served: Served, tmp_path: Path) -> None:
+    """Each has its own part of the capture's tables; one that wants others is refused, where it meets the first."""
+    capture = served.capture()
+    capture.start()
+    served.captured(capture, served.execute())
+    log_ts = SegmentLog(served.log).begin().ts
+
+    def run(name: str, ts: int, *rules: str) -> dict[str, Any]:
+        feed = load(
+            source_uri=f"tidb://{served.log}?ddl-ts=commit",
+            sink_uri=f"sqlite://{tmp_path}/{name}.db",
+            state_dir=tmp_path / name,
+            rules=rules,
+            start_ts=log_ts,
+        )
+        Engine(feed_of(feed), LocalTasks(pickles=False), Meter(lambda _: None), Pause()).run(until=ts)
+        return shop(tmp_path / f"{name}.db")
+
+    ts = served.execute(*WORK[:4])
+    served.captured(capture, ts)
+    assert {*run("one", ts, "test.a")} == {"test.a"}
+    assert {*run("two", ts, "test.p", "other.*")} == {"test.p"}
+    ts = served.execute("CREATE DATABASE other; CREATE TABLE other.t (id INT PRIMARY KEY)")
+    served.captured(capture, ts)
+    with pytest.raises(ConfigError, match=r"other\.t is in the filter of the changefeed, and not in that of its log"):
+        run("two", ts, "test.p", "other.*")
+    run("one", ts, "test.a")
+    capture.stop()
+
+
+JOB = next(row for row in recorded("rows") if table_span(JOB_TABLE.id)[0] <= row.key < table_span(JOB_TABLE.id)[1])
+
+
+def test_a_begin_that_waits_for_a_ddl_job_says_so(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new log cannot begin amid a job, such as one that is paused: its feed names it in its reports, and goes on."""
+    runs, pages = True, Snapshot.pages
+
+    def with_job(self: Snapshot, start: bytes, end: bytes) -> Any:
+        async def job() -> Any:
+            yield [(JOB.key, JOB.value)]
+
+        return job() if runs and (start, end) == table_span(JOB_TABLE.id) else pages(self, start, end)
+
+    monkeypatch.setattr(Snapshot, "pages", with_job)
+    reports: list[Progress] = []
+
+    def report(progress: Progress) -> None:
+        nonlocal runs
+        reports.append(progress)
+        runs = runs and not any("begins when these DDL jobs have ended" in text for text in progress.warnings)
+
+    config = load(
+        source_uri=f"tikv://{served.peer.pd}?log={served.log}&force-version=true",
+        sink_uri=f"sqlite://{tmp_path}/waits.db",
+        state_dir=tmp_path / "waits",
+        rules=("test.*",),
+    )
+    last = Engine(feed_of(config), LocalTasks(pickles=False), Meter(report), Pause()).run(idle_s=2)
+    assert last.capture is not None
+    assert last.capture.ts > 0
+    assert last.capture.log_bytes > 0
+    job = decode_job_row(JOB.key, JOB.value or b"")
+    assert any(f"begins when these DDL jobs have ended: {job.id} (" in text for text in last.warnings)
+
+
+class Pause(NoPauseEvent):
+    """Waits a moment."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        time.sleep(min(timeout or 0.01, 0.01))
+        return self.is_set()
