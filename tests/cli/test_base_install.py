@@ -75,9 +75,9 @@ print(json.dumps({"took": took, "same": (again.key, again.value) == (key, value)
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The wheels of the product and of the embedded TiDB, by name."""
     place = tmp_path_factory.mktemp("wheels")
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-build-isolation"]
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-build-isolation"]
     words = ["--no-deps", "--wheel-dir", str(place), str(ROOT), str(WING)]
-    built = subprocess.run([*pip, *words], capture_output=True, text=True, check=False)
+    built = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
     return {path.name.partition("-")[0].replace("_", "-"): path for path in place.glob("*.whl")}
 
@@ -86,11 +86,16 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def home(tmp_path_factory: pytest.TempPathFactory, wheels: dict[str, Path]) -> Path:
     """A virtual environment with the package and what it requires, and nothing else."""
     place = tmp_path_factory.mktemp("base") / "venv"
-    venv.create(place, with_pip=True)
-    pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    made = subprocess.run([*pip, str(wheels["tidegate"])], capture_output=True, text=True, check=False)
+    venv.create(place)
+    made = pip(place, "install", "--quiet", str(wheels["tidegate"]))
     assert made.returncode == 0, made.stderr
     return place
+
+
+def pip(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run this environment's pip on another one."""
+    command = [sys.executable, "-m", "pip", "--python", str(place), "--disable-pip-version-check", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +151,7 @@ def ran(home: Path, program: str, *words: str, stdin: bytes = b"") -> subprocess
 
 def test_only_the_base_is_there(home: Path) -> None:
     """What is installed is the base requirements and what those need."""
-    listed = ran(home, "python", "-m", "pip", "list", "--format=json", "--disable-pip-version-check")
+    listed = pip(home, "list", "--format=json")
     names = {package["name"].replace("-", "_").lower() for package in json.loads(listed.stdout)}
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert {requirement.partition(">")[0].replace("-", "_") for requirement in wanted} <= names

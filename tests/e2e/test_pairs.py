@@ -33,7 +33,7 @@ BY_COMMAND = {("open", "kafka-canal")}
 """The pair whose command is killed in `make test`; tests/kill and test_delta.py kill those into lakes."""
 MOMENT = some(6, LAST)
 """How far the shop is told: far enough for every kind of DDL but the last few."""
-DEEDS = ("round/planned=kill", "round/applied=kill", "")
+DEEDS = ("round/planned=kill", "round/applied=kill", "")[some(1, 0) :]
 
 
 def ways(tested: Collection[tuple[str, str]]) -> list[Any]:
@@ -120,7 +120,7 @@ def test_seeded(paired: Callable[[World], Pair], seeded: World, spark: Any) -> N
 
 @pytest.mark.parametrize("way", ways(BY_COMMAND))
 def test_run(paired: Callable[[World], Pair], recorded: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The recorded shop through `tidegate run`, whose process gets SIGKILL twice."""
+    """The recorded shop through `tidegate run`, whose process gets SIGKILL behind a round, in the soak also before."""
     pair = paired(recorded)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     statuses = []
@@ -130,5 +130,5 @@ def test_run(paired: Callable[[World], Pair], recorded: World, tmp_path: Path, m
             run.unread()
             statuses.append(run.process.wait(300))
 
-    assert statuses == [-9, -9, 0], (tmp_path / "life-2").read_text() if (tmp_path / "life-2").is_file() else statuses
+    assert statuses == [-9] * (len(DEEDS) - 1) + [0]
     assert pair.differences() == []

@@ -128,7 +128,7 @@ def replayed(server: Server, log: Path, atomicity: Atomicity) -> None:
         assert not wrong, "\n".join([str(truth["n"]), *wrong])
 
 
-@pytest.mark.parametrize("atomicity", ["global", "none"])
+@pytest.mark.parametrize("atomicity", ["global", pytest.param("none", marks=pytest.mark.more)])
 def test_mariadb(tmp_path: Path, atomicity: Atomicity) -> None:
     """MariaDB follows all rows and DDLs of the recording."""
     log = recorded(tmp_path / "segments")

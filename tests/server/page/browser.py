@@ -106,7 +106,7 @@ def _axe() -> str:
 def violations(page: Page) -> list[str]:
     """What axe finds that keeps people out: its serious and critical violations, by rule and place."""
     page.evaluate(_axe())
-    found = page.evaluate("async () => (await axe.run()).violations")
+    found = page.evaluate("async () => (await axe.run({resultTypes: ['violations']})).violations")
     return [
         f"{one['id']}: {node['target']} {node['failureSummary']}"
         for one in found

@@ -1,6 +1,5 @@
 """Feeds of topics that begin in the middle of their tables' lives, and take the definitions from the database."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from tidegate.config.load import load
 from tidegate.lakes.lake import Lake
 from tidegate.objectstore import deltalog
 from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
-from tidegate_upstream.broker import running_broker
 
 pytestmark = pytest.mark.slow
 
@@ -46,13 +44,6 @@ AFTER = (
     "RENAME TABLE w.old TO w.new",
     "INSERT INTO w.kinds (a, b, size) VALUES ('k', 3, 'm')",
 )
-
-
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    """The address of a broker."""
-    with running_broker() as broker:
-        yield broker.bootstrap
 
 
 def types(root: Path) -> dict[str, Any]:
@@ -93,7 +84,7 @@ def test_types_are_those_of_the_create(protocol: str, bootstrap: str, tmp_path: 
         extension = "&enable-tidb-extension=true" if protocol == "canal-json" else ""
         topics = {}
         for kind, since in (("whole", None), ("middle", begun)):
-            topics[kind] = f"kafka://{bootstrap}/{kind}-{protocol}?protocol={protocol}&partition-num=2{extension}"
+            topics[kind] = f"kafka://{bootstrap}/{kind}-{begun}?protocol={protocol}&partition-num=2{extension}"
             if protocol == "files":
                 topics[kind] = f"file://{tmp_path / kind}-files?protocol=canal-json&enable-tidb-extension=true"
             writes = load(

@@ -193,6 +193,7 @@ def test_rounds_go_on_while_it_is_planned(database: Database, tmp_path: Path, mo
             assert time.monotonic() < until_s
             database.play((*work.rows(3), *work.storm()))
             database.now()
+            time.sleep(0.2)  # the rounds need the processor
         return plan(reader, selects, ts)
 
     def die() -> None:
