@@ -69,14 +69,14 @@ async def serving(handler: Scripted) -> Any:
 
 
 def with_pd(
-    answers: Mapping[str, Answer], use: Callable[[PdClient], Awaitable[Any]], *, patience_s: float = 0.3, **options: Any
+    answers: Mapping[str, Answer], use: Callable[[PdClient], Awaitable[Any]], *, patience_s: float = 6, **options: Any
 ) -> tuple[Any, list[tuple[str, bytes]]]:
     """What `use` returns of a client of such a PD, which advertises the recorded address, and all calls."""
 
     async def run() -> Any:
         async with serving(handler := Scripted(answers)) as target:
             address = ClusterAddress((target,), {ADVERTISED: target})
-            client = PdClient(address, patience_s=patience_s, call_timeout_s=0.2, **options)
+            client = PdClient(address, patience_s=patience_s, call_timeout_s=patience_s * 2 / 3, **options)
             try:
                 return await use(client), handler.calls
             finally:

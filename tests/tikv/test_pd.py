@@ -1,6 +1,7 @@
 """The client of PD against a server that plays recorded answers, and against hostile ones."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -221,7 +222,7 @@ NOT_LEADER = refusing(grpc.StatusCode.UNKNOWN, "requested pd is not leader of cl
         ({"GetMembers": UNSUPPORTED}, stores, ClusterUnavailable, "UNIMPLEMENTED"),
         ({"GetAllStores": always(pdpb.GetAllStoresResponse(header=OTHER))}, stores, ClusterMismatch, "12345"),
         ({"GetAllStores": always(pdpb.GetAllStoresResponse())}, stores, ClusterMismatch, "cluster 0"),
-        ({"GetAllStores": NOT_LEADER}, stores, ClusterUnavailable, r"0.3 s: UNKNOWN: requested pd is not leader"),
+        ({"GetAllStores": NOT_LEADER}, stores, ClusterUnavailable, r"[0-9] s: UNKNOWN: requested pd is not leader"),
         ({"GetAllStores": asleep}, stores, ClusterUnavailable, f"{ADVERTISED}, reached as 127.0.0.1:"),
         ({"GetAllStores": UNSUPPORTED}, stores, PdRefused, "UNIMPLEMENTED"),
         ({"Tso": tso_answer(0, 0, 0)}, a_ts, ClusterUnavailable, "answers 0 timestamps"),
@@ -249,8 +250,12 @@ def test_hostile_answers(
         for _ in range(2):
             await use(client)
 
-    with pytest.raises(error, match=said) as found:
-        with_pd(pd, asked, cluster_id=CLUSTER)
+    with pytest.raises(error) as found:
+        with_pd(pd, asked, cluster_id=CLUSTER, patience_s=0.3)
+    if not re.search(said, str(found.value)):  # a busy machine took longer for each call than the client had for all
+        with pytest.raises(error) as found:
+            with_pd(pd, asked, cluster_id=CLUSTER)
+    assert re.search(said, str(found.value))
     assert isinstance(found.value, ClusterUnavailable) == (error is ClusterUnavailable)
 
 
