@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from google.protobuf.message import DecodeError as Malformed
 
+from tests.tikv.reading import recorded_scans
 from tests.tikv.recorded import DDL, LABS, LATE, LIVE, received
 from tidegate.model.errors import DecodeError
 from tidegate.tikv import walk
 from tidegate.tikv.stubs import cdcpb_pb2 as cdcpb
+from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
 
 NUMBERS = (walk.START_TS, walk.COMMIT_TS, walk.TYPE, walk.OP, walk.TXN_SOURCE, walk.GENERATION)
 TEXTS = (walk.KEY, walk.VALUE, walk.OLD_VALUE)
@@ -158,3 +160,31 @@ def test_rows_outnumber_the_estimate() -> None:
 
     assert walked([message]) == generated([message])
     assert walk.read([]).rows.shape == (0, walk.ROW)
+
+
+def pairs(page: kvrpcpb.ScanResponse) -> list[tuple[bytes, bytes]]:
+    """What a page has."""
+    return [(pair.key, pair.value) for pair in page.pairs]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_pages_of_scans(seed: int) -> None:
+    """A page is that of the generated class, damaged, too, or is left to it: errors always are."""
+    random = Random(seed)
+    _, page = random.choice([scan for scan in recorded_scans("user") if scan[1].pairs])
+    message = page.SerializeToString()
+    keys, values = walk.read_pairs(message, 256) or pytest.fail("a regular page")
+    assert list(zip(keys.to_pylist(), values.to_pylist(), strict=True)) == pairs(page)
+    assert walk.read_pairs(message, len(page.pairs) - 1) is None
+    locked = kvrpcpb.KvPair(error=kvrpcpb.KeyError(locked=kvrpcpb.LockInfo(key=b"k")))
+    for broken in ({"region_error": {"message": "x"}}, {"error": {"abort": "x"}}, {"pairs": [locked]}):
+        assert walk.read_pairs(message + kvrpcpb.ScanResponse(**broken).SerializeToString(), 300) is None
+    for _ in range(100):
+        data = damaged(random, message[:300])
+        read = walk.read_pairs(data, 256)
+        if read is None:
+            continue
+        expected = kvrpcpb.ScanResponse.FromString(data)
+        assert pairs(expected) == [*zip(*(column.to_pylist() for column in read), strict=True)]
+        assert not expected.HasField("error")
+        assert not expected.HasField("region_error")

@@ -33,7 +33,7 @@ import msgspec
 from tidegate.config.entry import Document, FeedConfig, FullLoad, SinkEntry, SourceEntry
 from tidegate.config.option import options_of, read_all
 from tidegate.config.store_params import DIRECTORY, STORE_SCHEMES, split_store, store_params
-from tidegate.config.tikv_load import needs_grpc, parse_cluster
+from tidegate.config.tikv_load import load_uri, needs_grpc, parse_cluster
 from tidegate.config.uri import RawValue, lake_path, name_file, object_store, parameters, scheme_of, split, store_host
 from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
@@ -150,15 +150,19 @@ def full_load(
     load_from: str | None,
     ts: int | None,
     definitions: tuple[str | None, str | None] = (None, None),
+    *,
+    source_uri: str | None = None,
 ) -> FullLoad | None:
     """Return the load that is asked for, with the given values in place of the file's; None for none. `definitions` are
-    definitions-from and definitions-at. Raises ConfigError, UriInvalid."""
+    definitions-from and definitions-at. A cluster is loaded from where it is captured. Raises ConfigError,
+    UriInvalid."""
 
     def value(key: str, option: str | None = None) -> str:
         return option or str(document.flat.get(f"source.{key}") or "")
 
-    load_from, force = value("load-from", load_from), document.flat.get("force-replicate") is True
-    mode = value("load", mode) or ("initial" if load_from else "never")
+    requested, force = value("load", mode), document.flat.get("force-replicate") is True
+    load_from = value("load-from", load_from) or load_uri(value("uri", source_uri), requested, document.flat)
+    mode = requested or ("initial" if load_from else "never")
     if mode not in MODES:
         raise ConfigError(f"load is {mode!r}; it is one of {', '.join(MODES)}")
     uri, moment = map(value, ("definitions-from", "definitions-at"), definitions)

@@ -497,7 +497,8 @@ def load(
     Raises a ConfigError or an UnsupportedError, under TiCDC's code where it has one, for a configuration that cannot be
     followed."""
     document = path if isinstance(path, Document) else read_document(path)
-    begins = full_load(document, load_mode, load_from, load_ts, (definitions_from, definitions_at))
+    only_definitions = definitions_from, definitions_at
+    begins = full_load(document, load_mode, load_from, load_ts, only_definitions, source_uri=source_uri)
     if ticdc := ticdc or str(document.flat.get("source.ticdc") or ""):
         if begins is None or begins.mode not in {"initial", "done"}:
             raise ConfigError("ticdc is compared with a load, initial or done: give load-from")

@@ -1,12 +1,12 @@
 """tikv:// addresses: what a source and `load-from` have in common, and those of a load (source/tikv_load.py)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from tidegate.config.option import options_of, read_all
-from tidegate.config.uri import Parts, hosts_of, name_file, parameters, split
+from tidegate.config.uri import Parts, hosts_of, name_file, parameters, scheme_of, split
 from tidegate.model.errors import ConfigError, EnvironmentFault, UriInvalid
 from tidegate.source.tikv_options import SCHEME, TikvLoadOptions
 from tidegate.tikv.address import PD_PORT, address_of, cluster_address, target_of
@@ -21,6 +21,21 @@ def parse_cluster(uri: str) -> TikvLoadOptions:
     options = TikvLoadOptions(pd=pd_of(parts), **fields)
     check_address(options, "load-from")
     return options
+
+
+def load_uri(source_uri: str, mode: str, flat: Mapping[str, object]) -> str:
+    """Return the address that loads the cluster of a source, with those of its parameters and keys that a load has; ""
+    for a mode without a load, and for other sources.
+
+    >>> load_uri("tikv://pd1:2379?ca-path=/ca.pem&log=/log", "initial", {"source.gc-ttl": 600})
+    'tikv://pd1:2379?gc-ttl=600&ca-path=%2Fca.pem'
+    """
+    if mode not in {"initial", "cancel"} or scheme_of(source_uri) != SCHEME:
+        return ""
+    head, _, query = source_uri.partition("?")
+    own = {name: str(flat[path]) for name in _OPTIONS if (path := f"source.{name}") in flat}
+    own |= {name: value for name, value in parse_qsl(query) if name in _OPTIONS}
+    return f"{head}?{urlencode(own)}" if own else head
 
 
 def pd_of(parts: Parts) -> str:

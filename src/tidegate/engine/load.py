@@ -487,8 +487,7 @@ class LoadingSource(Source):
         if plan is not None and (plan.cancelled or is_done(plan, checkpoint_ts)):
             left = plan
         elif plan is not None:
-            if plan.gc_life_time:
-                self.guard(plan).restore()
+            self.guard(plan).restore()
             begin, tables = plan.broken_from or begin_ts(plan), self._target_state.tables.values()
             if (checkpoint_ts or 0) > begin:
                 loaded = tuple(table.name for table in tables if begin < table.version <= plan.ts)
@@ -723,7 +722,7 @@ class LoadingSource(Source):
             return
         if self._plan is not None and (self._plan.gc_life_time or self._guard is not None) and not self._unheld:
             try:
-                self.guard(self._plan).restore()
+                (self._guard or self.guard(self._plan)).restore()
             except TidegateError as error:
                 state = f"garbage collection of the upstream is held at {shown_ts(self._plan.ts)} until gc-ttl is over"
                 if self._plan.gc_life_time:

@@ -520,7 +520,7 @@ class SqlReader(LoadReader):
     def _of_keys(self, table: LoadTable, chunk: LoadChunk, ts: int) -> Iterator[Batch]:
         """Return DELETEs of the keys that no row has, by their texts, and then the rows of the others: a key that only
         another text of the same value is deleted first."""
-        layout = _keyed(table, ts)
+        layout = keyed_layout(table, ts)
         columns = ", ".join(read_as(column, quote_name(column.name)) for column in layout.wire.columns)
         count, batches, present = len(layout.wire.columns), [], set[tuple[str, ...]]()
         with self._reading(f"{table.name}, keys {chunk.number},", ts) as session:
@@ -530,7 +530,7 @@ class SqlReader(LoadReader):
                     batches.append(batch_of(layout, arrays[:count], ts, self.options.time_zone))
                     present.update(_key_texts(arrays[count:]))
         if absent := [key for key in chunk.keys if key not in present]:
-            yield _deletes(layout, absent, ts, self.options.time_zone)
+            yield deletes_of(layout, absent, ts, self.options.time_zone)
         yield from batches
 
     def defined(self, names: Collection[TableName]) -> tuple[int, Mapping[TableName, str]]:
@@ -545,7 +545,7 @@ class SqlReader(LoadReader):
         return ts, creates
 
     def absent(self, table: LoadTable, keys: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
-        layout, present = _keyed(table, 0), set[tuple[str, ...]]()
+        layout, present = keyed_layout(table, 0), set[tuple[str, ...]]()
         with closing(self._opened(None)) as session, session.errors(str(table.name)):
             for first in range(0, len(keys), KEYS_ASKED):
                 for arrays in session.rows(layout.of_keys(keys[first : first + KEYS_ASKED]), ROWS_MAX):
@@ -734,8 +734,8 @@ def batch_of(layout: Layout, texts: Sequence[Any], ts: int, time_zone: str, writ
     )
 
 
-def _keyed(table: LoadTable, ts: int) -> Layout:
-    """The layout of a table whose key is the handle key."""
+def keyed_layout(table: LoadTable, ts: int) -> Layout:
+    """Return the layout of a table whose key is the handle key."""
     return layout_of(table.name, table.create, table_info(table.name, table.create, ts).handle_key, ts)
 
 
@@ -743,7 +743,7 @@ def _key_texts(columns: Sequence[Any]) -> Iterator[tuple[str, ...]]:
     return zip(*([_text(value) for value in column.to_pylist()] for column in columns), strict=True)
 
 
-def _deletes(layout: Layout, keys: Sequence[tuple[str, ...]], ts: int, time_zone: str) -> Batch:
+def deletes_of(layout: Layout, keys: Sequence[tuple[str, ...]], ts: int, time_zone: str) -> Batch:
     """Return DELETEs with the handle key alone."""
     columns = {lowered(column.name): column for column in layout.wire.columns}
     names = tuple(columns[lowered(name)] for name in layout.info.handle_key)

@@ -1,52 +1,69 @@
-"""A full load from TiKV: everything that a cluster had at one TSO, S, read region by region.
+"""A full load from TiKV: everything that a cluster had at one TSO, S, read range by range.
 
-    plan      S ─► definitions at S from the m-prefix ─► regions of each table's rows
-    chunk     KvScan pages of a region's part of a table at S ─► mounted by columns ─► Batch
+    plan      S ─► definitions at S from the m-prefix ─► keys of each table's regions, of which some are borders
+    chunk     KvScan pages of a range at S ─► columns of keys and values ─► mounted by columns ─► Batch
 
-The bounds of a chunk are (first key, id of the database) and (key behind the last, id of the table), keys as hex: a
-task reads the definition at S itself, by these ids.  Rows are read at low priority, at the leader or at a follower, for
-a resource group; locks are resolved as a transaction's reader does (tikv/snapshot.py).
+A plan has TiKV read the keys of all tables once, and send one of some thousands: regions are cut and joined to ranges
+of about `chunk_rows`, or CHUNK_BYTES by the size of a table's first rows.  The bounds of a chunk are (first key, id of
+the database) and (key behind the last, id of the table), keys as hex: a task reads the definition at S itself, by these
+ids.  Rows are read at low priority, at the leader or at a follower, for a resource group; locks are resolved as a
+transaction's reader does (tikv/snapshot.py).
 
-`TikvGuard` holds garbage collection at S, under a name of its own, until the load is done.
+`TikvGuard` holds garbage collection at S, under a name of its own, until the load is done; a plan does so before it.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from threading import Event
+from itertools import pairwise
 from typing import Any, Final, Self, TypeVar
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
 from tidegate.codec.columnar.rows import Batch
 from tidegate.codec.columnar.values import MISMATCHES
+from tidegate.engine.chunk_size import CHUNK_BYTES
 from tidegate.engine.filter import is_system
 from tidegate.engine.load_plan import LoadChunk, LoadGuard, LoadPlan, LoadReader, LoadTable
 from tidegate.engine.mount import Mounter
 from tidegate.engine.mount_columns import ColumnMounter, Records, batch_of_rows
 from tidegate.kv.keys import table_span
-from tidegate.model.errors import SchemaError, TidegateError, UnsupportedError
+from tidegate.model.errors import SchemaError, TidegateError
+from tidegate.model.mysql import STRINGS
+from tidegate.model.name import lowered
 from tidegate.model.table import TableName
+from tidegate.model.tso import LOGICAL_BITS
 from tidegate.mysql.encoding import decode_bytes, decode_int, encode_bytes
 from tidegate.schema.stored.create import render_create_schema, render_create_table
 from tidegate.schema.stored.definition import StoredTable, parse_stored
 from tidegate.schema.stored.history import DefinitionHistory, shown
-from tidegate.schema.stored.meta import table_key
+from tidegate.schema.stored.meta import counter_key, table_key
 from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot, TableVersion
+from tidegate.source.load_sql import deletes_of, keyed_layout, sequence_from
 from tidegate.source.tidb_log import name_of
 from tidegate.source.tidb_segment import SCHEMA
 from tidegate.source.tikv_capture import capture_loop
+from tidegate.source.tikv_keys import Key, KeyedTable
 from tidegate.source.tikv_options import TikvLoadOptions
 from tidegate.source.upstream_address import rests_until
 from tidegate.tikv.address import address_of
 from tidegate.tikv.pd import PdClient
-from tidegate.tikv.snapshot import Pair, ReadOptions, Snapshot
+from tidegate.tikv.snapshot import PAGE_PAIRS, Columns, ReadOptions, Snapshot
 
 T = TypeVar("T")
-BATCH_ROWS: Final = 4_096
+BATCH_ROWS: Final = 65_536
+BATCH_BYTES: Final = 16 << 20
+_PAGE_ROWS: Final = 8_192
+_SAMPLES: Final = 4
+"""Keys of which a plan learns in each chunk."""
 _RENEW_S: Final = 60.0
+_PLAN_TTL_S: Final = 600
+"""How long GC waits for a plan that died, or for its load to begin."""
 
 
 class _Cluster:
@@ -63,15 +80,18 @@ class _Cluster:
             self._pd = PdClient(address_of(self.options))
         return self._pd
 
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what a coroutine returns in the loop of the captures."""
-        return asyncio.run_coroutine_threadsafe(work, capture_loop()).result()
+    def begin(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Run a coroutine in the loop of the captures."""
+        return asyncio.run_coroutine_threadsafe(work, capture_loop())
 
-    def snapshot(self, ts: int) -> Snapshot:
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine returns in that loop."""
+        return self.begin(work).result()
+
+    def snapshot(self, ts: int, **options: Any) -> Snapshot:
         """Return the reader of `ts`."""
-        read = ReadOptions(
-            page_pairs=1024, replica_read=self.options.replica_read, resource_group=self.options.resource_group
-        )
+        replica_read, resource_group = self.options.replica_read, self.options.resource_group
+        read = ReadOptions(replica_read=replica_read, resource_group=resource_group, **options)
         return Snapshot(self.pd, ts, options=read)
 
     def close(self) -> None:
@@ -87,7 +107,7 @@ class TikvReader(LoadReader):
     def __init__(self, options: TikvLoadOptions) -> None:
         self.options = options
         self._cluster = _Cluster(options)
-        self._versions: dict[tuple[str, str, int], TableVersion] = {}
+        self._ids: dict[TableName, tuple[int, int]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TikvReader, (self.options,)
@@ -109,49 +129,106 @@ class TikvReader(LoadReader):
 
     def batches(self, table: LoadTable, chunk: LoadChunk, ts: int) -> Iterator[Batch]:
         """Return the rows of a chunk as INSERTs at `ts`. Raises HistoryLost, SchemaError."""
-        if chunk.keys or chunk.lower is None or chunk.upper is None:
-            raise UnsupportedError(
-                f"{table.name}: load-from=tikv:// has no rows of single keys, load-from=mysql:// has them"
-            )
+        if chunk.keys:
+            yield from self._of_keys(table, chunk.keys, ts)
+            return
+        assert chunk.lower is not None, chunk
+        assert chunk.upper is not None, chunk
         start, end = (bytes.fromhex(bound[0]) for bound in (chunk.lower, chunk.upper))
-        version = self._cluster.call(self._version(table, chunk.lower[1], chunk.upper[1], ts))
-        by_id = {version.stored.id: version}
-        logical = dict.fromkeys(version.stored.physical_ids, version.stored.id)
-        history = SchemaHistory(StoredSnapshot(ts=ts - 1, tables=by_id, logical=logical))
-        mounter = Mounter(history, force_replicate=True, time_zone=self.options.time_zone)
-        columns, physical_id = ColumnMounter(mounter), decode_int(start, 1)[0]
+        version = self._version(table.name, int(chunk.lower[1]), int(chunk.upper[1]), ts)
+        if version is None:
+            raise SchemaError(f"{table.name}: the cluster has no table {chunk.upper[1]} of that name at ts {ts}")
+        mounting = _Mounting(version, ts, self.options.time_zone)
+        physical_id = decode_int(start, 1)[0]
         limit, begun, rows = self.options.rows_per_s, time.monotonic(), 0
-        pages = self._cluster.snapshot(ts).pages(start, end)
-
-        async def some() -> list[Pair]:
-            read: list[Pair] = []
-            async for page in pages:
-                read += page
-                if len(read) >= BATCH_ROWS:
-                    break
-            return read
-
-        while pairs := self._cluster.call(some()):
-            yield _batch(columns, mounter, physical_id, pairs, ts)
-            rows += len(pairs)
+        for keys, values in self._pages(start, end, ts):
+            yield mounting.batch(physical_id, keys, values)
+            rows += len(keys)
             if limit:
                 time.sleep(max(begun + rows / limit - time.monotonic(), 0))
+
+    def _of_keys(self, table: LoadTable, keys: Sequence[Key], ts: int) -> Iterator[Batch]:
+        """Return DELETEs of the keys that no row has, by their texts, and then the rows of the others."""
+        batches, absent = self._keyed(table, keys, ts)
+        if absent:
+            yield deletes_of(keyed_layout(table, ts), absent, ts, self.options.time_zone)
+        yield from batches
+
+    def _keyed(self, table: LoadTable, keys: Sequence[Key], ts: int) -> tuple[list[Batch], list[Key]]:
+        """The rows of some keys, and the keys that none has, by their texts."""
+        version, info = self._named(table.name, ts), keyed_layout(table, ts).info
+        kinds = {column.name: column.type for column in info.columns}
+        is_text = [kinds[name].code in STRINGS and kinds[name].charset != "binary" for name in info.handle_key]
+        texts = [(index, name) for index, name in enumerate(info.handle_key) if is_text[index]]
+        keyed = KeyedTable(version.stored, info.handle_key)
+        stored = self._cluster.call(keyed.rows(self._cluster.snapshot(ts), keys))
+        mounting, batches, own = _Mounting(version, ts, self.options.time_zone), list[Batch](), dict[bytes, Key]()
+        for physical_id in version.stored.physical_ids:
+            values = {row.key: row.value for row in stored.values() if row.physical_id == physical_id}
+            if values:
+                columns = (pa.array(each, pa.binary()) for each in (values.keys(), values.values()))
+                batches.append(batch := mounting.batch(physical_id, *columns))
+                shown = zip(*(batch.after.column(name).cast(pa.string()).to_pylist() for _, name in texts), strict=True)
+                own.update(zip(values, shown if texts else [()] * len(values), strict=True))
+        present = {key for key, row in stored.items() if own[row.key] == tuple(key[index] for index, _ in texts)}
+        return batches, [key for key in keys if key not in present]
+
+    def defined(self, names: Collection[TableName]) -> tuple[int, Mapping[TableName, str]]:
+        ts = (self.newest_ts() >> LOGICAL_BITS << LOGICAL_BITS) - 1
+        versions = self._cluster.call(self._schema(ts)).tables.values()
+        creates = {name_of(each): render_create_table(each.stored, schema=each.schema) for each in versions}
+        return ts, {name: creates[name] for name in names if name in creates}
+
+    def absent(self, table: LoadTable, keys: Sequence[Key]) -> Sequence[Key]:
+        return self._keyed(table, keys, self.newest_ts())[1]
 
     def close(self) -> None:
         self._cluster.close()
 
-    async def _version(self, table: LoadTable, schema_id: str, table_id: str, ts: int) -> TableVersion:
-        """The definition of a table at `ts`."""
-        key = schema_id, table_id, ts
-        if key not in self._versions:
-            value = await self._cluster.snapshot(ts).get(table_key(int(schema_id), int(table_id)))
-            if value is None:
-                raise SchemaError(f"{table.name}: the cluster has no table {table_id} at ts {ts}")
-            stored = shown(parse_stored(value, StoredTable))
-            self._versions[key] = TableVersion(int(schema_id), table.name.schema, stored, stored.update_timestamp)
-        return self._versions[key]
+    def _pages(self, start: bytes, end: bytes, ts: int) -> Iterator[Columns]:
+        """The pairs of a range, some pages at once, while the next ones are on their way."""
+        most = min(self.options.rows_per_s or BATCH_ROWS, BATCH_ROWS)
+        pages = self._cluster.snapshot(ts, page_pairs=min(most, _PAGE_ROWS)).columns(start, end)
+
+        async def some() -> list[Columns]:
+            read: list[Columns] = []
+            rows = size = 0
+            async for page in pages:
+                read.append(page)
+                rows, size = rows + len(page[0]), size + page[1].nbytes
+                if rows >= most or size >= BATCH_BYTES:
+                    break
+            return read
+
+        ahead = self._cluster.begin(some())
+        try:
+            while read := ahead.result():
+                ahead = self._cluster.begin(some())
+                keys, values = (pa.concat_arrays(columns) for columns in zip(*read, strict=True))
+                yield keys, values
+        finally:
+            ahead.cancel()
+
+    def _named(self, name: TableName, ts: int) -> TableVersion:
+        """The definition of a table at `ts`, by its name; its ids are those of before where they still have it."""
+        if name in self._ids and (version := self._version(name, *self._ids[name], ts)) is not None:
+            return version
+        for each in self._cluster.call(self._schema(ts)).tables.values():
+            if name_of(each).key == name.key:
+                self._ids[name] = each.schema_id, each.stored.id
+                return each
+        raise SchemaError(f"{name}: the cluster has no such table at ts {ts}")
+
+    def _version(self, name: TableName, schema_id: int, table_id: int, ts: int) -> TableVersion | None:
+        """The definition of a table at `ts`, by its ids; None where they are not its own."""
+        value = self._cluster.call(self._cluster.snapshot(ts).get(table_key(schema_id, table_id)))
+        stored = None if value is None else shown(parse_stored(value, StoredTable))
+        if stored is None or lowered(stored.name.original) != lowered(name.table):
+            return None
+        return TableVersion(schema_id, name.schema, stored, stored.update_timestamp)
 
     async def _schema(self, ts: int) -> StoredSnapshot:
+        """The definitions at `ts`."""
         pairs = [pair async for page in self._cluster.snapshot(ts).pages(*SCHEMA) for pair in page]
         return DefinitionHistory(ts, pairs).snapshot(ts)
 
@@ -162,15 +239,16 @@ class TikvReader(LoadReader):
         every = [version for version in snapshot.tables.values() if not is_system(version.schema)]
         chosen = sorted((version for version in every if selects(name_of(version))), key=name_of)
         texts = {name_of(each): render_create_table(each.stored, schema=each.schema) for each in chosen}
-        views = tuple((name_of(each), texts[name_of(each)]) for each in chosen if each.stored.is_view)
-        sequences = tuple((name_of(each), texts[name_of(each)]) for each in chosen if each.stored.is_sequence)
-        tables = [each for each in chosen if not each.stored.is_view and not each.stored.is_sequence]
+        sequences = [each for each in chosen if each.stored.is_sequence]
+        temporary = [each for each in chosen if each.stored.temp_table_type]
+        tables = [each for each in chosen if not (each.stored.is_view or each in sequences or each in temporary)]
         schemas = {each.schema for each in chosen}
+        listed = [LoadTable(name_of(each), texts[name_of(each)], (), _partitions(each)) for each in tables]
         chunks: list[LoadChunk] = []
-        for index, each in enumerate(tables):
-            for partition, start, end in [part async for part in self._parts(each)] if self.options.whole else ():
-                lower, upper = (start.hex(), str(each.schema_id)), (end.hex(), str(each.stored.id))
-                chunks.append(LoadChunk(len(chunks), index, partition, lower, upper))
+        if tables and self.options.whole:
+            async with _held(_SafePoint(pd, ts, _PLAN_TTL_S)):
+                listed, chunks = await self._cut(tables, listed, ts)
+        continued = [(name_of(each), await self._continued(each, ts)) for each in sequences if self.options.sequences]
         return LoadPlan(
             ts=ts,
             cluster=str(pd.cluster_id),
@@ -182,23 +260,84 @@ class TikvReader(LoadReader):
                 if schema.name.original in schemas
                 or (not is_system(schema.name.original) and selects(TableName(schema.name.original, "")))
             ),
-            tables=tuple(LoadTable(name_of(each), texts[name_of(each)], (), _partitions(each)) for each in tables),
-            views=views,
-            sequences=sequences,
+            tables=tuple(listed),
+            views=tuple((name_of(each), texts[name_of(each)]) for each in chosen if each.stored.is_view),
+            sequences=tuple((name_of(each), texts[name_of(each)]) for each in sequences),
+            made_sequences=tuple((name, create) for name, create in continued if create),
+            temporary=tuple(map(name_of, temporary)),
             unselected=tuple(name_of(each) for each in every if not selects(name_of(each))),
             chunks=tuple(chunks),
         )
 
-    async def _parts(self, version: TableVersion) -> AsyncIterator[tuple[str, bytes, bytes]]:
-        """The partition and the keys of each region's part of a table."""
-        names = _partitions(version) or ("",)
-        for name, physical_id in zip(names, version.stored.physical_ids, strict=True):
+    async def _continued(self, sequence: TableVersion, ts: int) -> str:
+        """A sequence that begins at its next value; "" if it is used up."""
+        create = render_create_table(sequence.stored, schema=sequence.schema)
+        last = await self._cluster.snapshot(ts).get(counter_key("SID", sequence.schema_id, sequence.stored.id))
+        return create if last is None else sequence_from(create, int(last) + 1)
+
+    async def _cut(
+        self, tables: Sequence[TableVersion], listed: Sequence[LoadTable], ts: int
+    ) -> tuple[list[LoadTable], list[LoadChunk]]:
+        """The tables with what their samples tell of them, and their chunks."""
+        few = asyncio.Semaphore(self.options.connections)
+        parts = [
+            (index, partition, physical_id)
+            for index, each in enumerate(tables)
+            for partition, physical_id in zip(_partitions(each) or ("",), each.stored.physical_ids, strict=True)
+        ]
+        sampled = await asyncio.gather(*(self._sampled(physical_id, ts, few) for *_, physical_id in parts))
+        chunks: list[LoadChunk] = []
+        rows, size = [0] * len(tables), [0] * len(tables)
+        for (index, partition, physical_id), (samples, row_bytes, most) in zip(parts, sampled, strict=True):
             start, end = table_span(physical_id)
-            for region in await self._cluster.pd.regions(encode_bytes(start), encode_bytes(end)):
-                last = region.region.end_key
-                bound = min(end, decode_bytes(last)[0]) if last else end
-                yield name, start, bound
-                start = bound
+            ids = str(tables[index].schema_id), str(tables[index].stored.id)
+            bounds = [start, *borders(samples, most), end]
+            for first, stop in pairwise(bounds):
+                chunks.append(LoadChunk(len(chunks), index, partition, (first.hex(), ids[0]), (stop.hex(), ids[1])))
+            rows[index] += sum(count for _, count in samples)
+            size[index] += row_bytes * sum(count for _, count in samples)
+        change = msgspec.structs.replace
+        estimates = zip(listed, rows, size, strict=True)
+        return [change(each, estimated_rows=count, estimated_bytes=total) for each, count, total in estimates], chunks
+
+    async def _sampled(
+        self, physical_id: int, ts: int, few: asyncio.Semaphore
+    ) -> tuple[list[tuple[bytes, int]], int, int]:
+        """Keys of a table in their order with the rows from each to the next, the bytes of a row, and the rows of a
+        chunk."""
+        start, end = table_span(physical_id)
+        async with few:
+            first = await anext(self._cluster.snapshot(ts).columns(start, end), None)
+        row_bytes = sum(column.nbytes for column in first) // len(first[0]) if first else 1
+        most = max(min(self.options.chunk_rows, CHUNK_BYTES // row_bytes), 1)
+        if first is None or len(first[0]) < min(PAGE_PAIRS, most):
+            return [(start, len(first[0]) if first else 0)], row_bytes, most
+        step = max(most // _SAMPLES, 1)
+
+        async def of_region(low: bytes, high: bytes) -> list[tuple[bytes, int]]:
+            async with few:
+                pages = self._cluster.snapshot(ts, page_pairs=2, key_only=True, sample_step=step).columns(low, high)
+                return [(keys[0].as_py(), (step + 1) // (3 - len(keys))) async for keys, _ in pages]
+
+        ranges: list[tuple[bytes, bytes]] = []
+        for region in await self._cluster.pd.regions(encode_bytes(start), encode_bytes(end)):
+            last = region.region.end_key
+            bound = min(end, decode_bytes(last)[0]) if last else end
+            ranges.append((start, bound))
+            start = bound
+        every = await asyncio.gather(*(of_region(*each) for each in ranges))
+        return [sample for some in every for sample in some], row_bytes, most
+
+
+def borders(samples: Iterable[tuple[bytes, int]], most: int) -> Iterator[bytes]:
+    """Return keys that cut a table so that at least `most` rows lie between two; `samples` are keys in their order,
+    each with the rows from it to the next."""
+    count = 0
+    for key, rows in samples:
+        if count >= most:
+            yield key
+            count = 0
+        count += rows
 
 
 def _partitions(version: TableVersion) -> tuple[str, ...]:
@@ -207,17 +346,70 @@ def _partitions(version: TableVersion) -> tuple[str, ...]:
     return tuple(each.name.original for each in partition.definitions or ()) if partition and is_cut else ()
 
 
-def _batch(columns: ColumnMounter, mounter: Mounter, physical_id: int, pairs: list[Pair], ts: int) -> Batch:
-    """Rows as INSERTs at `ts`, by columns where that is possible."""
-    keys, values = (pa.array(column, pa.binary()) for column in zip(*pairs, strict=True))
-    times = np.full(len(pairs), ts, np.int64)
+class _Mounting:
+    """Makes batches of a table's rows, all INSERTs at `ts`."""
+
+    def __init__(self, version: TableVersion, ts: int, time_zone: str) -> None:
+        logical = dict.fromkeys(version.stored.physical_ids, version.stored.id)
+        history = SchemaHistory(StoredSnapshot(ts=ts - 1, tables={version.stored.id: version}, logical=logical))
+        self._ts, self._mounter = ts, Mounter(history, force_replicate=True, time_zone=time_zone)
+        self._columns = ColumnMounter(self._mounter)
+
+    def batch(self, physical_id: int, keys: Any, values: Any) -> Batch:
+        """Return the rows of a physical table, by columns where that is possible. Raises SchemaError."""
+        times, none = np.full(len(keys), self._ts, np.int64), pa.nulls(len(keys), pa.binary())
+        try:
+            mounted = self._columns.mount(Records(physical_id, keys, values, none, times))
+        except MISMATCHES:
+            pairs = zip(keys.to_pylist(), values.to_pylist(), strict=True)
+            every = (self._mounter.mount(key, value, None, self._ts) for key, value in pairs)
+            rows = [row for row in every if row is not None]
+            return replace(batch_of_rows(rows, [self._ts] * len(rows)), start_ts=None)
+        assert mounted is not None, "a row has a value"
+        return mounted.batch
+
+
+class _SafePoint:
+    """What keeps garbage collection from passing S, for `ttl_s` after its last renewal."""
+
+    def __init__(self, pd: PdClient, ts: int, ttl_s: int) -> None:
+        self.error: TidegateError | None = None
+        self._pd, self._ts, self._ttl_s = pd, ts, ttl_s
+        self._turn, self._over = asyncio.Lock(), False
+
+    async def take(self) -> None:
+        """Hold S. Raises StartBeforeGc, HistoryLost."""
+        await self._pd.hold(f"tidegate-load-{self._ts}", self._ttl_s, self._ts)
+        await self._pd.check_kept(self._ts)
+
+    async def renew(self) -> None:
+        """Take it again and again, until cancelled or released."""
+        while not self._over:
+            await asyncio.sleep(min(_RENEW_S, self._ttl_s / 3))
+            async with self._turn:
+                try:
+                    if not self._over:
+                        await self.take()
+                        self.error = None
+                except TidegateError as error:
+                    self.error = error
+
+    async def release(self) -> None:
+        """Let S go; no renewal follows."""
+        async with self._turn:
+            self._over = True
+            await self._pd.release(f"tidegate-load-{self._ts}")
+
+
+@asynccontextmanager
+async def _held(safe_point: _SafePoint) -> AsyncIterator[None]:
+    """Hold S while the block runs, and for a while behind it."""
+    await safe_point.take()
+    renewal = asyncio.create_task(safe_point.renew())
     try:
-        mounted = columns.mount(Records(physical_id, keys, values, pa.nulls(len(pairs), pa.binary()), times))
-    except MISMATCHES:
-        every = (mounter.mount(key, value, None, ts) for key, value in pairs)
-        return replace(batch_of_rows([row for row in every if row is not None], [ts] * len(pairs)), start_ts=None)
-    assert mounted is not None, "a row has a value"
-    return mounted.batch
+        yield
+    finally:
+        renewal.cancel()
 
 
 class TikvGuard(LoadGuard):
@@ -225,48 +417,29 @@ class TikvGuard(LoadGuard):
     can go on, and until `restore`."""
 
     def __init__(self, options: TikvLoadOptions, plan: LoadPlan) -> None:
-        self._options, self._ts = options, plan.ts
-        self._cluster = _Cluster(options)
-        self._stop = Event()
-        self._error: TidegateError | None = None
+        self._options, self._cluster = options, _Cluster(options)
+        self._safe_point = _SafePoint(self._cluster.pd, plan.ts, options.gc_ttl_s)
+        self._renewal: Future[None] | None = None
 
     def __enter__(self) -> Self:
-        self._cluster.call(self._hold())
-        asyncio.run_coroutine_threadsafe(self._renew(), capture_loop())
+        self._cluster.call(self._safe_point.take())
+        self._renewal = self._cluster.begin(self._safe_point.renew())
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._stop.set()
+        if self._renewal is not None:
+            self._renewal.cancel()
         self._cluster.close()
 
     def restore(self) -> None:
-        self._stop.set()
         try:
-            self._cluster.call(self._cluster.pd.release(self._name))
+            self._cluster.call(self._safe_point.release())
         finally:
-            self._cluster.close()
+            self.__exit__()
 
     def check(self) -> None:
-        if self._error is not None:
-            raise self._error
+        if self._safe_point.error is not None:
+            raise self._safe_point.error
 
     def rests_until(self) -> str:
         return rests_until(self._options.load_hours, time.time())
-
-    @property
-    def _name(self) -> str:
-        return f"tidegate-load-{self._ts}"
-
-    async def _hold(self) -> None:
-        await self._cluster.pd.hold(self._name, self._options.gc_ttl_s, self._ts)
-        await self._cluster.pd.check_kept(self._ts)
-
-    async def _renew(self) -> None:
-        while not self._stop.is_set():
-            await asyncio.sleep(min(_RENEW_S, self._options.gc_ttl_s / 3))
-            try:
-                if not self._stop.is_set():
-                    await self._hold()
-                    self._error = None
-            except TidegateError as error:
-                self._error = error

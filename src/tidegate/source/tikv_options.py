@@ -5,10 +5,18 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from tidegate.engine.chunk_size import CHUNK_ROWS
 from tidegate.model.errors import ConfigError
 from tidegate.model.kept_state import StateKind, decode_state
 from tidegate.model.option import Local, Option
-from tidegate.source.upstream_address import LoadHours, LoadOptions, ResourceGroup, RowsPerSecond
+from tidegate.source.upstream_address import (
+    ChunkRows,
+    Connections,
+    LoadHours,
+    LoadOptions,
+    ResourceGroup,
+    RowsPerSecond,
+)
 
 SCHEME: Final = "tikv"
 GC_TTL_S: Final = 86_400
@@ -32,6 +40,8 @@ class TikvLoadOptions(LoadOptions, frozen=True, kw_only=True):
     key_path: KeyPath = ""
     host_mapping: HostMapping = ""
     gc_ttl_s: GcTtl = GC_TTL_S
+    connections: Connections = 4
+    chunk_rows: ChunkRows = CHUNK_ROWS
     rows_per_s: RowsPerSecond = 0
     load_hours: LoadHours = ""
     replica_read: Annotated[

@@ -154,6 +154,8 @@ LoadHours = Annotated[
     str,
     Option("load-hours", "hours of the day in which rows are read, in UTC (`22-6`) or with an offset (`22-6+08:00`)"),
 ]
+Connections = Annotated[int, Option("connections", "parallel connections that plan a load", low=1, high=64)]
+ChunkRows = Annotated[int, Option("chunk-rows", "approximate rows of a chunk", low=1)]
 ResourceGroup = Annotated[str, Option("resource-group", "resource group of the connections")]
 
 
@@ -187,8 +189,8 @@ class SqlLoadOptions(LoadOptions, frozen=True):
     `connections` plan in parallel; without `snapshot` current rows are read, which is for benchmarks only."""
 
     address: Address
-    connections: Annotated[int, Option("connections", "parallel connections that plan a load", low=1, high=64)] = 4
-    chunk_rows: Annotated[int, Option("chunk-rows", "approximate rows of a chunk", low=1)] = CHUNK_ROWS
+    connections: Connections = 4
+    chunk_rows: ChunkRows = CHUNK_ROWS
     rows_per_s: RowsPerSecond = 0
     load_hours: LoadHours = ""
     gc_life_time_ms: Annotated[

@@ -45,6 +45,10 @@ class Method(Generic[Q, A]):
     request: type[Q]
     answer: type[A]
 
+    def raw(self, channel: grpc.aio.Channel) -> "grpc.aio.UnaryUnaryMultiCallable[Q, bytes]":
+        """Return what calls it once, and gives the bytes of the answer."""
+        return channel.unary_unary(self.path, request_serializer=self.request.SerializeToString)
+
     def unary(self, channel: grpc.aio.Channel) -> "grpc.aio.UnaryUnaryMultiCallable[Q, A]":
         """Return what calls it once."""
         return channel.unary_unary(

@@ -19,6 +19,9 @@ from typing import Any, Final, TypeAlias
 
 import grpc
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.message import DecodeError as Malformed
 
 from tidegate.model.errors import ClusterUnavailable, HistoryLost, KeyIsLocked, ProtocolError, TidegateError
 from tidegate.mysql.encoding import decode_bytes, encode_bytes
@@ -29,12 +32,17 @@ from tidegate.tikv.stubs import errorpb_pb2 as errorpb
 from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
 from tidegate.tikv.stubs import metapb_pb2 as metapb
 from tidegate.tikv.stubs import pdpb_pb2 as pdpb
+from tidegate.tikv.walk import read_pairs
 
 Pair: TypeAlias = tuple[bytes, bytes]
+Columns: TypeAlias = tuple[Any, Any]
+"""Keys and values, as binary arrays."""
 Resolve: TypeAlias = Callable[[Sequence[kvrpcpb.LockInfo]], Awaitable[object]]
 """Resolves the locks of transactions that have ended; those that live stay."""
 
 PAGE_PAIRS: Final = 256
+PAGE_BYTES: Final = 4 << 20
+"""About what a page of more than PAGE_PAIRS has."""
 PATIENCE_S: Final = 60.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 _CALL_TIMEOUT_S: Final = 60.0
@@ -42,10 +50,12 @@ _COLLECTED: Final = "GC life time is shorter than transaction duration"
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How TiKV serves a read; `replica_read` is leader or follower."""
+    """How TiKV serves a read; `replica_read` is leader or follower, `page_pairs` the most pairs of a page."""
 
     page_pairs: int = PAGE_PAIRS
     key_only: bool = False
+    sample_step: int = 0
+    """TiKV reads so many pairs for each that it returns."""
     resource_group: str = ""
     replica_read: str = "leader"
     request_source: str = "external_tidegate"
@@ -83,20 +93,27 @@ class Snapshot:
         self._resolve = resolve or self._resolve_locks
 
     async def pages(self, start: bytes, end: bytes) -> AsyncIterator[list[Pair]]:
-        """Return the pairs of [start, end) in key order, page by page. Raises HistoryLost if versions at `ts` may be
-        collected, ClusterUnavailable and KeyIsLocked after `patience_s` without progress."""
+        """Return the pairs of `columns`, page by page."""
+        async for keys, values in self.columns(start, end):
+            yield list(zip(keys.to_pylist(), values.to_pylist(), strict=True))
+
+    async def columns(self, start: bytes, end: bytes) -> AsyncIterator[Columns]:
+        """Return the keys and values of [start, end) in key order, page by page. Raises HistoryLost if versions at `ts`
+        may be collected, ClusterUnavailable and KeyIsLocked after `patience_s` without progress."""
         assert start < end, (start, end)
         await self.pd.check_kept(self.ts)
-        position, waits = start, self._waits()
+        position, waits, limit = start, self._waits(), min(self.options.page_pairs, PAGE_PAIRS)
         while position < end:
             for region in await self.pd.regions(encode_bytes(position), encode_bytes(end)):
                 try:
                     last = region.region.end_key
                     bound = min(end, decode_bytes(last)[0]) if last else end
                     while position < bound:
-                        page, position = await self._page(region, position, bound)
+                        page, position = await self._page(region, position, bound, limit)
                         waits = self._waits()
-                        if page:
+                        if rows := len(page[0]):
+                            row_bytes = sum(column.nbytes for column in page) // rows
+                            limit = min(self.options.page_pairs, max(PAGE_BYTES // row_bytes, PAGE_PAIRS))
                             yield page
                 except (_Moved, KeyIsLocked) as reason:
                     await waits.after(reason)
@@ -119,32 +136,67 @@ class Snapshot:
     def _waits(self) -> _Waits:
         return _Waits(self.options.patience_s)
 
-    async def _page(self, region: pdpb.Region, start: bytes, end: bytes) -> tuple[list[Pair], bytes]:
+    async def _page(self, region: pdpb.Region, start: bytes, end: bytes, limit: int) -> tuple[Columns, bytes]:
         """The pairs from `start` on, and the key behind them."""
-        limit = self.options.page_pairs
         request = kvrpcpb.ScanRequest(
-            start_key=start, end_key=end, limit=limit, version=self.ts, key_only=self.options.key_only
+            start_key=start,
+            end_key=end,
+            limit=limit,
+            version=self.ts,
+            key_only=self.options.key_only,
+            sample_step=self.options.sample_step,
         )
-        answer = await self._call(rpc.KV_SCAN, region, request)
+        raw = await self._raw(rpc.KV_SCAN, region, request)
+        if (page := read_pairs(raw, limit)) is not None:
+            behind = page[0][-1].as_py() + b"\0" if len(page[0]) == limit else end
+        else:
+            page, behind = await self._settled(self._parsed(rpc.KV_SCAN, region, raw), start, end, limit)
+        if len(keys := page[0]):
+            first, last = keys[0].as_py(), keys[-1].as_py()
+            if first < start or last >= end or not pc.all(pc.less(keys[:-1], keys[1:]), min_count=0).as_py():
+                raise ProtocolError(
+                    f"region {region.region.id} answers keys from {first.hex()} to {last.hex()} to a scan of "
+                    f"[{start.hex()}, {end.hex()}) at ts {self.ts}, in an order or range that there is not; check the "
+                    "version of the store"
+                )
+        return page, behind
+
+    async def _settled(
+        self, answer: kvrpcpb.ScanResponse, start: bytes, end: bytes, limit: int
+    ) -> tuple[Columns, bytes]:
+        """The pairs of an answer with locks among them, and the key behind them."""
         await self._unlocked(answer.error, start)
         locked = [pair.error for pair in answer.pairs if pair.HasField("error")]
         if locked:
             await self._settle(locked, start)
-        page: list[Pair] = []
+        keys, values = [], []
         for pair in answer.pairs:
-            key = pair.error.locked.key if pair.HasField("error") else pair.key
-            value = await self.get(key) if pair.HasField("error") else pair.value
-            if not start <= key < end or (page and key <= page[-1][0]):
-                raise ProtocolError(
-                    f"region {region.region.id} answers key {key.hex()} to a scan of [{start.hex()}, {end.hex()}) at "
-                    f"ts {self.ts}, in an order or range that there is not; check the version of the store"
-                )
+            start = pair.error.locked.key if pair.HasField("error") else pair.key
+            value = await self.get(start) if pair.HasField("error") else pair.value
             if value is not None:
-                page.append((key, value))
-            start = key + b"\0"
-        return page, start if len(answer.pairs) >= limit else end
+                keys.append(start)
+                values.append(value)
+        behind = start + b"\0" if len(answer.pairs) >= limit else end
+        return (pa.array(keys, pa.binary()), pa.array(values, pa.binary())), behind
 
     async def _call(self, method: rpc.Method[rpc.Q, rpc.A], region: pdpb.Region, request: rpc.Q) -> rpc.A:
+        return self._parsed(method, region, await self._raw(method, region, request))
+
+    def _parsed(self, method: rpc.Method[rpc.Q, rpc.A], region: pdpb.Region, raw: bytes) -> rpc.A:
+        """The answer of these bytes; an error of its region is raised."""
+        try:
+            answer = method.answer.FromString(raw)
+        except Malformed as fault:
+            raise ProtocolError(
+                f"region {region.region.id} answers a malformed message at ts {self.ts} ({fault}); check the version "
+                "of the store"
+            ) from fault
+        error: errorpb.Error = answer.region_error  # type: ignore[attr-defined]
+        if error.ByteSize():
+            raise _Moved(f"region {region.region.id} at ts {self.ts}: {error.message or str(error).strip()}")
+        return answer
+
+    async def _raw(self, method: rpc.Method[rpc.Q, rpc.A], region: pdpb.Region, request: rpc.Q) -> bytes:
         is_follower = self.options.replica_read == "follower"
         voters = (peer for peer in region.region.peers if peer.role == metapb.Voter and peer.id != region.leader.id)
         peer = next(voters, region.leader) if is_follower else region.leader
@@ -162,16 +214,13 @@ class Snapshot:
         )
         request.context.CopyFrom(context)  # type: ignore[attr-defined]
         try:
-            answer = await method.unary(self.pd.channels.to(store.address))(request, timeout=_CALL_TIMEOUT_S)
+            answer: bytes = await method.raw(self.pd.channels.to(store.address))(request, timeout=_CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as fault:
             shown = self.pd.channels.shown(store.address)
             raise _Moved(
                 f"store {peer.store_id} at {shown} gives no answer for region {region.region.id} at ts {self.ts}: "
                 f"{fault.code().name}: {fault.details()}"
             ) from fault
-        error: errorpb.Error = answer.region_error  # type: ignore[attr-defined]
-        if error.ByteSize():
-            raise _Moved(f"region {region.region.id} at ts {self.ts}: {error.message or str(error).strip()}")
         return answer
 
     async def _settle(self, errors: Sequence[kvrpcpb.KeyError], key: bytes) -> None:

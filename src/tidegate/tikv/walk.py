@@ -1,4 +1,4 @@
-"""ChangeDataEvent messages read as columns, without an object per row.
+"""ChangeDataEvent messages and pages of scans read as columns, without an object per row.
 
     ChangeDataEvent   events 1 *   resolved_ts 2
     Event             region_id 1   index 2   request_id 7   one of: entries 3   error 5   resolved_ts 6   long_txn 8
@@ -15,7 +15,12 @@ frame, numbers below 2^63.  Unknown fields of regular wire types are skipped.  A
 generated class, which refuses it or writes it anew in regular form.  What is no row is parsed by the generated classes.
 
 The result of a message is thus the generated class's, and DecodeError is raised where that refuses.
-Source: kvproto cdcpb (numbers), protobuf's encoding of messages.
+
+    ScanResponse      region_error 1   pairs 2 *   error 3
+    KvPair            error 1   key 2   value 3
+
+`read_pairs` reads a page whose pairs all have a key and a value; errors are left to the generated class.
+Source: kvproto cdcpb and kvrpcpb (numbers), protobuf's encoding of messages.
 """
 
 from collections.abc import Sequence
@@ -25,6 +30,7 @@ import msgspec
 import numpy as np
 from google.protobuf.message import DecodeError as Malformed
 
+from tidegate.kv.row_columns import PADDING, spans
 from tidegate.model.compiled import compiled
 from tidegate.model.errors import DecodeError
 from tidegate.tikv.stubs import cdcpb_pb2 as cdcpb
@@ -69,6 +75,17 @@ def read(messages: Sequence[bytes]) -> Batch:
         regular[irregular] = again
     others = np.flatnonzero(items[:, KIND] != ROWS).tolist()
     return Batch(data, items, rows, {index: _parsed(data, *items[index].tolist()) for index in others})
+
+
+def read_pairs(answer: bytes, most: int) -> tuple[Any, Any] | None:
+    """Return the keys and the values of a ScanResponse as binary arrays; None for one that has errors, more than `most`
+    pairs, or another form."""
+    data, places = np.frombuffer(answer + bytes(PADDING), np.uint8), np.zeros((4, most), np.int64)
+    count = _pairs(data, len(answer), places)
+    if count < 0:
+        return None
+    key, key_size, value, value_size = places[:, :count]
+    return spans(data, key, key_size), spans(data, value, value_size)
 
 
 def _walked(joined: bytes, messages: Sequence[bytes]) -> tuple[Any, Any, int]:
@@ -236,3 +253,26 @@ def _walk(data: Any, frames: Any, items: Any, rows: Any) -> tuple[int, int, int,
                 item_count += 1
             offset = behind
     return _DONE, len(frames) - 1, item_count, row_count
+
+
+@compiled
+def _pairs(data: Any, end: int, places: Any) -> int:
+    """Read offsets and sizes of the keys and values of a ScanResponse; return their count, -1 if irregular."""
+    count = offset = 0
+    while offset < end:
+        tag, first, behind = _field(data, offset, end)
+        number = tag >> 3
+        if behind < 0 or number == 1 or number == 3 or (number == 2 and (tag != 18 or count == places.shape[1])):
+            return -1
+        if number == 2:
+            while first < behind:
+                inner, value, stop = _field(data, first, behind)
+                field = inner >> 3
+                if stop < 0 or field == 1 or (field <= 3 and inner & 7 != 2):
+                    return -1
+                if field <= 3:
+                    places[2 * field - 4, count], places[2 * field - 3, count] = value, stop - value
+                first = stop
+            count += 1
+        offset = behind
+    return count

@@ -45,7 +45,8 @@ class KvService:
         """Return an answer for a region that this store leads, or the error."""
         with self.log.store.guard:
             region = self.log.regions.find(request.context.region_id)
-            if refusal := self.fault(request.context.region_id, request.context.region_epoch.version):
+            context = request.context
+            if refusal := self.fault(context.region_id, context.region_epoch.version, by_follower=context.replica_read):
                 return method.answer(region_error=refusal)
             assert region is not None
             try:
@@ -55,13 +56,13 @@ class KvService:
             except (HistoryCollected, TransactionGone) as fault:
                 return method.answer(error=kvrpcpb.KeyError(abort=str(fault)))
 
-    def fault(self, region_id: int, version: int) -> errorpb.Error | None:
-        """Return why this store does not answer for a region of this version."""
+    def fault(self, region_id: int, version: int, *, by_follower: bool = False) -> errorpb.Error | None:
+        """Return why this store does not answer for a region of this version, as its leader or a follower."""
         region = self.log.regions.find(region_id)
         if region is None:
             return errorpb.Error(region_not_found=errorpb.RegionNotFound(region_id=region_id))
         leader = leader_of(region, self.stores)
-        if leader.store_id != self.number:
+        if leader.store_id != self.number and not by_follower:
             return errorpb.Error(not_leader=errorpb.NotLeader(region_id=region_id, leader=leader))
         if region.version != version:
             current = meta_of(region, self.stores)
@@ -76,7 +77,8 @@ class KvService:
 
     def scan(self, request: kvrpcpb.ScanRequest, region: Region) -> kvrpcpb.ScanResponse:
         span = region.overlap(request.start_key, request.end_key)
-        pairs = [] if span is None else list(self._pairs(*span, request.version, request.limit))
+        step = request.sample_step or 1
+        pairs = [] if span is None else list(self._pairs(*span, request.version, request.limit * step))[::step]
         if request.key_only:
             pairs = [
                 kvrpcpb.KvPair(key=pair.key, error=pair.error if pair.HasField("error") else None) for pair in pairs

@@ -1,0 +1,199 @@
+"""A full load into a lake from pages of TiKV beside the same rows over SQL: rows a second.
+
+    python benchmarks/full_load_tikv.py [--rows 2000000] [--only narrow] [--json]
+
+    a peer, prepared pages  ──  TikvReader.plan, KvScan, columns, files, commits  ──►  lake     ours
+    MariaDB, one table      ──  SqlReader.plan, SELECTs, columns, files, commits  ──►  lake     sql
+
+Tables and rows are those of full_load.py.  The peer is a process that serves PD and one store over gRPC: it has each
+row as TiKV sends it, and joins those of a page.  Both loads run with one Spark, in turns, warm, the best of three.
+
+    ratio     seconds over SQL ÷ seconds from TiKV, without the plans; at least 1.5 is the bar
+    by CPU    the same of the seconds of CPU of all processes, the servers among them
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import numpy as np
+from full_load import CASES, TIMES, options_of, table
+from full_load_lake import CORES, seconds
+from rig import arguments
+
+from tidegate.engine.load import LoadingSource, NoStream
+from tidegate.engine.load_plan import KeptPlan, LoadPlan, LoadReader
+from tidegate.kv.keys import IntHandle, record_key, table_span
+from tidegate.kv.rows import encode_raw_row
+from tidegate.mysql.column_value import write_value
+from tidegate.mysql.encoding import decode_int
+from tidegate.mysql.packed_time import Time
+from tidegate.schema.stored.definition import StoredTable, table_layout
+from tidegate.schema.stored.history import DefinitionHistory
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.sink import DeltaSink
+from tidegate.source.load_sql import SqlReader
+from tidegate.source.tidb_segment import SCHEMA
+from tidegate.source.tikv_load import TikvReader
+from tidegate.source.tikv_options import TikvLoadOptions
+from tidegate.spark.session import session
+from tidegate.spark.tasks import SparkTasks
+from tidegate.testing.script import run_here
+from tidegate.tikv import rpc
+from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
+from tidegate_upstream.tidb.cluster import Cluster
+from tidegate_upstream.tidb.session import Session
+from tidegate_upstream.tikv.peer import TikvPeer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
+TYPES = ("BIGINT", "VARCHAR(60)", "DECIMAL(12, 2)", "DATETIME")
+
+
+class Prepared(TikvPeer):
+    """A cluster with one table, whose rows are sent as they were prepared; the first has handle 1."""
+
+    def prepare(self, case: str, rows: int) -> None:
+        """Make the table of a case and its rows."""
+        columns = [f"c{number} {TYPES[number % len(TYPES)]}" for number in range(len(TYPES) * CASES[case])]
+        columns[0] = "id BIGINT NOT NULL PRIMARY KEY"
+        own = Session(self.cluster.nodes["n1"])
+        own.execute(f"CREATE DATABASE `load`; CREATE TABLE `load`.t ({', '.join(columns)})")
+        ts = self.log.oracle.next()
+        snapshot = DefinitionHistory(ts, self.log.store.scan(*SCHEMA, ts)).snapshot(ts)
+        (stored,) = (each.stored for each in snapshot.tables.values() if each.schema == "load")
+        pairs = list(_pairs(stored, rows))
+        self.pairs, self.ends = b"".join(pairs), np.cumsum([0, *map(len, pairs)]).tolist()
+        self.span = table_span(stored.id)
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster.storage, turn_s=10)
+        self.cluster = cluster
+
+    def _handlers(self, number: int) -> Any:
+        handlers = super()._handlers(number)
+        path = rpc.KV_SCAN.path
+        if path in handlers:
+            handlers[path] = grpc.unary_unary_rpc_method_handler(partial(self._scan, handlers[path]))
+        return handlers
+
+    async def _scan(self, plain: Any, raw: bytes, call: Any) -> bytes:
+        request = kvrpcpb.ScanRequest.FromString(raw)
+        if not self.span[0] <= request.start_key < self.span[1]:
+            answer: bytes = (await plain.unary_unary(request, call)).SerializeToString()
+            return answer
+        first, stop = self._position(request.start_key), self._position(request.end_key)
+        if not request.sample_step:
+            return self.pairs[self.ends[first] : self.ends[min(first + request.limit, stop)]]
+        sample = range(first, stop, request.sample_step)[: request.limit]
+        return b"".join(self.pairs[self.ends[at] : self.ends[at + 1]] for at in sample)
+
+    def _position(self, key: bytes) -> int:
+        if key >= self.span[1]:
+            return len(self.ends) - 1
+        return decode_int(key, 11)[0] - 1 + (len(key) > 19) if len(key) >= 19 else 0
+
+
+def _pairs(stored: StoredTable, rows: int) -> Iterator[bytes]:
+    """The rows of full_load.py as a store sends them."""
+    columns = [(column.id, column.type) for column in table_layout(stored).by_id.values()]
+    texts = [b"customer number %d" % number for number in range(100_000)]
+    for seq in range(1, rows + 1):
+        at = BEGIN + timedelta(seconds=seq)
+        own = (
+            write_value(columns[0][1], seq * 7919),
+            texts[seq % 100_000],
+            write_value(columns[2][1], Decimal(seq) / 100),
+            write_value(columns[3][1], Time(at.year, at.month, at.day, at.hour, at.minute, at.second)),
+        )
+        value = encode_raw_row({column: own[number % 4] for number, (column, _) in enumerate(columns) if number})
+        key = record_key(stored.id, IntHandle(seq))
+        pair = b"\x12" + _sized(key) + b"\x1a" + _sized(value)
+        yield b"\x12" + _sized(pair)
+
+
+def _sized(data: bytes) -> bytes:
+    """Bytes as protobuf writes them, behind their size."""
+    size = len(data)
+    return (bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])) + data
+
+
+def serve(case: str, rows: int) -> None:
+    """Serve the table of a case until the input ends; print PD's address."""
+    peer = Prepared(Cluster.open())
+    peer.prepare(case, rows)
+    with peer.in_thread():
+        print(peer.pd, flush=True)
+        sys.stdin.read()
+
+
+@contextmanager
+def served(case: str, rows: int) -> Iterator[str]:
+    """PD of a process that serves a table."""
+    command = [sys.executable, __file__, "--serve", case, "--rows", str(rows)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        yield process.stdout.readline().strip()
+
+
+def load(spark: "SparkSession", reader: LoadReader, plan: LoadPlan, home: Path) -> None:
+    """A feed that ends with the load."""
+    kept = KeptPlan(str(home))
+    kept.write(plan)
+    source = LoadingSource(reader, kept, lambda *_: True, NoStream(), ordered=True, keyless=True)
+    run_here(source, DeltaSink(DeltaOptions(root=str(home), feed="load")), tasks=SparkTasks(spark))
+
+
+def measured(spark: "SparkSession", case: str, rows: int) -> dict[str, Any]:
+    """Rates of one case, in rows a second, and their ratio."""
+    with table(case, rows) as port, served(case, rows) as pd:
+        readers = TikvReader(TikvLoadOptions(pd=pd)), SqlReader(options_of(port))
+        plans = [reader.plan(lambda name: name.schema == "load") for reader in readers]
+        both = [partial(load, spark, reader, plan) for reader, plan in zip(readers, plans, strict=True)]
+        _, *turns = [[seconds(work, rows) for work in both] for _ in range(TIMES + 1)]
+    (ours_s, ours_cpu_s), (sql_s, sql_cpu_s) = (map(min, zip(*work, strict=True)) for work in zip(*turns, strict=True))
+    return {
+        "chunks": [len(plan.chunks) for plan in plans],
+        "ours": round(rows / ours_s),
+        "sql": round(rows / sql_s),
+        "ratio": round(sql_s / ours_s, 2),
+        "by_cpu": round(sql_cpu_s / ours_cpu_s, 2),
+        "cpu_us": [round(1e6 * cpu / rows, 3) for cpu in (ours_cpu_s, sql_cpu_s)],
+    }
+
+
+def main() -> None:
+    """Measure the cases."""
+    parser = arguments(__doc__, 2_000_000)
+    parser.add_argument("--only", choices=CASES, help="one case")
+    parser.add_argument("--serve", choices=CASES, help="serve the rows of a case")
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve, options.rows)
+        return
+    spark = session(cores=CORES)
+    chosen = {case: times for case, times in CASES.items() if options.only in {None, case}}
+    results = {case: measured(spark, case, options.rows // times) for case, times in chosen.items()}
+    spark.stop()
+    if options.json:
+        print(json.dumps(results))
+        return
+    for case, rates in results.items():
+        print(
+            f"{case:8} {rates['ours']:>10,} rows/s  {rates['sql']:>10,} over SQL   ratio {rates['ratio']:.2f}, "
+            f"by CPU {rates['by_cpu']:.2f}   {rates['cpu_us']} µs of CPU a row, {rates['chunks']} chunks"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""A load from TiKV: its plan, rows and rows of single keys are those of a load over SQL; regions are cut and joined."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar, NamedTuple
+
+import msgspec
+import pytest
+
+from tests.source.load.kit import Loaded, loaded, of
+from tests.source.load.test_load_sql import SHAPES, counted
+from tidegate.codec.columnar.encode.encoder import events_of
+from tidegate.config.full_load import parse_load
+from tidegate.config.load import load
+from tidegate.engine.load_plan import LoadChunk, LoadPlan, LoadReader, LoadTable, create_statements
+from tidegate.kv.keys import IntHandle, record_key
+from tidegate.model.errors import ConfigError
+from tidegate.model.table import TableName
+from tidegate.mysql.encoding import decode_int
+from tidegate.schema.stored.definition import render_stored
+from tidegate.schema.stored.meta import Meta, counter_key, table_key
+from tidegate.source import tikv_load
+from tidegate.source.large import table_info
+from tidegate.source.tikv_load import TikvGuard, TikvReader, borders
+from tidegate.source.tikv_options import TikvLoadOptions
+from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
+from tidegate_upstream.tidb.change_log import Region
+from tidegate_upstream.tidb.cluster import Cluster
+from tidegate_upstream.tidb.listener import Upstream
+from tidegate_upstream.tikv.kv_service import KvService
+from tidegate_upstream.tikv.peer import TikvPeer
+
+
+class Watched(KvService):
+    """A store that notes the requests of rows."""
+
+    seen: ClassVar[list[kvrpcpb.ScanRequest]] = []
+
+    def scan(self, request: kvrpcpb.ScanRequest, region: Region) -> kvrpcpb.ScanResponse:
+        if request.start_key.startswith(b"t") and not request.key_only:
+            self.seen.append(request)
+        return super().scan(request, region)
+
+
+class Both(NamedTuple):
+    """A cluster, over SQL and over gRPC."""
+
+    sql: Loaded
+    peer: TikvPeer
+
+    def reader(self, **options: Any) -> TikvReader:
+        """A reader of it over gRPC."""
+        return TikvReader(TikvLoadOptions(pd=self.peer.pd, **options))
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[Both]:
+    """A cluster with tables of many shapes, a view and sequences, and regions that begin amid tables."""
+    cluster = Cluster.open(None, nodes=("n1",))
+    peer = TikvPeer(cluster.storage, stores=2)
+    peer.kv = [Watched(peer.log, number, 2) for number in (1, 2)]
+    with Upstream(cluster) as made, peer.in_thread():
+        sql = Loaded(made.ports["n1"])
+        sql.run("CREATE DATABASE shapes")
+        for name, (columns, rows) in SHAPES.items():
+            sql.run(f"CREATE TABLE shapes.{name} ({columns})")
+            shown = "k" if name == "one" else ", ".join(f"`{row[0]}`" for row in sql.run(f"DESC shapes.{name}"))
+            if rows:
+                text = f"INSERT INTO shapes.{name} ({shown}) VALUES ({', '.join(['%s'] * len(rows[0]))})"
+                with sql.connection.cursor() as cursor:
+                    cursor.executemany(text, Random(name).sample(rows, len(rows)))
+        for statement in (
+            "CREATE VIEW shapes.seen AS SELECT k FROM shapes.signed",
+            "CREATE SEQUENCE shapes.up START 7 INCREMENT 5 CACHE 10",
+            "CREATE SEQUENCE shapes.down INCREMENT -3 START -3 NOCACHE",
+            "CREATE DATABASE passing",
+            "CREATE TABLE passing.t (k INT PRIMARY KEY)",
+        ):
+            sql.run(statement)
+        alter(cluster, "t", temp_table_type=1)
+        alter(cluster, "up", "52")  # ten numbers from 7 on, and the last one of them
+        alter(cluster, "down", "-6")  # -3 and -6
+        own = Both(sql, peer)
+        for chunk in own.reader().plan(of("shapes")).chunks:
+            assert chunk.lower is not None
+            table_id = decode_int(bytes.fromhex(chunk.lower[0]), 1)[0]
+            peer.log.split(record_key(table_id, IntHandle(4)))
+        yield own
+        sql.connection.close()
+
+
+def alter(cluster: Cluster, name: str, number: str = "", **members: Any) -> None:
+    """Write members of a table's definition, or the last number that a sequence has reserved."""
+    transaction = cluster.storage.begin()
+    meta = Meta(transaction)
+    for schema in meta.schemas():
+        for table in meta.tables(schema.id):
+            if table.name.original == name:
+                if number:
+                    transaction.put(counter_key("SID", schema.id, table.id), number.encode())
+                else:
+                    stored = msgspec.structs.replace(table, **members)
+                    transaction.put(table_key(schema.id, table.id), render_stored(stored))
+    transaction.commit()
+
+
+@pytest.mark.parametrize("chunk_rows", [1000, 5])
+def test_a_load_is_that_over_sql(both: Both, chunk_rows: int) -> None:
+    """Definitions, rows and what is left out at one TSO are those of a load over SQL, whatever the size of chunks."""
+    sql = both.sql.reader(chunk_rows=chunk_rows)
+    expected = sql.plan(of("shapes"))
+    reader = both.reader(chunk_rows=chunk_rows, sequences=True)
+    plan = reader.plan(of("shapes"), expected.ts)
+
+    for part in ("databases", "views", "sequences"):
+        assert getattr(plan, part) == getattr(expected, part), part
+    assert [(each.name, each.create, each.partitions) for each in plan.tables] == [
+        (each.name, each.create, each.partitions) for each in sorted(expected.tables, key=lambda table: table.name)
+    ]
+    found, rows = loaded(reader, plan), loaded(sql, expected)
+    for name in SHAPES:
+        assert counted(found[name]) == counted(rows[name]), name
+    if chunk_rows == 5:
+        assert len(plan.chunks) > len(SHAPES) * 4
+    made = [ddl.query.split(" minvalue")[0] for ddl in create_statements(plan) if "SEQUENCE" in ddl.query]
+    assert made == ["CREATE SEQUENCE `down` start with -9", "CREATE SEQUENCE `up` start with 57"]
+    assert [str(name) for name in reader.plan(of("passing")).temporary] == ["passing.t"]
+    assert reader.plan(of("passing")).tables == ()
+
+
+def of_keys(reader: LoadReader, table: LoadTable, keys: list[tuple[str, ...]], ts: int) -> list[Any]:
+    """The events of some keys, without the number and the partition of a row, which SQL does not tell."""
+    chunk = LoadChunk(0, 0, keys=tuple(keys))
+    events = [event for batch in reader.batches(table, chunk, ts) for event in events_of(batch)]
+    return sorted(repr(msgspec.structs.replace(event, row_id=None, partition_id=None)) for event in events)
+
+
+KEYS = {
+    "signed": [("3",), ("-9",), ("77",)],
+    "unsigned": [(str((1 << 63) + 4),), ("7",), ("8",)],
+    "folded": [("a", "1"), ("AB", "2"), ("Ab", "2"), ("ß", "0"), ("", "3"), ("\0\n", "1"), ("no", "1")],
+    "three": [("1", "x", "2020-01-02"), ("1", "x", "2020-01-09")],
+    "bytes": [("",), ("00",), ("09f600",), ("ff",)],
+    "decimals": [("-8.00001",), ("0.00009",), ("1.50000",)],
+    "doubles": [("1.5",), ("-1.5",), ("2.25",), ("9.5",)],
+    "floats": [("4.099999904632568",), ("99",)],
+    "times": [("2020-03-29 01:11:00.001",), ("2020-03-29 01:11:00.002",)],
+    "enums": [("y", "2"), ("w", "5"), ("w", "9")],
+    "apart": [("k3",), ("K3",), ("k99",)],
+    "parts": [("-20",), ("8",), ("50",)],
+}
+
+
+def test_rows_of_single_keys_are_those_over_sql(both: Both) -> None:
+    """Keys of handles, of unique indexes and in partitions: the rows that are there, DELETEs of the others."""
+    sql, reader = both.sql.reader(), both.reader()
+    plan = sql.plan(of("shapes"))
+    for table in plan.tables:
+        for keys in (KEYS[table.name.table],) if table.name.table in KEYS else ():
+            assert of_keys(reader, table, keys, plan.ts) == of_keys(sql, table, keys, plan.ts), table.name
+            assert reader.absent(table, keys) == sql.absent(table, keys), table.name
+    assert not {name for name in SHAPES if _key(plan, name)} - {*KEYS, "empty", "one"}
+    names = [TableName("shapes", "apart"), TableName("shapes", "none")]
+    assert reader.defined(names)[1] == sql.defined(names)[1]
+
+
+def _key(plan: LoadPlan, name: str) -> tuple[str, ...]:
+    (table,) = (each for each in plan.tables if each.name.table == name)
+    return table_info(table.name, table.create, plan.ts).handle_key
+
+
+def test_limits_spare_the_cluster(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests have low priority, and name the resource group and a follower; rows come as slowly as asked."""
+    reader = both.reader(rows_per_s=60, replica_read="follower", resource_group="night")
+    plan = reader.plan(lambda name: name.key == ("shapes", "signed"))
+    Watched.seen.clear()
+    begun = time.monotonic()
+
+    assert len(loaded(reader, plan)["signed"]) == 39
+    assert time.monotonic() - begun > 0.6
+    contexts = [request.context for request in Watched.seen]
+    assert {(each.priority, each.replica_read) for each in contexts} == {(kvrpcpb.Low, True)}
+    assert {each.resource_control_context.resource_group_name for each in contexts} == {"night"}
+    options = parse_load("tikv://pd?max-connections=2&load-hours=22-6&connections=3&chunk-rows=9")
+    assert isinstance(options, TikvLoadOptions)
+    assert (options.max_connections, options.connections, options.chunk_rows) == (2, 3, 9)
+    monkeypatch.setattr(time, "time", lambda: 12 * 3600.0)
+    assert TikvGuard(options, plan).rests_until() == "22:00+00:00"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_borders_cut_and_join(seed: int) -> None:
+    """Each range but the last one has at least the rows of a chunk, and less than those of a chunk and a sample."""
+    random = Random(seed)
+    samples = [(b"%03d" % number, random.randint(0, 9)) for number in range(random.randint(0, 90))]
+    most = random.randint(1, 30)
+    cuts = {*borders(samples, most)}
+    ranges = [[]]
+    for key, rows in samples:
+        ranges += [[]] if key in cuts else []
+        ranges[-1].append(rows)
+
+    assert len(ranges) == len(cuts) + 1
+    assert all(most <= sum(rows) < most + 10 for rows in ranges[:-1])
+    assert sum(ranges[-1][:-1]) < most
+
+
+def test_a_cluster_is_loaded_from_where_it_is_captured(tmp_path: Path) -> None:
+    """Without load-from the address of the source serves, with what a load has of its parameters and keys."""
+    uri = f"tikv://pd1:2379,pd2?host-mapping=pd1:h&log={tmp_path}/log"
+    config = load(source_uri=uri, sink_uri=f"sqlite://{tmp_path}/a.db", state_dir=tmp_path, load_mode="initial")
+    assert config.load is not None
+    assert config.load.options == TikvLoadOptions(pd="pd1:2379,pd2:2379", host_mapping="pd1:h")
+    other = load(source_uri=uri, sink_uri=f"sqlite://{tmp_path}/a.db", state_dir=tmp_path)
+    assert other.load is None
+    with pytest.raises(ConfigError, match="give load-from"):
+        load(source_uri=f"tidb://{tmp_path}", sink_uri=f"sqlite://{tmp_path}/a.db", load_mode="initial")
+
+
+def test_a_hold_ends_with_its_load(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PD holds S while a load runs, renewed; what is released is not taken again, by a renewal amid it either."""
+    monkeypatch.setattr(tikv_load, "_RENEW_S", 0.02)
+    plan = both.reader().plan(of("shapes"))
+    pd, name = both.peer.service, f"tidegate-load-{plan.ts}"
+    assert pd.barriers[name][1] < time.time() + 601  # that of the plan, until its load begins
+    with TikvGuard(TikvLoadOptions(pd=both.peer.pd), plan) as guard:
+        ends = pd.barriers[name][1]
+        deadline = time.monotonic() + 30
+        while pd.barriers[name][1] == ends:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        guard.restore()
+        time.sleep(0.1)
+        assert name not in pd.barriers
