@@ -11,10 +11,14 @@ from tests.upstream.worlds import World
 from tidegate.cli import doctor_cluster
 from tidegate.cli.doctor import doctor
 from tidegate.cli.main import main
+from tidegate.kv.keys import IntHandle, record_key
 from tidegate.model.tso import compose, physical_ms
 from tidegate.tikv.pd import PdClient
 from tidegate.tikv.stubs import metapb_pb2 as metapb
 from tidegate.tikv.stubs import pdpb_pb2 as pdpb
+from tidegate_upstream.tidb.cluster import Cluster
+from tidegate_upstream.tidb.session import Session
+from tidegate_upstream.tidb.transaction import Options, Stage, Storage
 from tidegate_upstream.tikv.pd_service import PdService
 from tidegate_upstream.tikv.peer import TikvPeer
 
@@ -90,6 +94,36 @@ def test_what_is_wrong_is_told(peer: TikvPeer, monkeypatch: pytest.MonkeyPatch) 
     assert seen["regions"] == ("warn", "1, each with a leader; peers are down of 1, such as region 7")
     assert seen["resolved ts"][0] == "warn"
     assert seen["clock"][0] == "warn"
+
+
+def test_regions_that_lag_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A region that a transaction holds back is named with its store, the table of the key, and the lag; locks on index
+    entries, which no feed reads, are not; nor is anything changed. A region without an answer is named, too."""
+    monkeypatch.setattr(doctor_cluster, "LAG_MAX_MS", 0)
+    cluster = Cluster.open()
+    with TikvPeer(cluster.storage, stores=2).in_thread() as peer:
+        Session(cluster.nodes["n1"]).execute("CREATE TABLE test.held (id INT PRIMARY KEY, KEY (id))")
+        tables = cluster.nodes["n1"].schema.tables
+        (table_id,) = [table.stored.id for table in tables.values() if table.stored.name.original == "held"]
+        txn = Storage(cluster.storage.store, cluster.storage.oracle, Options(one_phase=False)).begin()
+        row = record_key(table_id, IntHandle(1))
+        txn.put(row.replace(b"_r", b"_i"), b"")
+        txn.put(row, b"v")
+        peer.log.split(row)
+        (region,) = [region for region in peer.log.regions if region.start == row]
+        next(stage for stage in txn.steps() if stage is Stage.PREWRITTEN)
+        seen = examined(peer.pd)
+        held = {name: found for name, found in seen.items() if name.startswith("region ")}
+        ((name, (state, text)),) = held.items()
+        assert (name.rpartition(" at store ")[0], state) == (f"region {region.id}", "warn")
+        assert f"has locked key {row.hex()} of table test.held" in text
+        assert seen["locks"] == ("ok", "looked at 2 of 2 regions: 1 lag, 0 give no answer")
+        peer.call(peer.stop_store(1))
+        peer.call(peer.stop_store(2))
+        seen = examined(peer.pd)
+        assert seen["locks"][1] == "looked at 2 of 2 regions: 0 lag, 2 give no answer"
+        assert seen[f"region {region.id}"][0] == "warn"
+        assert "UNAVAILABLE" in seen[f"region {region.id}"][1]
 
 
 def test_a_pd_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

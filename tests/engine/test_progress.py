@@ -16,7 +16,7 @@ from tidegate.cli.status import words as status_words
 from tidegate.config.status import StatusFile, statuses
 from tidegate.engine import loop
 from tidegate.engine.loop import Meter
-from tidegate.engine.ports import LoadProgress, Reading
+from tidegate.engine.ports import CaptureProgress, LoadProgress, Reading
 from tidegate.engine.progress import (
     FeedError,
     PartitionProgress,
@@ -50,6 +50,7 @@ BUSY = Progress(
     tables=tuple(TableProgress(f"shop.table_{n:02d}", n * 1000, TS + n, 2000 + n) for n in range(60)),
     ddl="ALTER TABLE `shop`.`orders`\n ADD COLUMN " + "x" * 200,
     ddls=7,
+    capture=CaptureProgress(held_by="table shop.t: region 7 at store 3: its scan has not ended, for 62 s at ts 10"),
     dead_letters=2,
     warnings=("a", "b", "order=offset"),
     elapsed_s=12.3,
@@ -79,7 +80,15 @@ def test_live_view_shows_what_is_behind_first():
     shown = render(BUSY, 120, 40)
     assert "shop.table_00" in shown
     assert "shop.table_59" not in shown
-    for word in ("partition", "resolved", "complete up to", "2026-01-02 03:04:05", "DDL in flight", "warning: order"):
+    for word in (
+        "partition",
+        "resolved",
+        "complete up to",
+        "2026-01-02 03:04:05",
+        "DDL in flight",
+        "capture: table shop.t",
+        "warning: order",
+    ):
         assert word in shown
 
 
@@ -101,6 +110,7 @@ def test_line():
         "2026-01-02 03:04:05",
         "lag 2.1 s",
         "dead letters 2",
+        "capture: table shop.t: region 7 at store 3: its scan has not ended",
     ):
         assert words in text
     assert "behind 3,220 messages" in text

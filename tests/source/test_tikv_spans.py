@@ -8,6 +8,7 @@ from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.mysql.encoding import decode_int
 from tidegate.schema.job import JOB_TABLE
 from tidegate.source.tikv_capture import META, KnownTables, Spans
+from tidegate.tikv.feed import SlowRange
 
 
 class Feed:
@@ -15,6 +16,7 @@ class Feed:
 
     def __init__(self) -> None:
         self.spans: dict[int, int] = {}
+        self.slow: list[SlowRange] = []
 
     def add(self, number: int, start: bytes, _end: bytes, ts: int) -> None:
         assert number not in self.spans
@@ -35,8 +37,8 @@ class Tables(KnownTables):
         number = int(key.rpartition(b"#")[2])
         (self.now.add if value else self.now.discard)(number)
 
-    def ids(self) -> set[int]:
-        return set(self.now)
+    def names(self) -> dict[int, str]:
+        return {number: f"test.t{number}" for number in self.now}
 
 
 def test_the_frontier_is_the_least_resolved_ts(monkeypatch: Any) -> None:
@@ -63,3 +65,22 @@ def test_the_frontier_is_the_least_resolved_ts(monkeypatch: Any) -> None:
         wanted = {table for table, (_, is_there) in defined.items() if is_there}
         assert wanted | {META, JOB_TABLE.id} <= feed.spans.keys()
         assert all(defined[table][0] > last for table in feed.spans.keys() - wanted - {META, JOB_TABLE.id})
+
+
+def test_what_holds_a_capture() -> None:
+    """The range that is the furthest behind is told with its table, the schema or the DDL jobs, and how many there are
+    else."""
+    feed, tables = Feed(), Tables()
+    tables.now.add(45)
+    spans: Any = Spans(feed, tables, 10)  # type: ignore[arg-type]
+    assert spans.held_by() == ""
+    slow = {
+        number: SlowRange(number, b"k", 10, 61.7, "region 7 at store 3: no resolved ts comes") for number in feed.spans
+    }
+    said = "region 7 at store 3: no resolved ts comes, for 62 s at ts 10"
+    feed.slow = [slow[45]]
+    assert spans.held_by() == f"table test.t45: {said}"
+    feed.slow = [slow[META], slow[45], slow[JOB_TABLE.id]]
+    assert spans.held_by() == f"the schema: {said}; 2 more ranges stand still"
+    feed.slow = [slow[JOB_TABLE.id]]
+    assert spans.held_by() == f"the DDL jobs: {said}"

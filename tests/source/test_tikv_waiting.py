@@ -43,3 +43,16 @@ def test_rows_come_once_and_in_order(spill_bytes: int, tmp_path: Path, monkeypat
         low = high
     assert taken == sorted(rows.values(), key=in_order)
     assert not list(tmp_path.iterdir())
+
+
+def test_pieces_of_wide_rows_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is merged at once is bounded by bytes, however many rows that is."""
+    monkeypatch.setattr(tikv_capture, "SEGMENT_BYTES", 40_000)
+    for width in (10, 10_000):
+        waiting = Waiting(tmp_path)
+        for ts in range(1, 101):
+            waiting.add(change_batch([KvChange(LogType.COMMITTED, b"t", ts, ts, KvOp.PUT, b"x" * width, None)]))
+        sizes = [piece.num_rows for _, piece in waiting.take(0, 100)]
+        assert sum(sizes) == 100
+        assert max(sizes) <= (4 if width > 10 else 100)
+        assert (len(sizes) > 20) == (width > 10)

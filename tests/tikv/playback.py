@@ -369,7 +369,7 @@ class FakeCluster:
         return metapb.Store(id=store_id, address=self.addresses[store_id])
 
     async def tso(self) -> int:
-        return self.world.bounds[self.world.position]
+        return self.world.bounds[-1]  # the recording goes by faster than time does
 
 
 @asynccontextmanager

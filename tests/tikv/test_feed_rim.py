@@ -36,8 +36,12 @@ def resolved(ts: int) -> cdcpb.ChangeDataEvent:
     return cdcpb.ChangeDataEvent(resolved_ts=cdcpb.ResolvedTs(regions=[REGION], ts=ts, request_id=REQUEST))
 
 
-def committed(value: bytes) -> Any:
-    fields = {"start_ts": BEGIN + 1, "commit_ts": BEGIN + 2, "key": b"k", "value": value}
+def error(**kind: Any) -> cdcpb.ChangeDataEvent:
+    return cdcpb.ChangeDataEvent(events=[cdcpb.Event(region_id=REGION, request_id=REQUEST, error=cdcpb.Error(**kind))])
+
+
+def committed(value: bytes, key: bytes = b"k") -> Any:
+    fields = {"start_ts": BEGIN + 1, "commit_ts": BEGIN + 2, "key": key, "value": value}
     return Row(type=cdcpb.Event.COMMITTED, op_type=Row.PUT, **fields)
 
 
@@ -67,7 +71,8 @@ class Store:
     async def tso(self) -> int:
         return self.now
 
-    async def _feed(self, requests: Any, _context: Any) -> AsyncIterator[Any]:
+    async def _feed(self, requests: Any, context: Any) -> AsyncIterator[Any]:
+        self.metadata = dict(context.invocation_metadata())
         self.requests.append(await anext(requests))
         async for message in self.play(self):
             yield message
@@ -86,7 +91,7 @@ class Store:
             feeding = grpc.stream_stream_rpc_method_handler(
                 self._feed,
                 request_deserializer=cdcpb.ChangeDataRequest.FromString,
-                response_serializer=cdcpb.ChangeDataEvent.SerializeToString,
+                response_serializer=lambda sent: sent if isinstance(sent, bytes) else sent.SerializeToString(),
             )
             methods = {
                 method.path.rpartition("/")[2]: method
@@ -124,8 +129,24 @@ async def first(feed: EventFeed) -> list[Any]:
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits are short."""
     monkeypatch.setattr(registrations, "RECONNECT_S", 0.01)
-    for name in ("STUCK_S", "LOOK_S", "LOOK_AGAIN_S"):
+    for name in ("STUCK_S", "LOOK_S", "LOOK_AGAIN_S", "SLOW_S"):
         monkeypatch.setattr(feed_module, name, 0.05)
+
+
+def test_first_request() -> None:
+    """A stream asks for multiplexing, and its first request tells the client's version: TiKV sends no resolved ts, or
+    one for all registrations of a region, where either is missing."""
+
+    async def play(_store: Store) -> AsyncIterator[Any]:
+        yield rows()
+        yield resolved(BEGIN + 9)
+
+    store = Store(play)
+    store.run(first)
+    assert store.metadata["features"] == "stream-multiplexing"
+    (request,) = store.requests
+    assert (request.header.cluster_id, request.header.ticdc_version) == (7, "8.5.4")
+    assert request.WhichOneof("request") is None
 
 
 def test_large_message() -> None:
@@ -224,6 +245,60 @@ def test_half_open(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len([event for event in events if isinstance(event, SpanRows)]) == 2
 
 
+HELD: dict[str, tuple[list[Any], str]] = {
+    "a scan that does not end": ([cdcpb.ChangeDataEvent()], "its scan has not ended"),
+    "no resolved ts": ([rows()], "no resolved ts comes"),
+    "busy": (
+        [error(server_is_busy=errorpb.ServerIsBusy(reason="too many scans", backoff_ms=60_000))],
+        'after 1 tries, last: server_is_busy { reason: "too many scans" backoff_ms: 60000 }',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_what_holds_a_feed(name: str) -> None:
+    """A range that does not move is told with its region, store and reason, until it moves."""
+    messages, reason = HELD[name]
+    freed = asyncio.Event()
+
+    async def play(_store: Store) -> AsyncIterator[Any]:
+        for message in messages:
+            yield message
+        await freed.wait()
+        yield rows()
+        yield resolved(compose(1_100_000))
+        await asyncio.sleep(60)
+
+    store = Store(play, KvScanLock=[kvrpcpb.ScanLockResponse()] * 1000)
+    store.now = compose(1_100_000)
+
+    async def use(feed: EventFeed) -> str:
+        while not any(reason in str(slow) for slow in feed.slow):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        text = str(feed.slow[0])
+        freed.set()
+        if name != "busy":
+            while feed.slow:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        return text
+
+    assert store.run(use).startswith("no region is registered" if name == "busy" else "region 2 at store 1")
+
+
+def test_keys_outside_the_span() -> None:
+    """Rows of keys that were not asked for, which a TiKV before 7.1 sends, do not arrive."""
+    wide = [committed(b"v", key) for key in (b"", b"Z", b"a", b"yz", b"z", b"zz")]
+
+    async def play(_store: Store) -> AsyncIterator[Any]:
+        yield rows(*wide)
+        yield rows(committed(b"w", b"zzz"))
+        yield resolved(BEGIN + 9)
+
+    got, end = Store(play).run(first)
+    assert [row.key for row in changes_of(got.rows)] == [b"a", b"yz"]
+    assert end == SpanResolved(1, BEGIN + 9)
+
+
 def lock(**more: Any) -> kvrpcpb.LockInfo:
     return kvrpcpb.LockInfo(key=b"k", primary_lock=b"p", lock_version=BEGIN + 5, lock_ttl=3000, **more)
 
@@ -235,7 +310,7 @@ async def stand_still(_store: Store) -> AsyncIterator[Any]:
 
 
 def test_live_transaction() -> None:
-    """A transaction that is alive and holds the resolved ts is named by key and start_ts."""
+    """A transaction that is alive and holds the resolved ts is named by key and start_ts, with its region and store."""
     store = Store(
         stand_still,
         KvScanLock=[kvrpcpb.ScanLockResponse(locks=[lock()])] * 1000,
@@ -245,11 +320,12 @@ def test_live_transaction() -> None:
 
     async def use(feed: EventFeed) -> str:
         await first(feed)
-        while not feed.held:  # noqa: ASYNC110
+        while not feed.slow or "transaction" not in str(feed.slow[0]):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-        return str(feed.held[1])
+        return feed.slow[0].reason
 
-    assert store.run(use) == f"transaction {BEGIN + 5} holds key 6b (primary 70)"
+    named = f"transaction {BEGIN + 5} holds key 6b (primary 70)"
+    assert store.run(use) == f"region {REGION} at store 1: {named}"
     scan = store.calls[0][1]
     assert (scan.start_key, scan.end_key, scan.context.region_id) == (b"a", b"z", REGION)
     assert BEGIN + 4 < scan.max_version <= store.now

@@ -17,6 +17,7 @@ from tidegate.model.errors import (
     TidegateError,
     VersionIncompatible,
 )
+from tidegate.model.tso import compose, physical_ms
 from tidegate.tikv.registrations import ATTEMPTS, SILENCE_S, WORKERS, Registrations, SpanResolved, SpanRows
 from tidegate.tikv.stubs import cdcpb_pb2 as cdcpb
 from tidegate.tikv.stubs import errorpb_pb2 as errorpb
@@ -91,7 +92,26 @@ def test_request() -> None:
     assert (second.start_key, second.end_key, second.request_id) == (b"m", b"y", 1)
     assert first.extra_op == kvrpcpb.ReadOldValue
     assert first.WhichOneof("request") is None
-    assert (first.kv_api, first.filter_loop) == (0, False)
+    assert (first.kv_api, first.filter_loop, first.scan_priority) == (0, False, first.HIGH)
+
+
+def test_scan_priority() -> None:
+    """A span is scanned last while it is far behind, and first from when it has come close, however far it falls."""
+    machine, now = Registrations(77, Random(0)), compose(86_400_000)
+    sent = []
+    for ahead_ms, ts in ((0, 1), (0, now), (9_000_000, now)):
+        machine.clock = physical_ms(now) + ahead_ms, 0.0
+        if ts == 1:
+            machine.add(SPAN, b"b", b"y", ts)
+        else:
+            part = machine.spans[SPAN].ranges.ranges[0]
+            machine.spans[SPAN].ranges.advance(part, now)
+            machine.ended((1, 0), "gone", 0.0)
+        list(machine.due(9.0))
+        machine.register(SPAN, [region()], 0.0)
+        sent.append(machine.streams[1, 0].requests.pop().scan_priority)
+    request = cdcpb.ChangeDataRequest
+    assert sent == [request.LOW, request.HIGH, request.HIGH]
 
 
 def test_inverted_span() -> None:
@@ -211,17 +231,21 @@ def test_error_that_ends_the_feed(name: str) -> None:
         Client().error(error)
 
 
-@pytest.mark.parametrize("name", ["bytes", "resolved ts", "row", "op"])
+@pytest.mark.parametrize("name", ["bytes", "resolved ts", "future", "row", "op", "type"])
 def test_hostile(name: str) -> None:
-    """Bytes that are no message, timestamps that are none, a row that breaks a resolved ts, a row without operation."""
+    """Bytes that are no message, timestamps that are none or beyond PD's clock, a row that breaks a resolved ts, a row
+    without operation, a row of no known type."""
     client = Client()
+    client.machine.clock = 1, 0.0
     client.rows(INITIALIZED)
     client.resolve(130)
     tries: dict[str, tuple[type[TidegateError], Callable[[], Any]]] = {
         "bytes": (DecodeError, lambda: client.machine.receive((1, 0), [b"\x0a\xff"], 0.0)),
         "resolved ts": (ProtocolError, lambda: client.resolve((1 << 64) - 1)),
+        "future": (ProtocolError, lambda: client.resolve(compose(70_000))),
         "row": (ResolvedTsBroken, lambda: client.rows(committed(130))),
         "op": (ProtocolError, lambda: client.rows(Row(type=cdcpb.Event.COMMITTED, commit_ts=140, key=b"k"))),
+        "type": (ProtocolError, lambda: client.rows(Row(type=9, op_type=Row.PUT, commit_ts=140, key=b"k"))),
     }
     error, act = tries[name]
     with pytest.raises(error):
@@ -319,23 +343,38 @@ def test_silent_stream() -> None:
     assert client.machine.silent(SILENCE_S + 1) == [(1, 0)]
 
 
+def test_idle_stream() -> None:
+    """A stream that no region is read on any longer is closed after a while, unless one comes before."""
+    client = Client()
+    client.machine.remove(SPAN)
+    assert client.machine.silent(SILENCE_S - 1) == []
+    assert client.machine.silent(SILENCE_S + 1) == [(1, 0)]
+    client.machine.add(7, b"b", b"y", CHECKPOINT)
+    client.due(0.0)
+    client.machine.register(7, [region()], client.now)
+    assert client.machine.silent(SILENCE_S + 1) == []
+
+
 @pytest.mark.parametrize("name", ["server_is_busy", "region_not_found", "none"])
 def test_endless_errors(name: str) -> None:
-    """A range that never becomes complete ends the feed by name after a bounded time, with the last reason."""
+    """A range that never brings a resolved ts ends the feed by name after a bounded time, with the last reason; one
+    that does, even the same as before, may fail as often as it likes."""
     error = CURED[name][0]
 
-    def repeat(client: Client, times: int, *rows: Any) -> None:
+    def repeat(client: Client, times: int, *, resolved: bool = False) -> None:
         for _ in range(times):
             request = client.machine.spans[SPAN].request_ids[-1]
-            client.rows(*rows, request=request)
+            client.rows(INITIALIZED, request=request)
+            if resolved:
+                client.resolve(CHECKPOINT, request=request)
             client.error(error, request=request)
             if client.due(10.0):
                 client.machine.register(SPAN, [region()], client.now)
 
-    repeat(Client(), 2 * ATTEMPTS, INITIALIZED)
+    repeat(Client(), 2 * ATTEMPTS, resolved=True)
     client = Client()
     repeat(client, ATTEMPTS)
-    with pytest.raises(ClusterUnavailable, match=f"registered {ATTEMPTS + 1} times without a complete scan; last:"):
+    with pytest.raises(ClusterUnavailable, match=f"registered {ATTEMPTS + 1} times without a resolved ts; last:"):
         repeat(client, 1)
 
 

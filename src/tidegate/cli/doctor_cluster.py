@@ -1,7 +1,7 @@
 """`tidegate doctor --pd URL`: what a TiDB cluster is and allows, by its PDs and stores. Nothing is changed there.
 
 members ─ no leader, another cluster: the only finding
-   └─► health, versions, stores, GC, regions, clock
+   └─► health, versions, stores, GC, regions, locks that hold regions back, clock
 """
 
 import asyncio
@@ -12,17 +12,30 @@ from typing import Final
 import grpc
 
 from tidegate.cli.finding import Finding
-from tidegate.model.errors import TidegateError
-from tidegate.model.tso import physical_ms, shown_ts
+from tidegate.kv.keys import RecordKey, decode_table_key
+from tidegate.model.errors import ClusterUnavailable, KvDecodeError, TidegateError
+from tidegate.model.tso import compose, physical_ms, shown_ts
+from tidegate.mysql.encoding import decode_bytes
+from tidegate.source.tidb_segment import SCHEMA
+from tidegate.source.tikv_capture import KnownTables
 from tidegate.tikv import rpc
 from tidegate.tikv.address import cluster_address
+from tidegate.tikv.feed import ask_leader
 from tidegate.tikv.pd import PdClient
+from tidegate.tikv.snapshot import Snapshot
+from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
 from tidegate.tikv.stubs import metapb_pb2 as metapb
+from tidegate.tikv.stubs import pdpb_pb2 as pdpb
 from tidegate.tikv.versions import ACCEPTED_TEXT, evidence, row_stores
 
 PATIENCE_S: Final = 5.0
 LAG_MAX_MS: Final = 60_000
 CLOCK_MAX_MS: Final = 2_000
+LOOK_S: Final = 30.0
+"""How long regions are looked at for locks, AT_ONCE at a time; NAMED of those that lag are named."""
+AT_ONCE, NAMED = 64, 20
+_HOLDING: Final = frozenset({kvrpcpb.Put, kvrpcpb.Del})
+"""Types of locks that a resolved ts waits for."""
 FEATURES: Final = (("features", "stream-multiplexing"),)
 _UPGRADE: Final = f"upgrade to {ACCEPTED_TEXT}, or set force-version=true at your own risk"
 Findings = AsyncIterator[Finding]
@@ -120,6 +133,67 @@ async def _resolved(client: PdClient) -> Findings:
     yield Finding("resolved ts", "warn" if slow else "ok", f"{shown_ts(ts)}, {lag_ms / 1000:.1f} s behind", remedy)
 
 
+async def _locks(client: PdClient) -> Findings:
+    """Look for locks that hold a resolved ts: those of rows, older than LAG_MAX_MS."""
+    now_ts, regions, end_s = await client.tso(), await client.regions(b"", b""), time.monotonic() + LOOK_S
+    locked, looked, silent = list[tuple[int, pdpb.Region, bytes]](), 0, 0
+    while looked < len(regions) and time.monotonic() < end_s:
+        some = regions[looked : looked + AT_ONCE]
+        looked += len(some)
+        locks = await asyncio.gather(*(_oldest(client, each, now_ts) for each in some))
+        for region, lock in zip(some, locks, strict=True):
+            if isinstance(lock, ClusterUnavailable):
+                silent += 1
+                if silent <= NAMED:
+                    yield Finding(f"region {region.region.id}", "warn", str(lock), "see why no leader of it answers")
+            elif lock is not None:
+                locked.append((lock.lock_version, region, lock.key))
+    tables = await _tables(client, now_ts) if locked else {}
+    for start_ts, region, key in sorted(locked, key=lambda each: each[0])[:NAMED]:
+        number, lag_s = _table_of(key), (physical_ms(now_ts) - physical_ms(start_ts)) / 1000
+        table = f"table {tables.get(number, number)}" if number else "the schema"
+        yield Finding(
+            f"region {region.region.id} at store {region.leader.store_id}",
+            "warn",
+            f"{lag_s:.0f} s behind: transaction {start_ts} has locked key {key.hex()} of {table}",
+            f"end it if it is stuck: information_schema.cluster_tidb_trx has it as id {start_ts}",
+        )
+    counts = f"{len(locked)} lag, {silent} give no answer"
+    yield Finding("locks", "ok", f"looked at {looked} of {len(regions)} regions: {counts}")
+
+
+async def _oldest(client: PdClient, region: pdpb.Region, now_ts: int) -> kvrpcpb.LockInfo | ClusterUnavailable | None:
+    """Return the oldest lock on a row or the schema that is older than LAG_MAX_MS; the error of a region without an
+    answer."""
+    own, max_ts = region.region, now_ts - compose(LAG_MAX_MS)
+    start, end = (decode_bytes(key)[0] if key else b"" for key in (own.start_key, own.end_key))
+    request = kvrpcpb.ScanLockRequest(max_version=max_ts, limit=1024, start_key=start, end_key=end)
+    try:
+        answer = await ask_leader(client, region, rpc.KV_SCAN_LOCK, request, PATIENCE_S)
+    except ClusterUnavailable as fault:
+        return fault
+    locks = (lock for lock in answer.locks if lock.lock_type in _HOLDING and _table_of(lock.key) is not None)
+    return min(locks, key=lambda lock: lock.lock_version, default=None)
+
+
+def _table_of(key: bytes) -> int | None:
+    """Return the table of a row's key, 0 for a key of the schema, None for a key that no feed reads."""
+    try:
+        parts = decode_table_key(key)
+    except KvDecodeError:
+        return 0 if SCHEMA[0] <= key < SCHEMA[1] else None
+    return parts.table_id if isinstance(parts, RecordKey) else None
+
+
+async def _tables(client: PdClient, ts: int) -> dict[int, str]:
+    """Return the tables of a cluster by their physical ids."""
+    tables = KnownTables(lambda _schema, _table: True)
+    async for page in Snapshot(client, ts).pages(*SCHEMA):
+        for key, value in page:
+            tables.apply(key, value)
+    return tables.names()
+
+
 async def _clock(client: PdClient) -> Findings:
     ahead_ms = physical_ms(await client.tso()) - time.time_ns() // 1_000_000
     far = abs(ahead_ms) > CLOCK_MAX_MS
@@ -134,5 +208,6 @@ CHECKS: Final[dict[str, Callable[[PdClient], Findings]]] = {
     "gc": _garbage,
     "regions": _regions,
     "resolved ts": _resolved,
+    "locks": _locks,
     "clock": _clock,
 }

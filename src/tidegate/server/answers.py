@@ -12,7 +12,7 @@ beside them.
 
     state    failed, warning, normal, stopped, finished: the worst first
     lag      seconds between now and a ts; none for a changefeed that does not run, none before there is a ts
-    laggard  the table or partition that holds the checkpoint back, and the reason
+    laggard  the table, partition or region that holds the checkpoint back, and the reason
 
 An address from a client is more restricted than one in an operator's file:
 
@@ -53,7 +53,8 @@ LISTED: Final = frozenset({"normal", "stopped", "failed", "warning"})
 _OWN_FIELDS: Final = ("phase", "since", "load", "reload", "rows_loaded", "undecodable", "rows_landed", "rows",
                       "rows_per_s",
                       "messages", "messages_written", "ddls", "watermarks", "dead_letters", "left_out",
-                      "rows_left_out", "ddls_left_out", "corrupt", "roads", "slow_roads", "spent_s", "partitions",
+                      "rows_left_out", "ddls_left_out", "capture", "corrupt",
+                      "roads", "slow_roads", "spent_s", "partitions",
                       "tables", "parked", "ddl", "warnings", "elapsed_s", "resumed")  # fmt: skip
 
 
@@ -300,7 +301,7 @@ def _applied(table: Mapping[str, Any]) -> int:
 
 
 def _laggard(view: FeedView, now_ms: int) -> str:
-    """Return a sentence about the table or partition that holds the checkpoint back; "" if none is known."""
+    """Return a sentence about the table, partition or region that holds the checkpoint back; "" if none is known."""
     progress = view.progress
     if progress is None or not view.running:
         return ""
@@ -308,6 +309,8 @@ def _laggard(view: FeedView, now_ms: int) -> str:
         return f"table {progress.parked[0].table} is parked; the other tables continue"
     if progress.ddl:
         return "a DDL is being done; all tables wait for it"
+    if progress.capture is not None and progress.capture.held_by:
+        return progress.capture.held_by
     return slowest_partition(progress.partitions, now_ms)
 
 

@@ -143,6 +143,7 @@ GAUGES: Final = (
         "tidegate_changefeed_left_out_tables", "Tables that are not replicated", _of_run(lambda run: len(run.left_out))
     ),
     Gauge("tidegate_changefeed_ddl_running", "1 while a DDL is applied", _of_run(lambda run: run.ddl is not None)),
+    _capture("held", "1 while a region or transaction holds it", lambda capture: bool(capture.held_by)),
     _capture("waiting_bytes", "Rows above the resolved ts in memory", lambda capture: capture.waiting_bytes),
     _capture("spilled_bytes", "Those in files", lambda capture: capture.spilled_bytes),
     _capture("uncommitted_bytes", "Rows of open transactions, in memory", lambda capture: capture.uncommitted_bytes),

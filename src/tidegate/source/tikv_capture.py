@@ -16,7 +16,8 @@ of the tables in the filter are read, each under its number:
 
 A dropped table is read until the frontier has come to its DROP.  Rows at or below the frontier are sorted, freed of
 those that came again, and written: every second if there are some, else every five, so that readers see it move.  What
-is above waits in memory, beyond `SPILL_BYTES` in files without a name.  A segment has about SEGMENT_ROWS rows.
+is above waits in memory, beyond `SPILL_BYTES` in files without a name.  A segment has about SEGMENT_ROWS rows, or
+SEGMENT_BYTES.
 
 Until it is written, a row is in TiKV: GC is held at the last segment's end less one, as `tidegate-<feed>-<log>`, where
 `<log>` tells the logs of feeds of one name apart.  The hold moves every minute, or ttl/3.  TiKV leaves out collected
@@ -95,8 +96,10 @@ from tidegate.tikv.versions import Component, check_versions, row_stores
 
 LOG: Final = logging.getLogger(__name__)
 META: Final = 0
+_NAMES: Final = {META: "the schema", JOB_TABLE.id: "the DDL jobs"}
 SPILL_BYTES: Final = 256 << 20
 SEGMENT_ROWS: Final = 200_000
+SEGMENT_BYTES: Final = 64 << 20
 WRITE_S, IDLE_S, KEEP_S = 1.0, 5.0, 60.0
 _ENDS_S: Final = 60.0
 RELEASE_S: Final = 5.0
@@ -153,12 +156,14 @@ class Waiting:
             self._fresh, self.size_bytes = [], 0
 
     def take(self, low: int, high: int) -> Iterator[tuple[int, Any]]:
-        """Return the rows in (low, high] and forget them and those below: pieces of about SEGMENT_ROWS rows, each with
-        its end, in commit order and each row once."""
+        """Return the rows in (low, high] and forget them and those below: pieces of about SEGMENT_ROWS rows, or
+        SEGMENT_BYTES, each with its end, in commit order and each row once."""
         runs = [*self._spilled, _by_time(self._fresh)]
         times = [numbers(run, "commit_ts") for run in runs]
         inside = np.sort(np.concatenate([each[(each > low) & (each <= high)] for each in times]))
-        ends = [*np.unique(inside[SEGMENT_ROWS - 1 : -1 : SEGMENT_ROWS]).tolist(), high]
+        row_bytes = sum(run.nbytes for run in runs) / max(sum(map(len, runs)), 1)
+        rows = min(SEGMENT_ROWS, int(SEGMENT_BYTES / max(row_bytes, 1)) + 1)
+        ends = [*np.unique(inside[rows - 1 : -1 : rows]).tolist(), high]
         for end in dict.fromkeys(ends):
             bounds = [np.searchsorted(each, (low, end), "right").tolist() for each in times]
             pieces = (run.slice(first, stop - first) for run, (first, stop) in zip(runs, bounds, strict=True))
@@ -216,10 +221,10 @@ class KnownTables:
         if table is not None and table.state == ElementState.PUBLIC and not (table.is_view or table.is_sequence):
             self._tables[subject] = table.name.original, table.physical_ids
 
-    def ids(self) -> set[int]:
-        """Return the physical ids of now."""
+    def names(self) -> dict[int, str]:
+        """Return the tables of now by their physical ids."""
         return {
-            physical_id
+            physical_id: f"{schema}.{name}"
             for (schema_id, _), (name, physical_ids) in self._tables.items()
             if (schema := self._schemas.get(schema_id)) and not is_system(schema) and self._accept(schema, name)
             for physical_id in physical_ids
@@ -239,6 +244,15 @@ class Spans:
         self._add(META, SCHEMA, low)
         self._add(JOB_TABLE.id, table_span(JOB_TABLE.id), low)
         self._move(low)
+
+    def held_by(self) -> str:
+        """Return what holds the range that is the furthest behind, and how many others stand still; from any thread."""
+        slow = self._feed.slow
+        if not slow:
+            return ""
+        name = _NAMES.get(slow[0].span) or f"table {self._names.get(slow[0].span, slow[0].span)}"
+        more = f"; {len(slow) - 1} more ranges stand still" if len(slow) > 1 else ""
+        return f"{name}: {slow[0]}{more}"
 
     def rows(self, span: int, rows: Any) -> None:
         """Take rows of the m-prefix."""
@@ -274,7 +288,7 @@ class Spans:
 
     def _move(self, ts: int) -> None:
         """Read the tables that there are above `ts`, and the others up to it."""
-        tables = self._tables.ids()
+        tables = self._names = self._tables.names()
         for number in tables:
             self._leaving.pop(number, None)
             if number not in self.resolved:
@@ -328,7 +342,7 @@ class Capture:
         self._origin = CaptureOrigin(0, options.rules)
         self._held_s = 0.0
         self._waits_for = ""
-        self._working: tuple[EventFeed, SegmentWriter, Waiting] | None = None
+        self._working: tuple[EventFeed, SegmentWriter, Waiting, Spans] | None = None
         self._log_bytes = 0
 
     def start(self, start_ts: int | None = None) -> None:
@@ -359,14 +373,14 @@ class Capture:
         """Return how far it is; from any thread."""
         if self._working is None:
             return CaptureProgress(waits_for=self._waits_for)
-        feed, writer, waiting = self._working
+        feed, writer, waiting, spans = self._working
         return CaptureProgress(
             ts=writer.low,
             waiting_bytes=waiting.size_bytes,
             spilled_bytes=waiting.spilled_bytes,
             uncommitted_bytes=feed.stored_bytes,
             log_bytes=self._log_bytes,
-            held_by=next((str(each) for each in list(feed.held.values())), ""),
+            held_by=spans.held_by(),
         )
 
     def _begun(self) -> None:
@@ -399,8 +413,9 @@ class Capture:
             try:
                 async with EventFeed(pd) as feed:
                     waiting = Waiting(self.options.directory)
-                    self._working = feed, writer, waiting
-                    works = (self._write(pd, feed, Spans(feed, tables, low)), self._keep(pd, writer))
+                    spans = Spans(feed, tables, low)
+                    self._working = feed, writer, waiting, spans
+                    works = (self._write(pd, feed, spans), self._keep(pd, writer))
                     tasks = [asyncio.create_task(work) for work in works]
                     try:
                         await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -520,7 +535,7 @@ class Capture:
     async def _write(self, pd: PdClient, feed: EventFeed, spans: Spans) -> None:
         """Write what is complete."""
         assert self._working is not None
-        _, writer, waiting = self._working
+        _, writer, waiting, _ = self._working
         wrote_s, scans = 0.0, 0
         async for event in feed.events():
             if isinstance(event, SpanRows):

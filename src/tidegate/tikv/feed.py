@@ -2,7 +2,7 @@
 
     control   ranges that are due ─► PD ─► Registrations ─► a stream per (store, worker) that has requests
     stream    requests ─► TiKV ─► messages, several at once ─► Registrations ─► events()
-    locks     a span that does not move ─► locks.py ─► TiKV; live transactions ─► `held`
+    looks     ranges that do not move ─► locks.py ─► TiKV; who is alive, or what else holds them ─► `slow`
 
 The rules are in registrations.py and locks.py.  Everything runs in one event loop.  A stream is always read, unless
 what `events` has not delivered exceeds BACKLOG_BYTES; TiKV then ends regions with `congested`, and they begin anew.
@@ -11,11 +11,14 @@ what `events` has not delivered exceeds BACKLOG_BYTES; TiKV then ends regions wi
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Protocol, Self
 
 import grpc
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.model.errors import ClusterUnavailable, PdRefused, VersionIncompatible
 from tidegate.model.tso import compose, physical_ms
@@ -23,7 +26,7 @@ from tidegate.mysql.encoding import decode_bytes, encode_bytes
 from tidegate.tikv import rpc
 from tidegate.tikv.locks import Call, LiveTransaction, answered, resolve
 from tidegate.tikv.regions import INFINITE, Range
-from tidegate.tikv.registrations import WINDOW, Output, Registrations, Span, SpanRows, StreamKey
+from tidegate.tikv.registrations import WINDOW, Output, Registrations, Span, SpanRows, StreamKey, reason_of
 from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
 from tidegate.tikv.stubs import metapb_pb2 as metapb
 from tidegate.tikv.stubs import pdpb_pb2 as pdpb
@@ -37,6 +40,8 @@ JOIN_S: Final = 0.005
 STUCK_S: Final = 4.0
 """How long a resolved ts may stand still, and lag, before locks are looked for."""
 LOOK_S, LOOK_AGAIN_S = 2.0, 10.0
+SLOW_S: Final = 30.0
+"""How long a resolved ts may stand still, and lag, before its range is in `slow`."""
 _CONTROL_S: Final = 0.05
 _CALL_S: Final = 20.0
 _CALL_ATTEMPTS: Final = 5
@@ -97,9 +102,47 @@ class _Inbox:
         self.filled = _Signal()
 
 
+@dataclass(slots=True)
+class _Pause:
+    """Since when a range is complete up to `ts` and no further, when its locks were looked for, and who is alive."""
+
+    ts: int
+    since_s: float
+    looked_s: float = 0.0
+    alive: LiveTransaction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRange:
+    """A range whose resolved ts has before still for `stands_s`: its span, its first key, and what holds it."""
+
+    span: int
+    key: bytes
+    ts: int
+    stands_s: float
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}, for {self.stands_s:.0f} s at ts {self.ts}"
+
+
+def _lag_s(ts: int, now_ts: int) -> float:
+    return (physical_ms(now_ts) - physical_ms(ts)) / 1000
+
+
+def _within(rows: Any, start: bytes, end: bytes) -> Any:
+    """Return the rows of keys in [start, end): a TiKV may send those of whole regions."""
+    keys = rows.column("key")
+    bounds = pc.min_max(keys).as_py()
+    if start <= bounds["min"] and (not end or bounds["max"] < end):
+        return rows
+    inside = pc.greater_equal(keys, pa.scalar(start, pa.binary()))
+    return rows.filter(pc.and_(inside, pc.less(keys, pa.scalar(end, pa.binary()))) if end else inside)
+
+
 class EventFeed:
-    """The changes of spans of keys, each from its checkpoint on. `held` has, by span, a transaction that is alive and
-    holds the resolved ts.
+    """The changes of spans of keys, each from its checkpoint on. `slow` has the ranges that hold them, the furthest
+    behind first.
 
     >>> async with EventFeed(pd) as feed:                                        # doctest: +SKIP
     ...     feed.add(1, *table_span(45), checkpoint_ts)
@@ -108,16 +151,17 @@ class EventFeed:
     def __init__(self, cluster: Cluster, *, random: Random | None = None, window: int = WINDOW) -> None:
         self.cluster = cluster
         self.registrations = Registrations(cluster.cluster_id, random or Random(), window=window)
-        self.held: dict[int, LiveTransaction] = {}
+        self.slow: list[SlowRange] = []
+        self._bounds: dict[int, tuple[bytes, bytes]] = {}
         self._tasks: dict[Any, asyncio.Task[None]] = {}
         self._outputs: deque[Output | BaseException] = deque()
         self._filled = _Signal()
         self._backlog = 0
-        self._moved: dict[Range, tuple[int, float, float]] = {}
+        self._pauses: dict[tuple[int, bytes], _Pause] = {}
 
     async def __aenter__(self) -> Self:
         self._start("control", self._control())
-        self._start("locks", self._look_for_locks())
+        self._start("looks", self._look())
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -139,11 +183,13 @@ class EventFeed:
     def add(self, span: int, start: bytes, end: bytes, checkpoint_ts: int, *, filter_loop: bool = False) -> None:
         """Read [start, end) of raw keys from `checkpoint_ts` on, as span number `span`; an empty `end` is no bound."""
         bounds = (encode_bytes(start), encode_bytes(end) if end else b"")
+        self._bounds[span] = start, end
         self.registrations.add(span, *bounds, checkpoint_ts, filter_loop=filter_loop)
 
     def remove(self, span: int) -> None:
         """Read a span no longer; rows of it that were matched before may still be delivered."""
         self.registrations.remove(span)
+        del self._bounds[span]
 
     async def events(self) -> AsyncIterator[Output]:
         """Yield rows and resolved ts of all spans: rows before the resolved ts that includes them, in any order, some
@@ -263,66 +309,81 @@ class EventFeed:
     def _deliver(self, key: StreamKey, inbox: "_Inbox") -> None:
         messages, inbox.messages, inbox.size = inbox.messages, [], 0
         for output in self.registrations.receive(key, messages, self._now()):
-            if isinstance(output, SpanRows):
-                self._backlog += output.rows.nbytes
-            self._put(output)
+            if not isinstance(output, SpanRows):
+                self._put(output)
+            elif len(rows := _within(output.rows, *self._bounds[output.span])):
+                self._backlog += rows.nbytes
+                self._put(SpanRows(output.span, rows))
 
-    async def _look_for_locks(self) -> None:
-        """Resolve the locks of ranges whose resolved ts stands still and lags."""
+    async def _look(self) -> None:
+        """Look for ranges whose resolved ts stands still and lags, and resolve their locks."""
         while True:
+            now_ts, now_s = await self.cluster.tso(), self._now()
+            self.registrations.clock = (physical_ms(now_ts), now_s)
+            due = list(self._stand(now_ts, now_s))
+            for span, part, pause in due:
+                await self._resolve(span, part, pause, now_ts)
             await asyncio.sleep(LOOK_S)
-            now, spans = await self.cluster.tso(), list(self.registrations.spans.values())
-            moved, self._moved = self._moved, {}
-            for span, stuck in [(span, self._stuck(span, now, moved)) for span in spans]:
-                if not stuck:
-                    self.held.pop(span.number, None)
-                for part in stuck:
-                    await self._resolve(span, part, now)
 
-    def _stuck(self, span: Span, now_ts: int, moved: dict[Range, tuple[int, float, float]]) -> list[Range]:
-        """Return the ranges of a span whose locks are to be looked for now; `moved` is what the last look noted."""
-        now, stuck = self._now(), []
-        for part in span.ranges.ranges:
-            ts, since, looked = moved.get(part, (part.ts, now, 0.0))
-            lag_s = (physical_ms(now_ts) - physical_ms(ts)) / 1000
-            if part.ts != ts or not part.holder or not part.holder.live:
-                since = now
-            elif min(now - since, lag_s) >= STUCK_S and now - looked >= LOOK_AGAIN_S:
-                looked = now
-                stuck.append(part)
-            self._moved[part] = part.ts, since, looked
-        return stuck
+    def _stand(self, now_ts: int, now_s: float) -> Iterator[tuple[Span, Range, _Pause]]:
+        """Note the ranges that stand still; yield those whose locks are to be looked for."""
+        before, self._pauses = self._pauses, {}
+        slow = list[SlowRange]()
+        for span in self.registrations.spans.values():
+            if _lag_s(span.ranges.resolved_ts, now_ts) < STUCK_S:
+                continue
+            for part in span.ranges.ranges:
+                which = span.number, part.start
+                last = before.get(which)
+                pause = self._pauses[which] = last if last and last.ts == part.ts else _Pause(part.ts, now_s)
+                stands_s = min(now_s - pause.since_s, _lag_s(part.ts, now_ts))
+                if stands_s >= SLOW_S:
+                    key, reason = decode_bytes(part.start)[0], reason_of(part, pause.alive)
+                    slow.append(SlowRange(span.number, key, part.ts, stands_s, reason))
+                is_live = part.holder is not None and part.holder.live
+                if is_live and stands_s >= STUCK_S and now_s - pause.looked_s >= LOOK_AGAIN_S:
+                    pause.looked_s = now_s
+                    yield span, part, pause
+        self.slow = sorted(slow, key=lambda each: each.ts)
 
-    async def _resolve(self, span: Span, part: Range, now: int) -> None:
+    async def _resolve(self, span: Span, part: Range, pause: _Pause, now: int) -> None:
         """Resolve the locks of a range, up to STUCK_S above its resolved ts."""
         start, end = decode_bytes(part.start)[0], b"" if part.end == INFINITE else decode_bytes(part.end)[0]
         max_ts = min(now, part.ts + compose(int(STUCK_S * 1000)))
         try:
             alive = (await answered(resolve(start, end, max_ts, now), self._ask)).alive
-            if alive:
-                self.held[span.number] = alive[0]
-                LOG.warning("resolved ts %s of span %s: %s", part.ts, span.number, alive[0])
+            pause.alive = alive[0] if alive else None
         except (ClusterUnavailable, PdRefused) as error:
             LOG.warning("locks of span %s cannot be resolved: %s", span.number, error)
 
     async def _ask(self, call: Call) -> Any:
         """Return the answer of the leader of a key's region. Raises ClusterUnavailable."""
         key = encode_bytes(call.key)
-        reason = ""
-        for _ in range(_CALL_ATTEMPTS):
+        for attempt in range(_CALL_ATTEMPTS):
             (region,) = await self.cluster.regions(key, key + b"\0")
-            store = await self.cluster.store(region.leader.store_id)
-            context = kvrpcpb.Context(
-                region_id=region.region.id, region_epoch=region.region.region_epoch, peer=region.leader
-            )
-            call.request.context.CopyFrom(context)
             try:
-                answer = await call.method.unary(self.cluster.channels.to(store.address))(call.request, timeout=_CALL_S)
-            except grpc.aio.AioRpcError as fault:
-                reason = f"store {store.id}: {fault.code().name}: {fault.details()}"
-            else:
-                if not answer.HasField("region_error"):
-                    return answer
-                reason = str(answer.region_error)
+                return await ask_leader(self.cluster, region, call.method, call.request)
+            except ClusterUnavailable:
+                if attempt == _CALL_ATTEMPTS - 1:
+                    raise
             await asyncio.sleep(LOOK_S / 4)
-        raise ClusterUnavailable(f"{call.method.path} at key {call.key.hex()}: {reason}")
+        raise AssertionError
+
+
+async def ask_leader(
+    cluster: Cluster, region: pdpb.Region, method: rpc.Method[Any, Any], request: Any, timeout_s: float = _CALL_S
+) -> Any:
+    """Return the answer of a region's leader. Raises ClusterUnavailable if there is none, or an error of the region."""
+    own, store = region.region, await cluster.store(region.leader.store_id)
+    context = kvrpcpb.Context(region_id=own.id, region_epoch=own.region_epoch, peer=region.leader)
+    request.context.CopyFrom(context)
+    try:
+        answer = await method.unary(cluster.channels.to(store.address))(request, timeout=timeout_s)
+    except grpc.aio.AioRpcError as fault:
+        raise ClusterUnavailable(
+            f"{method.path} of region {own.id} at store {store.id}: {fault.code().name}: {fault.details()}"
+        ) from fault
+    if answer.HasField("region_error"):
+        error = " ".join(str(answer.region_error).split())
+        raise ClusterUnavailable(f"{method.path} of region {own.id} at store {store.id}: {error}")
+    return answer

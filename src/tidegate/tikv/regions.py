@@ -32,7 +32,8 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 
 @dataclass(slots=True, eq=False)
 class Range:
-    """A part of a span. `attempts` counts the registrations that ended since one was initialized."""
+    """A part of a span. `attempts` counts the registrations that ended since a resolved ts came, `reason` tells why the
+    last one did."""
 
     start: bytes
     end: bytes
@@ -40,6 +41,7 @@ class Range:
     attempts: int = 0
     version: int = 0
     holder: Any = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,8 @@ class SpanRanges:
                 part.attempts += 1
             return Grant(None, free=free)
         displaced = [part.holder for part in below if part.holder is not None]
-        own = Range(start, end, min(part.ts for part in below), max(part.attempts for part in below), version, holder)
+        least_ts, worst = min(part.ts for part in below), max(below, key=lambda part: part.attempts)
+        own = Range(start, end, least_ts, worst.attempts, version, holder, worst.reason)
         before, behind = below[0], below[-1]
         left = [Range(before.start, start, before.ts, before.attempts)] if before.start < start else []
         right = [Range(end, behind.end, behind.ts, behind.attempts)] if end < behind.end else []
@@ -88,9 +91,9 @@ class SpanRanges:
         lost = [part for part, old in ((left, before), (right, behind)) if part and old.holder is not None]
         return Grant(own, displaced, [part for parts in lost for part in parts])
 
-    def release(self, part: Range) -> None:
+    def release(self, part: Range, reason: str = "") -> None:
         """End the registration of a range."""
-        part.holder = None
+        part.holder, part.reason = None, reason
         part.attempts += 1
 
     def advance(self, part: Range, ts: int) -> None:

@@ -11,7 +11,7 @@ it by the answer to the first.  Events of a pair that is not registered are late
 
 `CURES` tells for each error of an Event what follows: the region again, its range by what PD knows by then, or the end
 of the feed.  An Event without rows and error ends its registration as an unknown error does.  Registrations of a range
-that end before they are initialized are repeated with back-off, and end the feed after `ATTEMPTS`.
+that end without a resolved ts are repeated with back-off, and end the feed after `ATTEMPTS`.
 
 A row may come again after a new registration: (commit_ts, start_ts, key) says that it is the same row.
 Source: ticdc logservice/logpuller, tiflow cdc/kv (shared_client, shared_stream).
@@ -35,6 +35,7 @@ from tidegate.model.errors import (
     TidegateError,
     VersionIncompatible,
 )
+from tidegate.model.tso import MAX_TS, physical_ms
 from tidegate.tikv.matcher import ColumnMatcher
 from tidegate.tikv.regions import INFINITE, Range, SpanRanges, backoff_s
 from tidegate.tikv.stubs import cdcpb_pb2 as cdcpb
@@ -52,7 +53,12 @@ RECONNECT_S: Final = 1.0
 SILENCE_S: Final = 60.0
 """How long a stream may be silent that has initialized regions: TiKV sends their resolved ts every second."""
 _LONGEST_BUSY_S: Final = 600.0
+_AHEAD_MS: Final = 60_000
+"""How far a resolved ts may be ahead of PD's clock, which is read now and then."""
+_CLOSE_MS: Final = 600_000
+"""Spans that were once so close to now are scanned first, as TiCDC asks for it."""
 
+_PRIORITY: Final = cdcpb.ChangeDataRequest
 StreamKey: TypeAlias = tuple[int, int]
 """A store and a number below WORKERS."""
 
@@ -107,6 +113,7 @@ class Span:
     request_ids: list[int]
     filter_loop: bool
     sent_ts: int
+    was_close: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -148,6 +155,8 @@ class Registrations:
         self.cluster_id = cluster_id
         self.spans: dict[int, Span] = {}
         self.streams: dict[StreamKey, Stream] = {}
+        self.clock = (0, 0.0)
+        """PD's clock in ms, and when it was read; 0 before that."""
         self._random, self._window = random, window
         self._last_request_id = 0
         self.scans = 0
@@ -235,12 +244,15 @@ class Registrations:
         return outputs
 
     def silent(self, now: float) -> list[StreamKey]:
-        """Return the streams that are to be ended, because their connection is half open or their store is stuck."""
+        """Return the streams that are to be ended: without registrations, or half open."""
         return [
             key
             for key, stream in self.streams.items()
             if now - stream.last_event_s > SILENCE_S
-            and any(registration.live for registration in stream.registrations.values())
+            and (
+                any(registration.live for registration in stream.registrations.values())
+                or not (stream.registrations or stream.waiting)
+            )
         ]
 
     def ended(self, key: StreamKey, reason: str, now: float) -> None:
@@ -274,32 +286,37 @@ class Registrations:
             if stream.matcher.is_initialized(registration.number):
                 registration.live = True
                 self.scans += 1
-                registration.part.attempts = 0
                 stream.scanning.remove(registration)
         return outputs
 
     def _apply(self, stream: Stream, item: Any, now: float) -> None:
         """Take an item without rows: a ResolvedTs or an Event."""
         if isinstance(item, cdcpb.ResolvedTs):
-            self._resolve(stream, item.request_id, item.regions, item.ts)
+            self._resolve(stream, item.request_id, item.regions, item.ts, now)
             return
         kind = item.WhichOneof("event")
         registration = stream.registrations.get((item.request_id, item.region_id))
         if kind == "resolved_ts":
-            self._resolve(stream, item.request_id, [item.region_id], item.resolved_ts)
+            self._resolve(stream, item.request_id, [item.region_id], item.resolved_ts, now)
         elif registration and kind != "long_txn":
             error = next((field.name for field, _ in item.error.ListFields()), None)
             self._fail(registration, error, item, now)
 
-    def _resolve(self, stream: Stream, request_id: int, regions: Sequence[int], ts: int) -> None:
-        if ts >= 1 << 63:
-            raise ProtocolError(f"store {stream.key[0]} sends the resolved ts {ts}, which is no timestamp")
+    def _resolve(self, stream: Stream, request_id: int, regions: Sequence[int], ts: int, now: float) -> None:
+        clock_ms, read_s = self.clock
+        if ts > MAX_TS or (clock_ms and physical_ms(ts) > clock_ms + 1000 * (now - read_s) + _AHEAD_MS):
+            raise ProtocolError(
+                f"store {stream.key[0]} sends the resolved ts {ts}, which PD has not given yet; check whether the "
+                "store is of this cluster, and PD's clock"
+            )
         for region_id in regions:
             registration = stream.registrations.get((request_id, region_id))
-            if registration and registration.live and ts > registration.part.ts:
-                registration.span.ranges.advance(registration.part, ts)
-                self._advanced.add(registration.span)
-                stream.matcher.resolve(registration.number, ts)
+            if registration and registration.live:
+                registration.part.attempts = 0
+                if ts > registration.part.ts:
+                    registration.span.ranges.advance(registration.part, ts)
+                    self._advanced.add(registration.span)
+                    stream.matcher.resolve(registration.number, ts)
 
     def _fail(self, registration: Registration, error: str | None, item: Any, now: float) -> None:
         """Cure an error of a region."""
@@ -315,13 +332,13 @@ class Registrations:
             else:
                 cure = Cure.RANGE
         busy_s = min(item.error.server_is_busy.backoff_ms / 1000, _LONGEST_BUSY_S)
-        self._again(registration, cure, now + busy_s, str(item.error).strip() or "no error", at_once=at_once)
+        self._again(registration, cure, now + busy_s, " ".join(str(item.error).split()) or "no error", at_once=at_once)
 
     def _again(self, part: Registration, cure: Cure, when: float, reason: str, *, at_once: bool = False) -> None:
         """End a registration, and begin another one of its range later."""
         self._forget(part)
         span, own = part.span, part.part
-        span.ranges.release(own)
+        span.ranges.release(own, reason)
         wait_s = self._backoff(own, reason, at_once=at_once)
         self._later(when + wait_s, span, own.start, own.end, part.region if cure is Cure.REGION else None)
 
@@ -329,7 +346,7 @@ class Registrations:
         if part.attempts > ATTEMPTS:
             raise ClusterUnavailable(
                 f"the range [{part.start.hex()}, {part.end.hex()}) of region keys was registered {part.attempts} times "
-                f"without a complete scan; last: {reason}; check the store and PD"
+                f"without a resolved ts; last: {reason}; check the store and PD"
             )
         return 0.0 if at_once and part.attempts <= 1 else backoff_s(part.attempts, self._random)
 
@@ -362,6 +379,8 @@ class Registrations:
             request.checkpoint_ts, request.extra_op = part.ts, kvrpcpb.ReadOldValue
             request.start_key, request.end_key = part.start, b"" if part.end == INFINITE else part.end
             request.filter_loop = span.filter_loop
+            span.was_close |= self.clock[0] - physical_ms(part.ts) <= _CLOSE_MS
+            request.scan_priority = _PRIORITY.HIGH if span.was_close else _PRIORITY.LOW
             stream.requests.append(request)
 
     def _deregister(self, stream: Stream, pair: tuple[int, int]) -> None:
@@ -382,6 +401,18 @@ class Registrations:
     def _later(self, when: float, span: Span, start: bytes, end: bytes, region: pdpb.Region | None = None) -> None:
         self._order += 1
         heappush(self._due, (when, self._order, span, start, end, region))
+
+
+def reason_of(part: Range, alive: object = None) -> str:
+    """Return what holds a range whose ts does not move; `alive` is a transaction that has a lock there."""
+    holder, before = part.holder, f" after {part.attempts} tries, last: {part.reason}" if part.attempts else ""
+    if holder is None:
+        return f"no region is registered{before}"
+    if holder.live:
+        doing = str(alive or "no resolved ts comes")
+    else:
+        doing = f"{'its scan has not ended' if holder.number >= 0 else 'waits for the scans of others'}{before}"
+    return f"region {holder.region.region.id} at store {holder.stream.key[0]}: {doing}"
 
 
 def _end(registration: Registration, error: str, what: cdcpb.Error) -> TidegateError:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.server.http_kit import Client, served
 from tests.server.kit import ServerHome, until
+from tidegate.engine.ports import CaptureProgress
 from tidegate.engine.progress import PartitionProgress, Progress
 from tidegate.model.tso import compose
 from tidegate.server.answers import details, lag_s, overview_line, settings, slowest_partition
@@ -191,7 +192,8 @@ def test_bounds_and_secrets() -> None:
 
 
 def test_the_laggard() -> None:
-    """The partition that all wait for is named, with what it waits for; partitions side by side name none."""
+    """The partition that all wait for is named, with what it waits for; partitions side by side name none. What holds
+    the source is named, in the API's fields, too."""
     ts, late = compose(NOW_MS), compose(NOW_MS - 60_000)
 
     def said(*parts: PartitionProgress) -> str:
@@ -202,3 +204,6 @@ def test_the_laggard() -> None:
     assert "partition 1 has brought no resolved ts since" in said(ahead, PartitionProgress("shop", 1, 10, 10, late))
     assert "partition 1 has 5 messages to read" in said(ahead, PartitionProgress("shop", 1, 5, 10, late))
     assert "partition 1 has brought no resolved ts yet" in said(ahead, PartitionProgress("shop", 1, 0, 0, None))
+    held = "table shop.t: region 7 at store 3: its scan has not ended, for 62 s at ts 10"
+    shown = details(view(capture=CaptureProgress(held_by=held)), NOW_MS)
+    assert (shown["laggard"], shown["progress"]["capture"]["held_by"]) == (held, held)
