@@ -63,7 +63,7 @@ def trim_log(directory: Path, keep: LogKeep, now_ms: int) -> int | None:
     """Delete segments past their retention; return the new begin of the log, None if nothing was deleted. Raises as
     `trim`."""
     bound, safe_ts = compose(max(now_ms - keep.keep_ms, 0)), safe_point(directory, now_ms, keep.ttl_ms)
-    return trim(directory, bound if safe_ts is None else min(bound, safe_ts))
+    return trim(directory, bound if safe_ts is None else min(bound, safe_ts), lazily=True)
 
 
 class UpstreamLog:

@@ -90,6 +90,18 @@ def test_a_trimmed_log_has_the_same_schema(tmp_path: Path) -> None:
         schema_at(tmp_path, ends[0])
 
 
+def test_a_feed_that_starts_reads_on_while_the_log_is_trimmed(tmp_path: Path) -> None:
+    """What a trim replaces is deleted by the next one."""
+    ends = Upstream(tmp_path).written()
+    log = SegmentLog(tmp_path)
+    begin, read = log.begin().ts, list(log.rows(0, ends[2], ((b"m", b"u"),)))
+    assert trim(tmp_path, ends[2], lazily=True) == ends[2] > begin
+    assert (log.begin().ts, list(log.rows(0, ends[2], ((b"m", b"u"),)))) == (ends[2], read)
+    assert trim(tmp_path, ends[2], lazily=True) is None
+    with pytest.raises(HistoryLost):
+        list(log.rows(0, ends[2], ((b"m", b"u"),)))
+
+
 @pytest.mark.parametrize("death", [1, 2, 3])
 def test_a_trim_may_die_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, death: int) -> None:
     """Killed before the base is there, or with some of the old files deleted, a log is the old one or the new one, and

@@ -350,9 +350,10 @@ def definitions(path: Path) -> StoredSnapshot:
     return load_all(Meta(_Keys(rows)), footer.high).snapshot
 
 
-def trim(directory: Path, bound: int) -> int | None:
+def trim(directory: Path, bound: int, *, lazily: bool = False) -> int | None:
     """Cut the log at a segment's end at or below `bound`, with a new base there; return the new begin, None if nothing
-    was cut.
+    was cut. With `lazily` the next call deletes what this one replaces, so that a feed which starts meanwhile finds the
+    files that it has begun to read.
 
     Raises HistoryLost for a log with a gap, StoreUnavailable when the disk refuses."""
     base = base_of(directory)
@@ -360,6 +361,7 @@ def trim(directory: Path, bound: int) -> int | None:
     if base is not None:
         begin, path = base
         keys = {row.key: row for row in decode_segment(path.read_bytes(), str(path))[1]}
+    former = begin
     chosen: tuple[int, list[KvChange]] | None = None
     jobs: set[bytes] = set()
     for low, high, _ in segments(directory)[:-1]:
@@ -380,8 +382,9 @@ def trim(directory: Path, bound: int) -> int | None:
     if chosen is not None:
         begin, rows = chosen
         publish(directory / f"{begin:020d}.base", encode_segment(begin, begin, rows))
-    below = [path for _, high, path in segments(directory) if high <= begin]
-    for path in (*below, *(path for ts, path in sorted(_bases(directory)) if ts < begin)):
+    unused = former if lazily else begin
+    below = [path for _, high, path in segments(directory) if high <= unused]
+    for path in (*below, *(path for ts, path in sorted(_bases(directory)) if ts < unused)):
         path.unlink(missing_ok=True)
     return None if chosen is None else begin
 

@@ -569,7 +569,7 @@ class Capture:
             failpoint("capture/moved")
             now_ms = time.time_ns() // 1_000_000
             bound = safe_point(directory, now_ms, ttl_ms)
-            trim(directory, compose(now_ms - ttl_ms) if bound is None else bound)
+            trim(directory, compose(now_ms - ttl_ms) if bound is None else bound, lazily=True)
 
 
 async def _release(address: ClusterAddress, name: str) -> None:

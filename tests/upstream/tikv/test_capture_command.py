@@ -135,7 +135,6 @@ def lives_and_dies(served: Served, tmp_path: Path, places: Sequence[str]) -> Non
     assert captured == own
     highs = [low, *(high for _, high, _ in segments(served.log))]
     assert {held + 1 for held in HOLDS} <= set(highs)
-    assert sorted(HOLDS) == HOLDS
     assert len(HOLDS) > len(places)
 
 
@@ -157,6 +156,7 @@ def test_a_capture_that_is_killed_at_each_place_goes_on(served: Served, tmp_path
 
 
 FEED_PLACES = (*PLACES, "round/planned", "round/applied")
+"""A changefeed ends within the interval of holds, so that `capture/moved` is only passed by."""
 
 
 @pytest.mark.soak
@@ -168,14 +168,14 @@ def test_a_changefeed_that_is_killed_goes_on(served: Served, tmp_path: Path, pla
     with running(feed_words(served, tmp_path, low, ts), deed_at(place), tmp_path) as process:
         process.communicate(timeout=ENDS_S)
         killed = process.returncode
-    assert killed == -signal.SIGKILL or place == "capture/moved"
+    assert killed == -signal.SIGKILL or place == "capture/moved", (tmp_path / "said").read_text()[-2000:]
     with running(feed_words(served, tmp_path, low, ts), "", tmp_path) as process:
         process.communicate(timeout=ENDS_S)
-        assert process.returncode == 0
+        assert process.returncode == 0, (tmp_path / "said").read_text()[-2000:]
     captured, own = served.compared(low, ts)
     assert captured == own
     made = shop(tmp_path / "shop.db")
-    assert [row[0] for row in made["test.a"]] == [1, 3, 4, 5, 10]
+    assert [row[0] for row in made["test.a"]] == [1, 3, 4, 5]
     assert made["test.p"] == [(7,)]
     assert not safe_points(served.log)
     assert not [name for name in served.peer.service.barriers if "shop" in name]
