@@ -10,7 +10,7 @@ What a client may not send is in `faults`, since it stops TiKV or the feed: an i
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,6 +32,7 @@ from tidegate.tikv.stubs import pdpb_pb2 as pdpb
 Row = cdcpb.Event.Row
 PREWRITE, COMMIT, ROLLBACK, COMMITTED, INITIALIZED = (int(kind) for kind in LogType)
 NOTHING = Row()
+Regions = Callable[[int], tuple[tuple[int, int, bytes, bytes], ...]]
 
 
 def change_of(row: Any) -> KvChange:
@@ -43,26 +44,45 @@ def change_of(row: Any) -> KvChange:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """A registration that was ended with an error while a stream was recorded, and the regions that came in its place:
+    id, version and bounds of each."""
+
+    region: int
+    error: Any
+    regions: tuple[tuple[int, int, bytes, bytes], ...]
+
+
+@dataclass(frozen=True)
 class History:
-    """Rows in the order of a log, the keys of regions that they have, and what was committed."""
+    """Rows in the order of a log, the keys of regions that they have, what was committed, and what befell regions
+    before which row."""
 
     log: list[Any]
     places: list[bytes]
     truth: frozenset[KvChange]
+    marks: dict[int, list[Mark]] = field(default_factory=dict)
 
 
 @cache
 def history(name: str, messages: int = 1 << 30) -> History:
     """The log behind a recorded stream, or its first messages."""
-    matchers: dict[tuple[int, int], Matcher] = {}
+    return history_of(("", message) for message in received(name)[:messages])
+
+
+def history_of(messages: Iterable[tuple[str, bytes]], ts0: int = TS0, place: Regions = lambda _: ()) -> History:
+    """The log behind the messages of some streams; `place` tells what came in the place of a region."""
+    matchers: dict[tuple[str, int, int], Matcher] = {}
     log, open_locks, truth = [], set(), {}
-    for message in received(name)[:messages]:
+    marks: dict[int, list[Mark]] = {}
+    for stream, message in messages:
         for event in cdcpb.ChangeDataEvent.FromString(message).events:
-            pair = (event.request_id, event.region_id)
+            pair = (stream, event.request_id, event.region_id)
             if event.WhichOneof("event") == "error":
                 matchers.pop(pair, None)
+                marks.setdefault(len(log), []).append(Mark(event.region_id, event.error, place(event.region_id)))
                 continue
-            matcher = matchers.setdefault(pair, Matcher(TS0))
+            matcher = matchers.setdefault(pair, Matcher(ts0))
             for row in event.entries.entries:
                 if row.type == 0:
                     continue
@@ -83,7 +103,7 @@ def history(name: str, messages: int = 1 << 30) -> History:
                     else:
                         texts = {"value": done.value or b"", "old_value": done.old_value or b""}
                         log.append(Row(type=COMMITTED, **fields, **texts))
-    return History(log, [encode_bytes(row.key) for row in log], frozenset(truth.values()))
+    return History(log, [encode_bytes(row.key) for row in log], frozenset(truth.values()), marks)
 
 
 @dataclass
@@ -131,7 +151,7 @@ class Stream:
 class World:
     """A cluster of two stores that plays a history."""
 
-    def __init__(self, played: History, seed: int, *, trouble: float = 0.02) -> None:
+    def __init__(self, played: History, seed: int, *, trouble: float = 0.02, last_ts: int = 1 << 62) -> None:
         self.played, self.random, self.trouble = played, Random(seed), trouble
         self.position, self.faults, self.requests = 0, [], []
         self.regions = [Region(1, b"", b"", 1, 1)]
@@ -141,7 +161,7 @@ class World:
         self.versions: dict[bytes, list[Any]] = {}
         self.keys: list[tuple[bytes, bytes]] = []
         self.last_region = 1
-        self.bounds = [1 << 62]
+        self.bounds = [last_ts]
         for row in reversed(played.log):
             self.bounds.append(min(self.bounds[-1], (row.commit_ts or 1 << 62) - 1))
         self.bounds.reverse()
@@ -182,7 +202,8 @@ class World:
             keep = self.random.choice((left, right))
             self.change([left, right], [Region(keep.id, left.start, right.end, version, left.leader)], merged=True)
 
-    def change(self, old: list[Region], new: list[Region], *, merged: bool = False) -> None:
+    def change(self, old: list[Region], new: list[Region], *, merged: bool = False, mark: Mark | None = None) -> None:
+        """Put regions into the place of others; `mark` has the error of one."""
         first = self.regions.index(old[0])
         self.regions[first : first + len(old)] = new
         self.layouts.append(list(self.regions))
@@ -192,6 +213,8 @@ class World:
                 cdcpb.Error(epoch_not_match=errorpb.EpochNotMatch(current_regions=known)),
                 cdcpb.Error(region_not_found=errorpb.RegionNotFound(region_id=region.id)),
             ]
+            if mark is not None and region.id == mark.region:
+                choices = [mark.error]
             self.end_readers(region, lambda choices=choices: self.random.choice(choices))
 
     def move(self) -> None:
@@ -324,13 +347,17 @@ class World:
             ready = [one for one in stream.readers.values() if one.pair[0] == request_id and one.initialized]
             regions = [one.pair[1] for one in ready if not one.scan and not one.live]
             late = [pair[1] for pair in stream.readers if pair[0] == request_id and pair[1] not in regions][:1]
-            ts = self.bounds[self.position] - self.random.choice((0, 0, 1000))
+            ts = self.resolved_ts()
             if regions:
                 resolved = cdcpb.ResolvedTs(request_id=request_id, regions=regions, ts=ts)
                 stream.messages.put_nowait(cdcpb.ChangeDataEvent(resolved_ts=resolved))
             if late:
                 old = cdcpb.ResolvedTs(request_id=request_id, regions=late, ts=self.random.choice((0, TS0)))
                 stream.messages.put_nowait(cdcpb.ChangeDataEvent(resolved_ts=old))
+
+    def resolved_ts(self) -> int:
+        """A resolved timestamp; they may fall back."""
+        return self.bounds[self.position] - self.random.choice((0, 0, 1000))
 
     def step(self) -> None:
         """Let something happen."""
@@ -376,6 +403,17 @@ class FakeCluster:
 async def cluster_of(world: World) -> AsyncIterator[FakeCluster]:
     """Serve a world."""
     cluster = FakeCluster(world)
+    async with stores_of(world, cluster.addresses):
+        try:
+            yield cluster
+        finally:
+            for channel in cluster.open.values():
+                await channel.close()
+
+
+@asynccontextmanager
+async def stores_of(world: World, addresses: dict[int, str], *more: grpc.GenericRpcHandler) -> AsyncIterator[None]:
+    """Serve the streams of two stores, and what `more` answers; their HOST:PORT are in `addresses`."""
     servers = []
     for store in (1, 2):
 
@@ -405,16 +443,14 @@ async def cluster_of(world: World) -> AsyncIterator[FakeCluster]:
         )
         server = grpc.aio.server(options=SERVER_OPTIONS)
         server.add_generic_rpc_handlers(
-            [grpc.method_handlers_generic_handler("cdcpb.ChangeData", {"EventFeedV2": handler})]
+            [grpc.method_handlers_generic_handler("cdcpb.ChangeData", {"EventFeedV2": handler}), *more]
         )
         port = server.add_insecure_port("127.0.0.1:0")
-        cluster.addresses[store] = f"127.0.0.1:{port}"
+        addresses[store] = f"127.0.0.1:{port}"
         await server.start()
         servers.append(server)
     try:
-        yield cluster
+        yield
     finally:
-        for channel in cluster.open.values():
-            await channel.close()
         for server in servers:
             await server.stop(0)

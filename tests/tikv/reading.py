@@ -104,7 +104,7 @@ class Cluster:
 def recorded_scans(name: str) -> Iterator[tuple[kvrpcpb.ScanRequest, kvrpcpb.ScanResponse]]:
     """The recorded pages of a range: requests with their answers."""
     request = b""
-    with gzip.open(DATA / f"kvscan-{name}-mid.jsonl.gz", "rt") as file:
+    with gzip.open(DATA / f"kvscan-{name}.jsonl.gz", "rt") as file:
         for line in map(json.loads, file):
             content = base64.b64decode(line["b64"])
             if line["dir"] == "return":

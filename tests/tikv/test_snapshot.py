@@ -55,7 +55,7 @@ def read(
 
 def test_the_recorded_pages_are_read_with_the_recorded_requests() -> None:
     """A recorded store is asked for the same pages as a plain client asked it for, and nothing of them is lost."""
-    for name, bounds in (("meta", (b"m", b"n")), ("user", None)):
+    for name, bounds in (("meta-mid", (b"m", b"n")), ("user-mid", None)):
         scans = list(recorded_scans(name))
         edges = [(request.context.region_id, request.start_key, request.end_key) for request, _ in scans]
         regions: dict[int, Bounds] = {}

@@ -15,7 +15,7 @@ where it is done; its row then has the definition of that commit.  What changes 
     several changes in one ALTER      the step that makes all of them visible
     TRUNCATE, RENAME, EXCHANGE        the step that moves the ids or names
     partitions: DROP, TRUNCATE, ..    the step that changes `definitions`; rows of other ids are no table's
-    PARTITION BY, REMOVE PARTITIONING done, with the table's new id; the old partitions are written until then
+    PARTITION BY, REMOVE PARTITIONING the same step, with the id that the table gets when the job is done
     failed or cancelled               none, as SQL never showed it
 
 A MODIFY that rewrites rows does so silently, and the consumer converts its rows by the DDL's rule.  Rows that were
@@ -31,6 +31,7 @@ from heapq import merge
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
@@ -54,7 +55,7 @@ from tidegate.source.tidb_segment import SCHEMA, in_order
 _SCHEMAS: Final = frozenset({ActionType.CREATE_SCHEMA, ActionType.DROP_SCHEMA, ActionType.MODIFY_SCHEMA_CHARSET})
 _REWRITE: Final = frozenset({ActionType.MODIFY_COLUMN, ActionType.MULTI_SCHEMA_CHANGE})
 _RENUMBERED: Final = frozenset({ActionType.ALTER_TABLE_PARTITIONING, ActionType.REMOVE_PARTITIONING})
-"""They give the table another id when they are done; until then rows are written to the old partitions as well."""
+"""They give the table another id when they are done; before that, rows move to partitions of their own."""
 _BARE: Final = TableLayout(0, ())
 """The layout with which all columns of a row are unknown, by id."""
 
@@ -234,7 +235,8 @@ class _Walk:
             shown_ts, _, query = self.early[job.id]
             self.early[job.id] = shown_ts, row.commit_ts, query
         is_shown = before.tables != after.tables or before.schemas != after.schemas
-        is_due = job.state == JobState.DONE or (is_shown and job.type not in _RENUMBERED)
+        is_moved = job.type not in _RENUMBERED or _moves(job, before, after)
+        is_due = job.state == JobState.DONE or (is_shown and is_moved)
         if job.id in self._sent or job.type not in REPLICATED or not is_due:
             return
         self._sent.add(job.id)
@@ -253,6 +255,12 @@ class _Walk:
                 self._switches.append(Switch(row.commit_ts, since, job.start_ts, physical_ids, come))
 
 
+def _moves(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> bool:
+    """Return whether rows of the job's table are in other partitions now."""
+    versions = [each.tables[job.table_id].stored for each in (before, after) if job.table_id in each.tables]
+    return len({version.physical_ids for version in versions}) > 1
+
+
 def _binlog(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> Binlog:
     """The result of a job, with the definitions that SQL shows now."""
     binlog = job.binlog or Binlog()
@@ -268,4 +276,10 @@ def _binlog(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> Binlog:
     named = [] if binlog.table is None else [binlog.table.id]
     named += kept if job.type == ActionType.EXCHANGE_TABLE_PARTITION else [job.table_id]
     table_id = next((each for each in (*named, *changed) if each in after.tables), None)
-    return replace(binlog, table=None if table_id is None else after.tables[table_id].stored)
+    table = None if table_id is None else after.tables[table_id].stored
+    if table is not None and table.id == job.table_id and job.type in _RENUMBERED:
+        arguments = msgspec.json.decode(job.raw_args)
+        parts = arguments["part_info"] if isinstance(arguments, dict) else arguments[1]  # a list in version 1
+        partition = None if job.type == ActionType.REMOVE_PARTITIONING else table.partition
+        table = replace(table, id=parts["new_table_id"], partition=partition)
+    return replace(binlog, table=table)

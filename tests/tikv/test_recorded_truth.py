@@ -1,0 +1,122 @@
+"""Recordings of a real cluster through the whole client into a lake, which has at recorded timestamps what SQL returned
+there, with every recorded error and split on the way.
+
+What the recordings have is hidden from the client: it registers ranges, asks PD and reads pages as from a cluster.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.source.tidb import modify_recording
+from tests.tikv.replayed import RecordedCluster, Recording, kinds, modify, recorded_ddls, workload
+from tests.tikv.through import Count, Through, compare_lake, within_ddls
+from tests.tikv.truth import modify_truths, workload_truths
+from tidegate.changelog.changelog import Changelog, changelog_uri
+from tidegate.config import tikv as config
+from tidegate.model.mysql import ActionType
+from tidegate.tikv import registrations
+from tidegate.verify.local import Truth
+
+SEED = 44
+MOMENTS = 40
+BEGIN = 470735674857488386
+"""The second recorded moment; what precedes it was received within 19.4 s."""
+RECORDINGS: dict[str, tuple[Callable[[], Recording], Callable[..., Iterator[Truth]]]] = {
+    "workload": (workload, workload_truths),
+    "modify": (modify, modify_truths),
+}
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams are opened again, and segments written, at once."""
+    monkeypatch.setattr(registrations, "RECONNECT_S", 0.01)
+    real = config.capture_options
+
+    def soon(*given: Any, **more: Any) -> Any:
+        return msgspec.structs.replace(real(*given, **more), write_s=0.05, idle_s=0.05)
+
+    monkeypatch.setattr(config, "capture_options", soon)
+
+
+@contextmanager
+def through(recording: Recording, home: Path) -> Iterator[Through]:
+    """Changefeeds of a recording; in the end each kind of error that was recorded has been met."""
+    with RecordedCluster(recording, SEED).running() as cluster:
+        yield Through(cluster, home)
+        world = cluster.world
+        assert not world.faults
+        assert world.position == len(world.played.log)
+        recorded = {kinds(mark.error) for marks in world.played.marks.values() for mark in marks if mark.region}
+        met = {kind for (kind, seen), _ in world.recalled.items() if seen}
+        sys.stdout.write(f"recorded errors (and if seen): {dict(world.recalled)}; all: {dict(world.hit)}\n")
+        assert recorded <= met
+
+
+def chosen(name: str) -> list[Truth]:
+    """The truths that are compared in databases, in the order of time: all, or 40 of which SEED draws some."""
+    _, truths = RECORDINGS[name]
+    if name == "workload":
+        return list(truths())
+    every = sorted({truth.ts for truth in modify_recording.truths()} - {modify().ts0})
+    return sorted(truths(within_ddls(every, SEED, MOMENTS)), key=lambda truth: truth.ts)
+
+
+def told(count: Count) -> None:
+    """Say what was compared, and that nothing was wrong."""
+    sys.stdout.write(f"seed {SEED}: {count}\n")
+    assert not count.wrong, "\n".join(count.wrong[:20])
+    assert count.rows
+
+
+def test_the_begin_of_a_workload(tmp_path: Path) -> None:
+    """A lake of the first three seconds, from an empty cluster on."""
+    count = Count()
+    with RecordedCluster(workload(BEGIN, 19_400), SEED).running() as cluster:
+        feed = Through(cluster, tmp_path)
+        for truth in workload_truths(range(BEGIN + 1)):
+            feed.run(f"delta://{tmp_path}/lake", truth.ts)
+            compare_lake(count, tmp_path / "lake", truth)
+        assert cluster.calls["KvScan"]
+        assert cluster.held
+    told(count)
+
+
+@pytest.mark.parametrize(
+    ("name", "all_of_them"),
+    [
+        pytest.param("workload", True, marks=pytest.mark.more),
+        pytest.param("modify", False, marks=pytest.mark.more),
+        pytest.param("modify", True, marks=pytest.mark.soak),
+    ],
+)
+def test_a_lake_has_what_sql_returned(tmp_path: Path, name: str, *, all_of_them: bool) -> None:
+    """Stopped at some recorded timestamps and started anew; at all of them by reading the past. All DDLs came in
+    order."""
+    count, lake = Count(), tmp_path / "lake"
+    recording, truths = RECORDINGS[name]
+    with through(recording(), tmp_path) as feed:
+        for truth in chosen(name):
+            feed.run(f"delta://{lake}", truth.ts)
+            compare_lake(count, lake, truth)
+        feed.run(f"delta://{lake}", feed.recording.end)
+        told(count)
+        changelog = Changelog(changelog_uri(str(lake)))
+        changelog.refresh()
+        ddls = [placed.ddl for placed in changelog.ddls(feed.begin, 1 << 62)]
+        once = dict.fromkeys(
+            (ddl.commit_ts, "") if ddl.type == ActionType.RENAME_TABLES else (index, ddl.written or ddl.query)
+            for index, ddl in enumerate(ddls)
+        )
+        assert [text for _, text in once] == recorded_ddls(feed.recording)
+        if all_of_them:
+            count = Count()
+            for truth in truths(range(feed.begin, feed.recording.end + 1)):
+                compare_lake(count, lake, truth)
+            told(count)
