@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tidegate.tikv.stubs import pdpb_pb2 as pdpb
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.session import Session
 from tidegate_upstream.tidb.transaction import Options, Stage, Storage
+from tidegate_upstream.tikv import pd_service
 from tidegate_upstream.tikv.pd_service import PdService
 from tidegate_upstream.tikv.peer import TikvPeer
 
@@ -49,7 +51,11 @@ def found(ran: Result) -> dict[str, tuple[str, str]]:
 
 
 def examined(pd: str, *words: str) -> dict[str, tuple[str, str]]:
-    return found(CliRunner().invoke(doctor, ["--json", "--pd", pd, *words]))
+    return examined_by("--pd", pd, *words)
+
+
+def examined_by(*words: str) -> dict[str, tuple[str, str]]:
+    return found(CliRunner().invoke(doctor, ["--json", *words]))
 
 
 def test_a_cluster_that_is_fine(peer: TikvPeer) -> None:
@@ -139,3 +145,48 @@ def test_addresses_are_checked() -> None:
     ran = CliRunner().invoke(main, ["doctor", "--pd", "pd:port"])
     assert ran.exit_code == 1
     assert "HOST:PORT" in ran.stderr
+
+
+def test_the_cluster_of_a_changefeed(peer: TikvPeer, tmp_path: Path) -> None:
+    """A source's address, or the file of a changefeed, is checked as `--pd` is, its host-mapping among it."""
+    stores = list(peer.service.stores)
+    peer.service.stores = ["tikv-0.peer:20160", stores[1]]
+    mapping = f"host-mapping=tikv-0.peer:20160:{stores[0]}"
+    seen = examined_by("--source-uri", f"tikv://{peer.pd}?{mapping}")
+    assert seen["changes tikv-0.peer:20160"] == ("ok", "EventFeedV2 with stream-multiplexing")
+    file = tmp_path / "feed.toml"
+    file.write_text(f'[source]\nuri = "tikv://{peer.pd}"\n')
+    unreached = examined_by("--config", str(file))
+    assert unreached["changes tikv-0.peer:20160"][0] == "fail"
+    assert unreached["changes " + stores[1]][0] == "ok"
+    findings = json.loads(CliRunner().invoke(doctor, ["--json", "--config", str(file)]).stdout)
+    assert "set host-mapping=tikv-0.peer:HOST" in str(findings)
+
+
+def test_another_source_is_no_cluster(tmp_path: Path) -> None:
+    """What is not captured from a cluster is refused by its scheme, and without its password."""
+    file = tmp_path / "feed.toml"
+    file.write_text('[source]\nuri = "kafka://h:9092/t"\n')
+    for words, said in (
+        (["--config", str(file)], "kafka://h:9092/t"),
+        (["--source-uri", "mysql://u:s3cret@h/"], "mysql://u:xxxxx@h/"),
+    ):
+        ran = CliRunner().invoke(main, ["doctor", *words])
+        assert ran.exit_code == 1
+        assert said in ran.stderr
+        assert "s3cret" not in ran.stderr
+
+
+def test_what_older_versions_do_otherwise_is_told(peer: TikvPeer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version of which only the sources were read says so, with what it does otherwise."""
+    stores = peer.service.stores
+    monkeypatch.setattr(
+        PdService, "_store", lambda _, number: metapb.Store(id=number, address=stores[number - 1], version="8.1.2")
+    )
+    monkeypatch.setattr(pd_service, "VERSION", "7.5.4")
+    ran = CliRunner().invoke(doctor, ["--pd", peer.pd])
+    assert ran.exit_code == 0
+    assert "8.1.2, read in its sources, not recorded" in ran.stdout
+    assert "as read: no BatchScanRegions" in ran.stdout
+    assert "as read: arguments of DDL jobs are lists" in ran.stdout
+    assert "TiKV 8.1.2" in ran.stdout

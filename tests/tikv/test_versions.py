@@ -1,10 +1,12 @@
 """Versions of a cluster: accepted, or refused by name."""
 
+from pathlib import Path
+
 import pytest
 
 from tidegate.model.errors import VersionIncompatible
 from tidegate.tikv.stubs import metapb_pb2 as metapb
-from tidegate.tikv.versions import Component, check_versions, evidence, row_stores
+from tidegate.tikv.versions import DIFFERENCES, Component, check_versions, differences, evidence, row_stores
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,34 @@ def test_stores_of_rows() -> None:
         metapb.Store(id=4, state=metapb.Offline),
     ]
     assert [store.id for store in row_stores(stores)] == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "count"),
+    [
+        ("PD", "7.5.4", 2),
+        ("PD", "v8.1.2", 2),
+        ("TiKV", "7.5.4", 1),
+        ("TiKV", "8.4.0", 2),
+        ("TiDB", "8.3.0", 3),
+        ("TiDB", "8.4.0", 1),
+        ("TiKV", "8.5.4", 0),
+        ("PD", "9.0.0-beta.2", 0),
+        ("TiKV", "6.5.0", 0),
+        ("PD", "", 0),
+    ],
+)
+def test_differences(kind: str, version: str, count: int) -> None:
+    """What was read of a version is told of that one alone; of what was recorded, and of what is refused, nothing."""
+    told = differences(kind, version)
+    assert len(told) == count
+    assert all(each.kind == kind for each in told)
+
+
+def test_the_page_has_each_difference() -> None:
+    """docs/tidb-cluster.md has the table."""
+    page = (Path(__file__).parents[2] / "docs" / "tidb-cluster.md").read_text()
+    for each in DIFFERENCES:
+        low, high = (f"{a}.{b}" for a, b in (each.low, each.high))
+        versions = f"below {high}" if low == "0.0" else f"{low} to below {high}"
+        assert f"| {each.kind} | {versions} | {each.does} | {each.met} |" in page

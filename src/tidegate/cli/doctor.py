@@ -4,7 +4,7 @@
 
 A check never changes or downloads anything; all of them together take about a second.  `--fix` fetches the jars first,
 the only problem that can be fixed automatically.  The checks cover the extras whose packages are all installed, and
-those requested by `--extra`: the codec alone needs neither Java nor jars.  With `--pd` they are those of
+those requested by `--extra`: the codec alone needs neither Java nor jars.  With a cluster they are those of
 doctor_cluster.py.
 """
 
@@ -22,11 +22,14 @@ from typing import Final
 import click
 
 from tidegate.cli.finding import Finding, show
+from tidegate.config.load import read_document
 from tidegate.model.errors import ConfigError, TidegateError
 from tidegate.model.name import all_digits
 from tidegate.spark.cache import cache_dir
 from tidegate.spark.java import Configuration, ensure_jars, find_java, jars_dir, jars_present, java_remedy
+from tidegate.tikv.address import cluster_address
 
+_FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 PYTHON_MIN: Final = (3, 11)
 GIB: Final = 1 << 30
 MEMORY_MIN_BYTES: Final = 3 * GIB
@@ -49,20 +52,38 @@ CLAUSE: Final = re.compile(r"(==|>=|<)\s*([0-9.]+)")
 )
 @click.option("--fix", is_flag=True, help="Download missing jars.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--pd", metavar="URL,..", help="Check a TiDB cluster by its PDs, instead of this machine.")
+@click.option("--source-uri", default="", metavar="URI", help="Check the cluster at tikv://.., not this machine.")
+@click.option("--config", "path", type=_FILE, help="Check the cluster of this changefeed file.")
+@click.option("--pd", metavar="URL,..", help="Check a TiDB cluster by its PDs; as --source-uri.")
 @click.option(
     "--host-mapping", default="", metavar="A:B,..", help="With --pd: advertised hosts and how they are reached."
 )
 @click.option("--ca", default="", metavar="FILE", help="With --pd: the certificate of the cluster's authority.")
 @click.option("--cert", default="", metavar="FILE", help="With --pd: the certificate of a client.")
 @click.option("--key", default="", metavar="FILE", help="With --pd: the key of that certificate.")
-def doctor(*, extras: tuple[str, ...], fix: bool, as_json: bool, pd: str | None, **address: str) -> None:
+def doctor(
+    *,
+    extras: tuple[str, ...],
+    fix: bool,
+    as_json: bool,
+    source_uri: str,
+    path: Path | None,
+    pd: str | None,
+    **address: str,
+) -> None:
     """Check Python, packages, Java, jars, ports and disk space on this machine, for the installed extras; or a
     cluster."""
     if pd is not None:
         from tidegate.cli.doctor_cluster import diagnose_cluster
 
-        show(diagnose_cluster(pd, **address), as_json=as_json)
+        files = {f"{kind}_path": address[kind] for kind in ("ca", "cert", "key")}
+        cluster = cluster_address(pd, host_mapping=address["host_mapping"], **files)
+        show(diagnose_cluster(cluster), as_json=as_json)
+        return
+    if source_uri or path is not None:
+        from tidegate.cli.doctor_cluster import diagnose_source
+
+        show(diagnose_source(source_uri, read_document(path)), as_json=as_json)
         return
     if unknown := set(extras) - requirements().keys():
         raise ConfigError(f"--extra {min(unknown)}: one of {', '.join(sorted(requirements().keys() - {''}))}")

@@ -1,4 +1,4 @@
-"""`tidegate doctor --pd URL`: what a TiDB cluster is and allows, by its PDs and stores. Nothing is changed there.
+"""`tidegate doctor --source-uri tikv://..`: what a TiDB cluster is and allows, by its PDs and stores.
 
 members ─ no leader, another cluster: the only finding
    └─► health, versions, stores, GC, regions, locks that hold regions back, clock
@@ -6,27 +6,31 @@ members ─ no leader, another cluster: the only finding
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 import grpc
 
 from tidegate.cli.finding import Finding
+from tidegate.config.entry import Document
+from tidegate.config.tikv import parse_tikv
+from tidegate.config.uri import mask_uri, resolve_uri, scheme_of
 from tidegate.kv.keys import RecordKey, decode_table_key
-from tidegate.model.errors import ClusterUnavailable, KvDecodeError, TidegateError
+from tidegate.model.errors import ClusterUnavailable, ConfigError, KvDecodeError, TidegateError
 from tidegate.model.tso import compose, physical_ms, shown_ts
 from tidegate.mysql.encoding import decode_bytes
 from tidegate.source.tidb_segment import SCHEMA
 from tidegate.source.tikv_capture import KnownTables
+from tidegate.source.tikv_options import SCHEME
 from tidegate.tikv import rpc
-from tidegate.tikv.address import cluster_address
+from tidegate.tikv.address import ClusterAddress, address_of
 from tidegate.tikv.feed import ask_leader
 from tidegate.tikv.pd import PdClient
 from tidegate.tikv.snapshot import Snapshot
 from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
 from tidegate.tikv.stubs import metapb_pb2 as metapb
 from tidegate.tikv.stubs import pdpb_pb2 as pdpb
-from tidegate.tikv.versions import ACCEPTED_TEXT, evidence, row_stores
+from tidegate.tikv.versions import ACCEPTED_TEXT, differences, evidence, row_stores
 
 PATIENCE_S: Final = 5.0
 LAG_MAX_MS: Final = 60_000
@@ -41,9 +45,16 @@ _UPGRADE: Final = f"upgrade to {ACCEPTED_TEXT}, or set force-version=true at you
 Findings = AsyncIterator[Finding]
 
 
-def diagnose_cluster(pd: str, *, host_mapping: str = "", ca: str = "", cert: str = "", key: str = "") -> list[Finding]:
-    """Return what there is to say of a cluster. Raises ConfigError for an address that is none."""
-    address = cluster_address(pd, host_mapping=host_mapping, ca_path=ca, cert_path=cert, key_path=key)
+def diagnose_source(uri: str, document: Document) -> list[Finding]:
+    """Return what there is to say of the cluster that a changefeed captures. Raises ConfigError for another source."""
+    uri = resolve_uri(uri or str(document.flat.get("source.uri", "")), "source-uri")
+    if scheme_of(uri) != SCHEME:
+        raise ConfigError(f"doctor checks clusters alone, tikv://PD:2379, found {mask_uri(uri) or 'no source'}")
+    return diagnose_cluster(address_of(parse_tikv(uri, document)))
+
+
+def diagnose_cluster(address: ClusterAddress) -> list[Finding]:
+    """Return what there is to say of a cluster."""
     return asyncio.run(_diagnose(PdClient(address, patience_s=PATIENCE_S)))
 
 
@@ -74,16 +85,20 @@ async def _members(client: PdClient) -> Findings:
 
 
 async def _versions(client: PdClient) -> Findings:
-    yield _version("PD", await client.version())
+    for finding in _version("PD", await client.version()):
+        yield finding
     for store in await client.stores():
         if not row_stores([store]):
             yield Finding(f"store {store.address}", "ok", f"version {store.version}, holds no rows of TiKV")
 
 
-def _version(kind: str, version: str) -> Finding:
+def _version(kind: str, version: str, where: str = "") -> Iterator[Finding]:
     proof = evidence(version)
     text = f"{version or 'none'}, {proof or 'not accepted'}"
-    return Finding(f"version {kind}", "ok" if proof else "fail", text, "" if proof else _UPGRADE)
+    name = f"version {kind}{where and f' {where}'}"
+    yield Finding(name, "ok" if proof else "fail", text, "" if proof else _UPGRADE)
+    for each in (*differences(kind, version), *(differences("TiDB", version) if kind == "PD" else ())):
+        yield Finding(f"{each.kind} {version}", "ok", f"as read: {each.does}; {each.met}")
 
 
 async def _stores(client: PdClient) -> Findings:
@@ -91,7 +106,8 @@ async def _stores(client: PdClient) -> Findings:
     if not stores:
         yield Finding("stores", "fail", "PD names no store of TiKV", "start one")
     for store in stores:
-        yield _version(f"TiKV {store.address}", store.version)
+        for finding in _version("TiKV", store.version, store.address):
+            yield finding
         yield await _feed(client, store)
 
 

@@ -36,18 +36,24 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
 
 class TikvPeer:
-    """PD and `stores` stores. `turn_s` is the time between two looks at the changes; resolved timestamps advance each
-    time unless `advances` is unset."""
+    """PD and `stores` stores, with TLS if there are `credentials`. `turn_s` is the time between two looks at the
+    changes; resolved timestamps advance each time unless `advances` is unset."""
 
     def __init__(
-        self, storage: Storage, *, stores: int = 1, cluster_id: int = CLUSTER_ID, turn_s: float = 0.01
+        self,
+        storage: Storage,
+        *,
+        stores: int = 1,
+        cluster_id: int = CLUSTER_ID,
+        turn_s: float = 0.01,
+        credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         self.log = ChangeLog(storage.store, storage.oracle)
         self.cluster_id, self.advances = cluster_id, True
         self.kv = [KvService(self.log, number, stores) for number in range(1, stores + 1)]
         self.feeds = [FeedService(self.log, number, stores, cluster_id, turn_s) for number in range(1, stores + 1)]
         self.service = PdService(self.log, cluster_id, "", [])
-        self._turn_s = turn_s
+        self._turn_s, self._credentials = turn_s, credentials
         self._ports: dict[int, int] = {}
         self._servers: dict[int, grpc.aio.Server] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -98,7 +104,11 @@ class TikvPeer:
         """Start a store, or PD as number 0, at the port that it had before."""
         server = grpc.aio.server(options=rpc.SERVER_OPTIONS)
         server.add_generic_rpc_handlers((_Handlers(self._handlers(number)),))
-        self._ports[number] = server.add_insecure_port(f"{HOST}:{self._ports.get(number, 0)}")
+        target = f"{HOST}:{self._ports.get(number, 0)}"
+        credentials = self._credentials
+        self._ports[number] = (
+            server.add_secure_port(target, credentials) if credentials else server.add_insecure_port(target)
+        )
         await server.start()
         self._servers[number] = server
 
