@@ -63,6 +63,7 @@ def check(name: str, messages: int, seed: int) -> None:
     assert rows == world.played.truth
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_recorded(seed: int) -> None:
     """The rows of a recorded stream arrive, all of them and no others, whatever happens to regions and streams."""

@@ -18,7 +18,7 @@ from tidegate.sink.sql.sink import SqlSink
 from tidegate.testing.script import run_here
 
 pytestmark = pytest.mark.slow
-MOMENTS = (3, 6, 12)
+MOMENTS = (3, 12)
 
 
 @pytest.fixture(scope="module")

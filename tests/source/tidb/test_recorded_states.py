@@ -19,6 +19,7 @@ from tidegate.schema.stored.create import render_create_table
 from tidegate.schema.stored.history import DefinitionHistory
 from tidegate.schema.stored.snapshot import TableVersion
 
+pytestmark = pytest.mark.slow
 OPEN = object()
 """The value of a column whose stored rows a MODIFY COLUMN rewrote without an event."""
 

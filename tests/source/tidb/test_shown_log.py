@@ -68,6 +68,7 @@ def switches(log: Path) -> set[int]:
     return {switch.ts for switch in whole.switches}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [320, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_replica_equals_sql_inside_ddls(tmp_path, step):
     """Stopped and started anew at each timestamp (of `step`), a replica holds what SQL returned there. Where a MODIFY
@@ -86,6 +87,7 @@ def test_a_replica_equals_sql_inside_ddls(tmp_path, step):
     assert compared >= 900 // step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [300, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_lake_equals_sql_inside_ddls(tmp_path, step):
     """The same of a lake, but for what a lake stores otherwise: a zero date is NULL there, and a table without a key a
@@ -123,6 +125,7 @@ def of_lake(value: str | None) -> str | None:
     return None if value is None or value.startswith("0000-00-00") else value.removesuffix(".000")
 
 
+@pytest.mark.slow
 def test_jobs_come_where_sql_shows_them(tmp_path):
     """Each DDL that succeeded comes once, in order, at the commit of one of its versions, a MODIFY that rewrites rows
     before its job's finish; a failed or cancelled one never comes."""

@@ -213,8 +213,8 @@ def test_every_order_keeps_the_data_consistent(locks: bool) -> None:  # noqa: FB
     assert ended["committed"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("locks", [True, pytest.param(False, marks=pytest.mark.more)])
+@pytest.mark.more
+@pytest.mark.parametrize("locks", [True, False])
 def test_some_dozen_orders(locks: bool) -> None:  # noqa: FBT001
     """The same, and each kind of job came to its end in some of them."""
     ended, finished = lives(seeds(24), locks=locks)
