@@ -25,7 +25,9 @@ from tests.kept.make import fill_topic, live, tables_of, topic_of
 from tests.kept.served import serve
 from tests.mariadb import connected, running_server
 from tests.redis_server import running_redis
+from tidegate.engine.ports import LocalTasks
 from tidegate.model.errors import TidegateError
+from tidegate.source.tidb_segment import safe_points
 
 Opens = Callable[..., World]
 KEYLESS = "visits"
@@ -105,6 +107,20 @@ def test_files(opened: Opens) -> None:
     world.run("files", world.followed())
 
     check_changes(world, of_files(world.home / "files"))
+
+
+def test_where_ddls_come(opened: Opens) -> None:
+    """A changefeed goes on with ddl-ts=finish, though the safe point that it had is of another place; a new one has
+    commit."""
+    world = opened("files")
+    log, end = world.home / "log", world.followed()
+    world.run("files", end)
+    sink = world.addresses("files")[1].replace("/files", "/new")
+    new = tidegate.Changefeed(f"tidb://{log}", sink, name="new", state_dir=world.home / "state")
+    new.run(tasks=LocalTasks(), until=end)
+
+    chosen = {point.changefeed: point.ddl_ts for point in safe_points(log) if point.ddl_ts}
+    assert chosen == {"files": "finish", "new": "commit"}
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tidegate.engine.ports import Source
     from tidegate.schema.stored.snapshot import StoredSnapshot
     from tidegate.source.tidb_changes import MountOptions
-    from tidegate.source.tidb_log import KvLog
+    from tidegate.source.tidb_states import ShownLog
 
 SCHEME: Final = "tidb"
 _LEVELS: Final = {"none": False, "correctness": True}
@@ -45,13 +45,14 @@ class TidbSource(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     max_retry: Annotated[int, MAX_RETRY] = 5
     ddl_ts: Annotated[
-        Literal["finish", "commit"],
+        Literal["finish", "commit"] | None,
         Option(
             "ddl-ts",
             "where DDLs and definitions change: `finish`, where a job finishes, as TiCDC does, or `commit`, where SQL "
             "shows the change, which loses no value of rows that are written during a DDL",
+            default="commit; that of its last run for a changefeed that has run",
         ),
-    ] = "finish"
+    ] = None
     force_replicate: bool = False
     verify: bool = False
     refuse_corrupt: bool = False
@@ -123,24 +124,21 @@ def rules_of(config: FeedConfig) -> TableFilter:
     return rules.within(TableFilter.parse(origin.rules, case_sensitive=origin.case_sensitive))
 
 
-def log_of(config: FeedConfig, sink: SinkEntry, home: str | None = None) -> "tuple[KvLog, MountOptions, bool]":
-    """Return the change log, how its rows are mounted, and whether DDLs have TiCDC's texts. Raises ConfigError where
-    the changefeed into `home` cannot change its ddl-ts."""
+def log_of(config: FeedConfig, sink: SinkEntry, home: str = "") -> "tuple[ShownLog, MountOptions, bool]":
+    """Return the change log of a changefeed, a new one without its `home`, how its rows are mounted, and whether DDLs
+    have TiCDC's texts."""
     from tidegate.source.tidb_changes import MountOptions
-    from tidegate.source.tidb_segment import SegmentLog, kept_safe_point, safe_point_name
-    from tidegate.source.tidb_states import ShownLog, check_switch
+    from tidegate.source.tidb_segment import COMMIT, FINISH, SegmentLog, kept_safe_point, safe_point_name
+    from tidegate.source.tidb_states import ShownLog
 
     source = config.source
     assert isinstance(source, TidbSource)
     mount = MountOptions(source.force_replicate, source.verify, source.refuse_corrupt, source.bdr, sink.keeps_keyless)
-    log: KvLog = SegmentLog(Path(source.directory), source.ddl_ts)
-    kept = None if home is None else kept_safe_point(Path(source.directory), safe_point_name(config.name, home))
-    is_switched = kept is not None and (kept.ddl_ts or "finish") != source.ddl_ts
-    if source.ddl_ts == "commit":
-        log = ShownLog(log, is_switched=is_switched)
-    elif kept is not None and is_switched:
-        check_switch(log, kept.checkpoint_ts)
-    return log, mount, source.ticdc_texts
+    directory = Path(source.directory)
+    kept = kept_safe_point(directory, safe_point_name(config.name, home))
+    begins = kept is None and config.load is not None  # a load gives a new feed a checkpoint
+    log = SegmentLog(directory, source.ddl_ts or (COMMIT if begins else ""))
+    return ShownLog(log, "" if kept is None else kept.ddl_ts or FINISH), mount, source.ticdc_texts
 
 
 def landing_of(config: FeedConfig, home: str, sink: SinkEntry) -> dict[str, Any]:
@@ -150,6 +148,7 @@ def landing_of(config: FeedConfig, home: str, sink: SinkEntry) -> dict[str, Any]
     log, mount, ticdc_texts = log_of(config, sink, home)
     return {
         "log": log,
+        "settle": log.settle,
         "lake": home,
         "feed": config.name,
         "rules": rules_of(config),
@@ -192,6 +191,7 @@ def reading_of(config: FeedConfig, home: str, sink: SinkEntry) -> dict[str, Any]
     log, mount, ticdc_texts = log_of(config, sink, home)
     return {
         "log": log,
+        "settle": log.settle,
         "hold_as": safe_point_name(config.name, home),
         "rules": rules_of(config),
         "mount": mount,

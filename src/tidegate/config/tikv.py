@@ -45,7 +45,7 @@ class TikvSource(tidb.TidbSource, frozen=True, kw_only=True):
     """A cluster to capture. `directory` is empty until the feed's home is known, unless `log` names it."""
 
     pd: str
-    ddl_ts: Literal["finish", "commit"] = "commit"
+    ddl_ts: Literal["finish", "commit"] | None = "commit"
     log: Annotated[
         str,
         Option(

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -54,6 +55,7 @@ from tidegate.source.kafka_replay import Bytes, Replayed, State, listed, replay,
 from tidegate.source.tidb_changes import LogChanges
 from tidegate.source.tidb_ddl import JOBS, Timeline
 from tidegate.source.tidb_log import KvLog, name_of
+from tidegate.source.tidb_segment import SegmentLog
 
 CELL_CHARS: Final = 200
 """Longest value shown; a longer one is truncated."""
@@ -143,7 +145,7 @@ def online_of(config: FeedConfig) -> Callable[[], "list[ShownDdl]"]:
     """Return a function that lists the online DDLs of a source that reports their states; an empty list for others."""
     if not isinstance(config.source, TidbSource):
         return list
-    log = log_of(config, entries_of(config)[1])[0]
+    log = SegmentLog(Path(config.source.directory))
     return lambda: online_ddls(log)
 
 
@@ -272,7 +274,7 @@ class LogHistory:
         raise ConfigError(f"no table {table} at ts {as_of}")
 
     def tail(self, table: str, after: int, most: int) -> list[ShownRow]:
-        log, mount, _ = log_of(self.config, entries_of(self.config)[1])
+        log, mount, _ = log_of(self.config, entries_of(self.config)[1], home_of(self.config))
         parts = log.parts(after)
         if not parts:
             return []
@@ -308,14 +310,14 @@ class LogHistory:
         return _newest(chunks(), after, most)
 
     def _timeline(self) -> Timeline:
-        log, mount, ticdc_texts = log_of(self.config, entries_of(self.config)[1])
+        log, mount, ticdc_texts = log_of(self.config, entries_of(self.config)[1], home_of(self.config))
         rules = self.config.table_filter()
         force, keeps = mount.force_replicate, mount.keeps
         return Timeline(log, rules, force=force, keeps=keeps, events=EventFilter(), ticdc_texts=ticdc_texts)
 
     def _versions_at(self, ts: int) -> tuple[int, Sequence[TableVersion]]:
         """Return the timestamp of the definitions, and the tables then."""
-        parts = log_of(self.config, entries_of(self.config)[1])[0].parts(0)
+        parts = log_of(self.config, entries_of(self.config)[1], home_of(self.config))[0].parts(0)
         if not parts:
             return 0, ()
         timeline = self._timeline()
@@ -323,7 +325,7 @@ class LogHistory:
         return timeline.ts, tuple(timeline.tables.replicated(timeline.snapshot))
 
     def _ddls(self) -> Iterator[ShownDdl]:
-        log = log_of(self.config, entries_of(self.config)[1])[0]
+        log = log_of(self.config, entries_of(self.config)[1], home_of(self.config))[0]
         parts = log.parts(0)
         if not parts:
             return

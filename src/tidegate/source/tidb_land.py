@@ -76,6 +76,10 @@ Definitions = Callable[[StoredSnapshot, Tables, int], list[Ddl]]
 """Returns the statements that create the databases and replicated tables of a snapshot, as DDLs of a ts."""
 
 
+Settle = Callable[[int | None], None]
+"""Is told the checkpoint of a changefeed that starts, None for a new one, before anything of the log is read."""
+
+
 def timeline_of(
     log: KvLog, rules: TableFilter, mount: MountOptions, events: EventFilter, *, ticdc_texts: bool
 ) -> Timeline:
@@ -116,11 +120,13 @@ class LogLanding(BatchLoop):
         check: Callable[[Iterable[TableVersion]], None] | None = None,
         trigger_ms: int = TRIGGER_MS,
         ticdc_texts: bool = False,
+        settle: Settle = lambda _: None,
     ) -> None:
         """`hold_as` names feed and lake to the log (None: the feed alone); `ticdc_texts`: DDLs as TiCDC prints them."""
         super().__init__(feed, trigger_ms)
         self.changelog = changelog_uri(lake)
         self._log, self._definitions, self._start_ts, self._complete = log, definitions, start_ts, complete
+        self._settle = settle
         self._mount = mount or MountOptions()
         self._safe_point = SafePoint(log, hold_as or feed)
         self._events = events or EventFilter()
@@ -163,6 +169,7 @@ class LogLanding(BatchLoop):
         parts = self._log.parts(0)
         if not parts:
             raise SourceBehind("the change log is empty: a running upstream writes a file within seconds")
+        self._settle(state.frontier or self.needed_ts or None)
         high = parts[-1].high
         begin_ts = self._beginning() if state.frontier is None else state.frontier
         if state.frontier is None and 0 < self.needed_ts < begin_ts:
@@ -440,7 +447,9 @@ class LogSource(Source):
         events: EventFilter,
         start_ts: int | None,
         ticdc_texts: bool = False,
+        settle: Settle = lambda _: None,
     ) -> None:
+        self._settle = settle
         self._log, self._rows = log, without(log, events.start_ts, replicated=mount.bdr)
         self._mount, self._events, self._start_ts, self._accept = mount, events, start_ts, rules.matches
         self._safe_point = SafePoint(log, hold_as)
@@ -458,12 +467,13 @@ class LogSource(Source):
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:  # noqa: ARG002 - nothing is read before it is asked
         """Start with the schema at `checkpoint_ts`, or at the start of a new feed; return that ts.
 
-        Raises SourceBehind for a log that is empty or ends below it, HistoryLost for one that begins above it, MadeAnew
-        for a target that lost its progress if the feed's safe point is above the begin of a trimmed log, and errors of
-        event filter expressions for an existing table."""
+        Raises SourceBehind for a log that is empty or ends below it, ConfigError where its ddl-ts cannot change,
+        HistoryLost for one that begins above it, MadeAnew for a target that lost its progress if the feed's safe point
+        is above the begin of a trimmed log, and errors of event filter expressions for an existing table."""
         parts = self._log.parts(0)
         if not parts:
             raise SourceBehind("the change log is empty: a running upstream writes a file within seconds")
+        self._settle(checkpoint_ts or None)
         given_ts = self._start_ts if checkpoint_ts is None else checkpoint_ts
         start_ts = parts[0].low if given_ts is None else given_ts
         if start_ts > parts[-1].high:

@@ -414,6 +414,9 @@ class _Keys:
 
 
 GC_TTL_MS: Final = 86_400_000
+FINISH: Final = "finish"
+COMMIT: Final = "commit"
+"""Values of ddl-ts."""
 _FEEDS: Final = "feeds"
 _DIGEST_CHARS: Final = 12
 

@@ -26,7 +26,7 @@ Source: recorded jobs, definitions and rows of DDLs under writers; what SQL retu
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import merge
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -34,7 +34,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
-from msgspec.structs import replace
+from msgspec.structs import replace as change
 
 from tidegate.kv.change_columns import changes_of, joined
 from tidegate.kv.keys import table_span
@@ -50,7 +50,7 @@ from tidegate.schema.stored.history import DefinitionHistory, defined_by
 from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, rename_steps
 from tidegate.source.tidb_ddl import JOBS
 from tidegate.source.tidb_log import KvLog, LogBegin, LogPart, Span, Stored, Window
-from tidegate.source.tidb_segment import SCHEMA, in_order
+from tidegate.source.tidb_segment import COMMIT, FINISH, SCHEMA, SegmentLog, in_order
 
 _SCHEMAS: Final = frozenset({ActionType.CREATE_SCHEMA, ActionType.DROP_SCHEMA, ActionType.MODIFY_SCHEMA_CHARSET})
 _REWRITE: Final = frozenset({ActionType.MODIFY_COLUMN, ActionType.MULTI_SCHEMA_CHANGE})
@@ -76,25 +76,39 @@ class Switch(NamedTuple):
 
 @dataclass
 class ShownLog:
-    """`log` with DDLs at the commit that shows them. A pickled one has the switches that the driver has seen."""
+    """`log` with DDLs at the commit that shows them, or, with ddl-ts=finish, as it is. A pickled one has the switches
+    that the driver has seen."""
 
-    log: KvLog
+    log: SegmentLog
+    last: str = ""
+    """The ddl-ts of the changefeed when it last ran; empty if it never did, or where that is not known."""
     switches: list[Switch] = field(default_factory=list)
-    is_switched: bool = False
-    """True for a changefeed that had ddl-ts=finish; the first safe point that it sets shows where it is."""
     _walk: "_Walk | None" = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"log": self.log, "switches": list(self.switches), "is_switched": False, "_walk": None}
+        return {"log": self.log, "last": self.last, "switches": list(self.switches), "_walk": None}
+
+    def settle(self, checkpoint_ts: int | None) -> None:
+        """Choose the ddl-ts of a changefeed at its checkpoint, None for a new one: what it was given, else its last
+        one, else `commit`; `finish` for one with a checkpoint alone. Raises ConfigError where it cannot change."""
+        given = self.log.ddl_ts
+        chosen = given or self.last or (COMMIT if checkpoint_ts is None else FINISH)
+        if checkpoint_ts is not None and chosen != (self.last or given):
+            check_switch(self.log, checkpoint_ts)
+        self.log, self.last = replace(self.log, ddl_ts=chosen), chosen
+
+    @property
+    def finishes(self) -> bool:
+        """Return whether DDLs are where their jobs finish."""
+        return (self.log.ddl_ts or self.last) == FINISH
 
     def begin(self) -> LogBegin:
         begin = self.log.begin()
+        if self.finishes:
+            return begin
         return begin._replace(snapshot=DefinitionHistory.of(begin.snapshot).snapshot(begin.ts))
 
     def set_safe_point(self, feed: str, ts: int) -> None:
-        if self.is_switched:
-            check_switch(self.log, ts, ts)
-            self.is_switched = False
         self.switches[:] = [switch for switch in self.switches if switch.ts >= ts]
         self.log.set_safe_point(feed, ts)
 
@@ -119,7 +133,7 @@ class ShownLog:
         return parts
 
     def rows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[KvChange]:
-        if tuple(spans) == (JOBS,):
+        if tuple(spans) == (JOBS,) and not self.finishes:
             yield from self._jobs(low, high)
             return
         for window in self.windows(low, high, spans):
@@ -163,17 +177,17 @@ class ShownLog:
                 yield _updates(rows.take(pa.array(chosen)), switch)
 
 
-def check_switch(log: KvLog, low: int, high: int = MAX_TS) -> None:
-    """Raise ConfigError if a changefeed that is somewhere in [low, high] cannot change its ddl-ts: a DDL that SQL shows
-    before its job finishes would be sent twice, or not at all."""
+def check_switch(log: KvLog, ts: int) -> None:
+    """Raise ConfigError if a changefeed at `ts` cannot change its ddl-ts: a DDL that SQL shows before its job finishes
+    would be sent twice, or not at all."""
     parts = log.parts(0)
     walk = _Walk(log, [])
     walk.advance(parts[-1].high if parts else walk.low)
     for shown_ts, done_ts, query in walk.early.values():
-        if shown_ts <= high and done_ts > low:
+        if shown_ts <= ts < done_ts:
             ends = "has not finished" if done_ts == MAX_TS else f"finished at {done_ts}"
             raise ConfigError(
-                f"ddl-ts cannot be changed now: the changefeed is at {low}, and the DDL {query!a:.200}, "
+                f"ddl-ts cannot be changed now: the changefeed is at {ts}, and the DDL {query!a:.200}, "
                 f"which SQL shows since {shown_ts}, {ends}; run the changefeed with its former ddl-ts until it is "
                 f"beyond that, then change it"
             ).at(commit_ts=shown_ts)
@@ -243,10 +257,10 @@ class _Walk:
         if job.state != JobState.DONE:
             self.early[job.id] = row.commit_ts, MAX_TS, job.query
         if is_shown or (job.binlog is not None and job.binlog.schema_version):
-            job = replace(job, state=JobState.DONE, binlog=_binlog(job, before, after))
+            job = change(job, state=JobState.DONE, binlog=_binlog(job, before, after))
         decoded = decode_row(JOB_TABLE, row.key, row.value)
         columns = {**decoded.columns, JOB_META: render_stored(job)}
-        self.jobs.append(replace(row, value=encode_row(JOB_TABLE, decoded._replace(columns=columns))[1]))
+        self.jobs.append(change(row, value=encode_row(JOB_TABLE, decoded._replace(columns=columns))[1]))
         for table_id, version in after.tables.items() if job.type in _REWRITE else ():
             old = before.tables.get(table_id, version)
             ids, old_ids = ({column.id for column in each.stored.cols or []} for each in (version, old))
@@ -264,13 +278,13 @@ def _moves(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> bool:
 def _binlog(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> Binlog:
     """The result of a job, with the definitions that SQL shows now."""
     binlog = job.binlog or Binlog()
-    binlog = replace(binlog, schema_version=binlog.schema_version or 1)
+    binlog = change(binlog, schema_version=binlog.schema_version or 1)
     if job.type in _SCHEMAS:
-        return replace(binlog, schema=binlog.schema or after.schemas.get(job.schema_id))
+        return change(binlog, schema=binlog.schema or after.schemas.get(job.schema_id))
     if job.type == ActionType.RENAME_TABLES:
-        return replace(binlog, tables=[after.tables[step.table_id].stored for step in rename_steps(job)])
+        return change(binlog, tables=[after.tables[step.table_id].stored for step in rename_steps(job)])
     if binlog.tables:
-        return replace(binlog, tables=[after.tables[table.id].stored for table in binlog.tables])
+        return change(binlog, tables=[after.tables[table.id].stored for table in binlog.tables])
     changed = [table_id for table_id, version in after.tables.items() if before.tables.get(table_id) is not version]
     kept = [table_id for table_id in changed if table_id in before.tables]
     named = [] if binlog.table is None else [binlog.table.id]
@@ -281,5 +295,5 @@ def _binlog(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> Binlog:
         arguments = msgspec.json.decode(job.raw_args)
         parts = arguments["part_info"] if isinstance(arguments, dict) else arguments[1]  # a list in version 1
         partition = None if job.type == ActionType.REMOVE_PARTITIONING else table.partition
-        table = replace(table, id=parts["new_table_id"], partition=partition)
-    return replace(binlog, table=table)
+        table = change(table, id=parts["new_table_id"], partition=partition)
+    return change(binlog, table=table)

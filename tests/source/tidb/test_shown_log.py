@@ -1,6 +1,9 @@
 """`ddl-ts=commit`: DDLs where SQL shows them, and a replica that equals SQL in the middle of every DDL."""
 
 import sqlite3
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -25,9 +28,9 @@ from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
 from tidegate.model.event import Update
 from tidegate.schema.job import decode_job_row
-from tidegate.sink.sqlite import SqliteSink
+from tidegate.sink.sqlite import FEED, SqliteSink
 from tidegate.source.tidb_ddl import JOBS
-from tidegate.source.tidb_segment import SegmentLog
+from tidegate.source.tidb_segment import WHOLE, SegmentLog, put_safe_point, safe_points
 from tidegate.source.tidb_states import ShownLog
 from tidegate.testing.script import run_here
 
@@ -166,38 +169,134 @@ def test_ddls_are_those_of_finished_jobs(tmp_path, stream):
     assert bool(rewritten) == (stream == "interleave")
 
 
-def run(log: Path, state: Path, ddl_ts: str) -> int:
+SHRINK = next(ddl for ddl in ddls() if ddl["name"] == "varchar-shrink-lax")
+"""A MODIFY that rewrites rows; its versions are write-only, write-reorg, public, .., done."""
+REORG_TS, SHOWN_TS, FINISH_TS = (int(SHRINK["versions"][step][0]) for step in (2, 3, -1))
+
+
+def uris(log: Path, state: Path, ddl_ts: str) -> dict[str, str]:
+    """The addresses of a changefeed, which is told nothing where `ddl_ts` is empty."""
+    told = f"?ddl-ts={ddl_ts}" if ddl_ts else ""
+    return {"source_uri": f"tidb://{log}{told}", "sink_uri": f"sqlite://{state}.db"}
+
+
+def run(log: Path, state: Path, ddl_ts: str = "") -> int:
     """Run a changefeed to the end of the log; return its rows."""
-    uris = {"source_uri": f"tidb://{log}?ddl-ts={ddl_ts}", "sink_uri": f"sqlite://{state}.db"}
-    config = load(**uris, state_dir=state)
+    config = load(**uris(log, state, ddl_ts), state_dir=state)
     return Engine(feed_of(config), LocalTasks(), Meter(lambda _: None), NoPauseEvent()).run(idle_s=0).rows
 
 
-def test_a_feed_changes_ddl_ts_between_ddls(tmp_path):
-    """In the middle of a MODIFY, which its former ddl-ts has not sent yet, it is refused and nothing is changed; beyond
-    the job's finish the feed goes on, and loses nothing."""
-    ddl = next(ddl for ddl in ddls() if ddl["name"] == "varchar-shrink-lax")
-    shown_ts, finish_ts = int(ddl["versions"][3][0]), int(ddl["versions"][-1][0])
-    log, state = tmp_path / "log", tmp_path / "feed"
-    segments = sorted(recorded_log(tmp_path / "whole", cuts=(shown_ts + 9, finish_ts)).iterdir())
+def killed(log: Path, state: Path, ddl_ts: str, at: int) -> None:
+    """Run a changefeed in a process of its own, which gets SIGKILL when it is at a timestamp."""
+    addresses = [f"--{name.replace('_', '-')}={uri}" for name, uri in uris(log, state, ddl_ts).items()]
+    program, end_s = Path(sys.executable).with_name("tidegate"), time.monotonic() + 60
+    with subprocess.Popen([program, "run", *addresses, f"--state-dir={state}"], stderr=subprocess.DEVNULL) as process:
+        while checkpoint(state) < at:
+            assert process.poll() is None
+            assert time.monotonic() < end_s
+            time.sleep(0.02)
+        process.kill()
+
+
+def checkpoint(state: Path) -> int:
+    """The timestamp that a changefeed has in its file; 0 before it has one."""
+    with closing(sqlite3.connect(f"file:{state}.db?mode=ro", uri=True)) as connection:
+        try:
+            return int(connection.execute(f"SELECT ts FROM {FEED}").fetchone()[0])
+        except (sqlite3.OperationalError, TypeError):
+            return 0
+
+
+def chosen(log: Path) -> str:
+    """The ddl-ts in the safe point of the one changefeed of a log."""
+    (safe_point,) = safe_points(log)
+    return safe_point.ddl_ts
+
+
+@pytest.fixture
+def grow(tmp_path: Path) -> Callable[[int], Path]:
+    """A function that lets a log grow to a timestamp around a MODIFY, and returns the log."""
+    whole = recorded_log(tmp_path / "whole", cuts=(REORG_TS + 9, SHOWN_TS + 9, FINISH_TS))
+    log = tmp_path / "log"
     log.mkdir()
 
-    def grow(upto: int) -> None:
-        for path in segments:
-            if path.exists() and (path.suffix == ".full" or int(path.stem.partition("-")[2]) <= upto):
+    def grown(upto: int) -> Path:
+        for path in whole.iterdir():
+            if path.suffix == WHOLE or int(path.stem.partition("-")[2]) <= upto:
                 path.rename(log / path.name)
+        return log
 
-    grow(shown_ts + 9)
-    assert run(log, state, "finish") > 0
-    run(log, state, "finish")
-    with pytest.raises(ConfigError, match=r"ddl-ts cannot be changed now.*v3 varchar\(12\).*has not finished"):
-        run(log, state, "commit")
-    grow(finish_ts)
-    run(log, state, "finish")
-    run(log, state, "finish")
-    grow(END)
-    assert run(log, state, "commit") > 0
+    return grown
+
+
+def equals_sql(state: Path) -> None:
+    """Tables that later DDLs changed, too, are those of SQL at the end."""
     *_, end = truths()
     assert end.name == "ALL-end"
     for name in ("t12", "t13", "t14", "t15", "t16"):
         assert not difference(Path(f"{state}.db"), name, end.tables[name]), name
+
+
+def test_a_killed_feed_changes_to_commit(tmp_path, grow):
+    """SIGKILL amid a MODIFY that SQL does not show yet: it goes on with ddl-ts=commit, and loses nothing. Once SQL
+    shows the change, which its former ddl-ts has not sent, it is refused until it is beyond the job's finish."""
+    early, late = tmp_path / "early", tmp_path / "late"
+    log = grow(REORG_TS + 9)
+    killed(log, early, "finish", REORG_TS + 9)
+    grow(SHOWN_TS + 9)
+    killed(log, late, "finish", SHOWN_TS + 9)
+    before = Path(f"{late}.db").read_bytes()
+    with pytest.raises(ConfigError, match=r"ddl-ts cannot be changed now.*v3 varchar\(12\).*has not finished"):
+        run(log, late, "commit")
+    assert Path(f"{late}.db").read_bytes() == before
+    grow(FINISH_TS)
+    killed(log, late, "finish", FINISH_TS)
+    grow(END)
+    for state in (early, late):
+        assert run(log, state, "commit") > 0
+        equals_sql(state)
+
+
+def test_a_feed_changes_back_to_finish(tmp_path, grow):
+    """Where SQL shows a DDL whose job has not finished, it is refused, as the DDL would come twice; beyond that it
+    works, and keeps finish."""
+    log, state = grow(SHOWN_TS + 9), tmp_path / "feed"
+    run(log, state)
+    assert chosen(log) == "commit"
+    with pytest.raises(ConfigError, match=rf"ddl-ts cannot be changed now.*at {SHOWN_TS + 9}.*has not finished"):
+        run(log, state, "finish")
+    grow(FINISH_TS)
+    with pytest.raises(ConfigError, match=rf"ddl-ts cannot be changed now.*finished at {FINISH_TS}"):
+        run(log, state, "finish")
+    run(log, state)
+    grow(END)
+    assert run(log, state, "finish") > 0
+    assert chosen(log) == "finish"
+    run(log, state)
+    assert chosen(log) == "finish"
+    equals_sql(state)
+
+
+def test_a_feed_from_before_keeps_finish(tmp_path, grow):
+    """A changefeed that ran before there was a choice, or that has a checkpoint and no safe point, has ddl-ts=finish
+    until it is told otherwise; without a checkpoint it is new."""
+    log, state = grow(REORG_TS + 9), tmp_path / "feed"
+    run(log, state, "finish")
+    (file,) = (log / "feeds").iterdir()
+    put_safe_point(log, file.stem, checkpoint(state), 0)
+    assert chosen(log) == ""
+    run(log, state)
+    assert chosen(log) == "finish"
+    file.unlink()
+    run(log, state)
+    assert chosen(log) == "finish"
+    grow(SHOWN_TS + 9)
+    run(log, state)
+    file.unlink()
+    with pytest.raises(ConfigError, match="ddl-ts cannot be changed now"):
+        run(log, state)
+    run(log, state, "finish")
+    Path(f"{state}.db").unlink()
+    file.unlink()
+    run(log, state)
+    assert chosen(log) == "commit"
