@@ -49,8 +49,8 @@ class TidbSource(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "ddl-ts",
             "where DDLs and definitions change: `finish`, where a job finishes, as TiCDC does, or `commit`, where SQL "
-            "shows the change, which loses no value of rows that are written during a DDL",
-            default="commit; that of its last run for a changefeed that has run",
+            "shows the change, which loses no value of rows that are written during a DDL; unset, what it was when the "
+            "changefeed last ran, `commit` for a new one",
         ),
     ] = None
     force_replicate: bool = False

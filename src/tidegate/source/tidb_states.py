@@ -91,10 +91,10 @@ class ShownLog:
     def settle(self, checkpoint_ts: int | None) -> None:
         """Choose the ddl-ts of a changefeed at its checkpoint, None for a new one: what it was given, else its last
         one, else `commit`; `finish` for one with a checkpoint alone. Raises ConfigError where it cannot change."""
-        given = self.log.ddl_ts
-        chosen = given or self.last or (COMMIT if checkpoint_ts is None else FINISH)
-        if checkpoint_ts is not None and chosen != (self.last or given):
-            check_switch(self.log, checkpoint_ts)
+        known = self.last or self.log.ddl_ts
+        chosen = self.log.ddl_ts or self.last or (COMMIT if checkpoint_ts is None else FINISH)
+        if checkpoint_ts is not None and chosen != known:
+            check_switch(self.log, checkpoint_ts, MAX_TS if known else checkpoint_ts)
         self.log, self.last = replace(self.log, ddl_ts=chosen), chosen
 
     @property
@@ -177,14 +177,14 @@ class ShownLog:
                 yield _updates(rows.take(pa.array(chosen)), switch)
 
 
-def check_switch(log: KvLog, ts: int) -> None:
-    """Raise ConfigError if a changefeed at `ts` cannot change its ddl-ts: a DDL that SQL shows before its job finishes
-    would be sent twice, or not at all."""
+def check_switch(log: KvLog, ts: int, upto: int) -> None:
+    """Raise ConfigError if a changefeed at `ts`, whose target may be ahead of that up to `upto`, cannot change its
+    ddl-ts: a DDL that SQL shows before its job finishes would be sent twice, or not at all."""
     parts = log.parts(0)
     walk = _Walk(log, [])
     walk.advance(parts[-1].high if parts else walk.low)
     for shown_ts, done_ts, query in walk.early.values():
-        if shown_ts <= ts < done_ts:
+        if shown_ts <= upto and done_ts > ts:
             ends = "has not finished" if done_ts == MAX_TS else f"finished at {done_ts}"
             raise ConfigError(
                 f"ddl-ts cannot be changed now: the changefeed is at {ts}, and the DDL {query!a:.200}, "

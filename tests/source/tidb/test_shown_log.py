@@ -186,31 +186,46 @@ def run(log: Path, state: Path, ddl_ts: str = "") -> int:
     return Engine(feed_of(config), LocalTasks(), Meter(lambda _: None), NoPauseEvent()).run(idle_s=0).rows
 
 
+FEED_PROCESS = """
+import sys
+from tidegate.config.changefeed import Changefeed
+from tidegate.engine.ports import LocalTasks
+Changefeed(*sys.argv[1:3], state_dir=sys.argv[3]).run(tasks=LocalTasks())
+"""
+
+
 def killed(log: Path, state: Path, ddl_ts: str, at: int) -> None:
     """Run a changefeed in a process of its own, which gets SIGKILL when it is at a timestamp."""
-    addresses = [f"--{name.replace('_', '-')}={uri}" for name, uri in uris(log, state, ddl_ts).items()]
-    program, end_s = Path(sys.executable).with_name("tidegate"), time.monotonic() + 60
-    with subprocess.Popen([program, "run", *addresses, f"--state-dir={state}"], stderr=subprocess.DEVNULL) as process:
-        while checkpoint(state) < at:
-            assert process.poll() is None
-            assert time.monotonic() < end_s
-            time.sleep(0.02)
-        process.kill()
+    program, end_s = [sys.executable, "-c", FEED_PROCESS], time.monotonic() + 60
+    with subprocess.Popen([*program, *uris(log, state, ddl_ts).values(), str(state)]) as process:
+        try:
+            while checkpoint(state) < at:
+                assert process.poll() is None
+                assert time.monotonic() < end_s
+                time.sleep(0.02)
+        finally:
+            process.kill()
 
 
 def checkpoint(state: Path) -> int:
     """The timestamp that a changefeed has in its file; 0 before it has one."""
-    with closing(sqlite3.connect(f"file:{state}.db?mode=ro", uri=True)) as connection:
-        try:
+    try:
+        with closing(sqlite3.connect(f"file:{state}.db?mode=rw", uri=True)) as connection:
             return int(connection.execute(f"SELECT ts FROM {FEED}").fetchone()[0])
-        except (sqlite3.OperationalError, TypeError):
-            return 0
+    except (sqlite3.OperationalError, TypeError):
+        return 0
 
 
-def chosen(log: Path) -> str:
-    """The ddl-ts in the safe point of the one changefeed of a log."""
-    (safe_point,) = safe_points(log)
-    return safe_point.ddl_ts
+def stored(state: Path, name: str) -> list[tuple[object, ...]]:
+    """The rows of a table in a changefeed's file."""
+    with closing(sqlite3.connect(f"{state}.db")) as connection:
+        return sorted(connection.execute(f'SELECT * FROM "md.{name}"'), key=str)
+
+
+def chosen(log: Path, state: Path) -> str:
+    """The ddl-ts in the safe point of a changefeed."""
+    (ddl_ts,) = (point.ddl_ts for point in safe_points(log) if f"-{state.name}-" in point.changefeed)
+    return ddl_ts
 
 
 @pytest.fixture
@@ -243,38 +258,45 @@ def test_a_killed_feed_changes_to_commit(tmp_path, grow):
     early, late = tmp_path / "early", tmp_path / "late"
     log = grow(REORG_TS + 9)
     killed(log, early, "finish", REORG_TS + 9)
+    run(log, early, "commit")
     grow(SHOWN_TS + 9)
     killed(log, late, "finish", SHOWN_TS + 9)
-    before = Path(f"{late}.db").read_bytes()
-    with pytest.raises(ConfigError, match=r"ddl-ts cannot be changed now.*v3 varchar\(12\).*has not finished"):
-        run(log, late, "commit")
-    assert Path(f"{late}.db").read_bytes() == before
-    grow(FINISH_TS)
+    before = stored(late, "t05")
+    for upto in (SHOWN_TS + 9, FINISH_TS):
+        grow(upto)
+        with pytest.raises(ConfigError, match=r"ddl-ts cannot be changed now.*v3 varchar\(12\).*finished"):
+            run(log, late, "commit")
+        assert stored(late, "t05") == before
     killed(log, late, "finish", FINISH_TS)
+    run(log, late, "finish")
+    run(log, late, "commit")
     grow(END)
     for state in (early, late):
-        assert run(log, state, "commit") > 0
+        assert run(log, state) > 0
+        assert chosen(log, state) == "commit"
         equals_sql(state)
 
 
 def test_a_feed_changes_back_to_finish(tmp_path, grow):
-    """Where SQL shows a DDL whose job has not finished, it is refused, as the DDL would come twice; beyond that it
-    works, and keeps finish."""
+    """While the log has a DDL beyond it that SQL shows before its job finishes, it is refused, as the DDL would come
+    twice or not at all; then it works, and keeps finish."""
     log, state = grow(SHOWN_TS + 9), tmp_path / "feed"
     run(log, state)
-    assert chosen(log) == "commit"
+    assert chosen(log, state) == "commit"
     with pytest.raises(ConfigError, match=rf"ddl-ts cannot be changed now.*at {SHOWN_TS + 9}.*has not finished"):
         run(log, state, "finish")
     grow(FINISH_TS)
     with pytest.raises(ConfigError, match=rf"ddl-ts cannot be changed now.*finished at {FINISH_TS}"):
         run(log, state, "finish")
     run(log, state)
+    run(log, state, "finish")
     grow(END)
-    assert run(log, state, "finish") > 0
-    assert chosen(log) == "finish"
-    run(log, state)
-    assert chosen(log) == "finish"
-    equals_sql(state)
+    assert run(log, state) > 0
+    assert chosen(log, state) == "finish"
+    finishes = tmp_path / "finishes"
+    run(log, finishes, "finish")
+    for name in ("t12", "t13", "t14", "t15", "t16"):
+        assert stored(state, name) == stored(finishes, name)
 
 
 def test_a_feed_from_before_keeps_finish(tmp_path, grow):
@@ -284,12 +306,12 @@ def test_a_feed_from_before_keeps_finish(tmp_path, grow):
     run(log, state, "finish")
     (file,) = (log / "feeds").iterdir()
     put_safe_point(log, file.stem, checkpoint(state), 0)
-    assert chosen(log) == ""
+    assert chosen(log, state) == ""
     run(log, state)
-    assert chosen(log) == "finish"
+    assert chosen(log, state) == "finish"
     file.unlink()
     run(log, state)
-    assert chosen(log) == "finish"
+    assert chosen(log, state) == "finish"
     grow(SHOWN_TS + 9)
     run(log, state)
     file.unlink()
@@ -299,4 +321,4 @@ def test_a_feed_from_before_keeps_finish(tmp_path, grow):
     Path(f"{state}.db").unlink()
     file.unlink()
     run(log, state)
-    assert chosen(log) == "commit"
+    assert chosen(log, state) == "commit"
