@@ -113,6 +113,10 @@ class BatchLoop(ABC):
         """Return True if the writer of the source has ended; False if that is unknown."""
         return False
 
+    def rests_at(self, ts: int) -> int:
+        """Return what `Source.rests_at` does."""
+        return ts
+
     def bodies(self, positions: Collection[EventPosition]) -> Mapping[EventPosition, Message]:  # noqa: ARG002
         """Return the messages at `positions` that the source still has; {} for a source without messages."""
         return {}
@@ -325,6 +329,9 @@ class LandedSource(ChangelogSource):
 
     def ended(self) -> bool:
         return self.landing.ended()
+
+    def rests_at(self, ts: int) -> int:
+        return self.landing.rests_at(ts)
 
     def refused(self, error: TidegateError) -> bool:
         """Put the messages that `error` names aside if the landing may skip dead letters, and return True if it did.

@@ -622,6 +622,9 @@ class LoadingSource(Source):
     def ended(self) -> bool:
         return not self._loads() and self.stream.ended()
 
+    def rests_at(self, ts: int) -> int:
+        return self.stream.rests_at(ts)
+
     def refused(self, error: TidegateError) -> bool:
         return (self._follows(self._position_ts) or not self._loads()) and self.stream.refused(error)
 

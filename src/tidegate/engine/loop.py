@@ -608,6 +608,7 @@ class Engine:
         if self.reloads is not None:
             until = self.reloads.bound(until, self.position.checkpoint.ts)
         bound = self.outage.retrying(partial(self.source.at, self.position))
+        until = until and self.source.rests_at(until)
         until = min((ts for ts in (until, bound) if ts is not None), default=None)
         with self.meter.timed("read"):
             self.outage.retrying(self.source.refresh)  # 1 pull; 2 decode and 3 filter happen in tasks
@@ -619,6 +620,9 @@ class Engine:
             return False
         gate = self.outage.retrying(partial(self.sink.gate, checkpoint.ts)) if isinstance(self.sink, WithGate) else None
         frontier = frontier if gate is None else min(frontier, gate)
+        frontier -= self.source.rests_at(frontier) - frontier
+        if frontier < checkpoint.ts:
+            return False
         with self.meter.timed("read"):
             ddls = self.outage.retrying(partial(self.source.ddls, checkpoint.ts, frontier))
             goal = max(frontier, self.floor)
@@ -629,6 +633,8 @@ class Engine:
         if self.resting(waiting):
             return False
         end = end_of_round(checkpoint.ts, goal, waiting, until=until, floor=self.floor, limit=self.limit(checkpoint.ts))
+        if end < min(goal, goal if bound is None else bound):
+            end = self.source.rests_at(end)
         with self.meter.timed("read"):
             planned, changes = self.outage.retrying(partial(self.plan, self.position, whole, end))  # 5 cut
         if not planned.is_idle:

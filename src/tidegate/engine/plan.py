@@ -514,6 +514,13 @@ class Round:
     """Barrier ALL: the DDLs at the round's end, which the sink executes one by one after all rows."""
     left_out: int = 0
     """The number of DDLs that filters removed."""
+    rests: bool = True
+    """False if rows that belong to the last DDL follow it (`Source.rests_at`)."""
+
+    @property
+    def resolved_ts(self) -> int:
+        """The ts at which consumers may look at the target."""
+        return self.checkpoint.ts - (not self.rests)
 
     @property
     def rows(self) -> int:

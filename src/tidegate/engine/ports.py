@@ -463,6 +463,11 @@ class Source(Protocol):
         source cannot know."""
         return False
 
+    def rests_at(self, ts: int) -> int:
+        """Return `ts`, or the next one for a DDL at `ts` some of whose rows follow it there: only with them the target
+        equals the source."""
+        return ts
+
     def refused(self, error: TidegateError) -> bool:  # noqa: ARG002
         """Handle the refusal of some messages (`error.messages`) by the plan or the sink; return True if the source has
         put them aside, so that the round must be planned anew."""

@@ -203,4 +203,4 @@ def plan_from(
         if lack.ts <= max(checkpoint.ts, floor):
             raise
         return plan_from(source, position, whole, lack.ts, rules, floor=floor)
-    return planned, changes
+    return replace(planned, rests=source.rests_at(planned.checkpoint.ts) == planned.checkpoint.ts), changes

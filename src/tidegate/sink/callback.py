@@ -51,7 +51,7 @@ class CallbackSink(CheckpointSink[Written]):
 
     def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  their rows are written
         self._checkpoints.save(Saved(position := SinkPosition(planned.checkpoint, planned.state), {}))
-        _call(self._callback.resolved, planned.checkpoint.ts)
+        _call(self._callback.resolved, planned.resolved_ts)
         return position
 
 

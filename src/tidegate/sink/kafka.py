@@ -413,7 +413,7 @@ class KafkaSink(CheckpointSink[Written], WithCheck):
     def advance(self, planned: Round, results: Sequence[object]) -> SinkPosition:  # noqa: ARG002
         """Send the round's end as resolved timestamp to the active topics, and to those without a table any more; then
         save it as the checkpoint."""
-        ts = planned.checkpoint.ts
+        ts = planned.resolved_ts
         if ts > self._resolved_ts:
             topics = self._active(planned.state).topics
             self._known_topics.note(topics)

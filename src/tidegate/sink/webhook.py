@@ -299,7 +299,7 @@ class WebhookSink(CheckpointSink[Posted]):
     def advance(self, planned: Round, results: Sequence[Posted]) -> SinkPosition:  # noqa: ARG002  their rows are posted
         self._checkpoints.save(Saved(position := SinkPosition(planned.checkpoint, planned.state), {}))
         if self._options.resolved:
-            self._sender.send([self._events.resolved(planned.checkpoint.ts)])
+            self._sender.send([self._events.resolved(planned.resolved_ts)])
         return position
 
     def close(self) -> None:

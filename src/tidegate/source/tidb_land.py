@@ -143,6 +143,9 @@ class LogLanding(BatchLoop):
     def ended(self) -> bool:
         return self._log.ended()
 
+    def rests_at(self, ts: int) -> int:
+        return self._log.rests_at(ts)
+
     def _claim(self) -> State:
         """Raises SourceBehind for a log that is not there yet, HistoryLost for one that begins above the position, the
         errors of event filter expressions for an existing table, and those of `check`."""
@@ -515,6 +518,9 @@ class LogSource(Source):
 
     def ended(self) -> bool:
         return self._log.ended()
+
+    def rests_at(self, ts: int) -> int:
+        return self._log.rests_at(ts)
 
     def refresh(self) -> None:
         parts = self._log.parts(self._position_ts)

@@ -93,6 +93,9 @@ class KvLog(Protocol):
     def ended(self) -> bool:
         """Return True if its writer has ended, so that no part follows until one is started."""
 
+    def rests_at(self, ts: int) -> int:
+        """Return `ts`, or the next one for a DDL at `ts` some of whose rows follow it there."""
+
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         """Return the parts that overlap (low, high], by time; without `high`, up to the last one."""
 
@@ -129,6 +132,9 @@ class _Without:
 
     def ended(self) -> bool:
         return self.log.ended()
+
+    def rests_at(self, ts: int) -> int:
+        return self.log.rests_at(ts)
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         """Return the parts of the whole log; their contents are upper bounds."""

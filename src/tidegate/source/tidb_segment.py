@@ -524,6 +524,9 @@ class SegmentLog:
             return False
         return True
 
+    def rests_at(self, ts: int) -> int:
+        return ts
+
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         base = base_of(self.directory)
         low = low if base is None else max(low, base[0])

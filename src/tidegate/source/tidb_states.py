@@ -20,7 +20,9 @@ where it is done; its row then has the definition of that commit.  What changes 
 
 A MODIFY that rewrites rows does so silently, and the consumer converts its rows by the DDL's rule.  Rows that were
 written meanwhile carry the new value already, which may differ (a TIMESTAMP is in the zone of its writer): they are
-read again from (begin of the job, C] and follow the DDL as updates of commit_ts C + 1.
+read again from (begin of the job, C] and follow the DDL as updates of commit_ts C + 1, since a row of commit_ts C
+stands before the DDL for every consumer.  Without them a target at C is not yet what SQL shows there: a changefeed
+never rests at C (`rests_at`), and shows no checkpoint C.  One that is to stop at C stops at C + 1.
 
 Source: recorded jobs, definitions and rows of DDLs under writers; what SQL returned at the same timestamps.
 """
@@ -83,10 +85,12 @@ class ShownLog:
     last: str = ""
     """The ddl-ts of the changefeed when it last ran; empty if it never did, or where that is not known."""
     switches: list[Switch] = field(default_factory=list)
+    late: set[int] = field(default_factory=set)
+    """The timestamps of all switches so far, also of those that nobody reads again."""
     _walk: "_Walk | None" = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"log": self.log, "last": self.last, "switches": list(self.switches), "_walk": None}
+        return {**vars(self), "switches": list(self.switches), "_walk": None}
 
     def settle(self, checkpoint_ts: int | None) -> None:
         """Choose the ddl-ts of a changefeed at its checkpoint, None for a new one: what it was given, else its last
@@ -117,6 +121,9 @@ class ShownLog:
 
     def ended(self) -> bool:
         return self.log.ended()
+
+    def rests_at(self, ts: int) -> int:
+        return ts + (ts in self.late)
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         parts = []
@@ -155,6 +162,7 @@ class ShownLog:
             self._walk = _Walk(self.log, self.switches)
         walk = self._walk
         walk.advance(high)
+        self.late.update(switch.ts for switch in self.switches)
         walk.low, walk.jobs = low, [row for row in walk.jobs if row.commit_ts > low]
         yield from [row for row in walk.jobs if row.commit_ts <= high]
 

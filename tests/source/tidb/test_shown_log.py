@@ -21,6 +21,7 @@ from tests.source.tidb.test_log_source import walked
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.load import load
 from tidegate.config.registry import feed_of
+from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.loop import Engine, Meter
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.stop_signals import NoPauseEvent
@@ -28,6 +29,7 @@ from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
 from tidegate.model.event import Update
 from tidegate.schema.job import decode_job_row
+from tidegate.sink.callback import Callback, CallbackSink
 from tidegate.sink.sqlite import FEED, SqliteSink
 from tidegate.source.tidb_ddl import JOBS
 from tidegate.source.tidb_segment import WHOLE, SegmentLog, put_safe_point, safe_points
@@ -74,15 +76,13 @@ def switches(log: Path) -> set[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [320, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_replica_equals_sql_inside_ddls(tmp_path, step):
-    """Stopped and started anew at each timestamp (of `step`), a replica holds what SQL returned there. Where a MODIFY
-    rewrites rows, those with a value of their own follow one timestamp later."""
+    """Stopped and started anew at each timestamp (of `step`), a replica holds what SQL returned there, rows that have a
+    value of their own where a MODIFY rewrites rows too."""
     log, file, compared = recorded_log(tmp_path / "log"), tmp_path / "replica.db", 0
-    late = switches(log)
     for number, truth in enumerate(truths()):
         if number % step:
             continue
-        until = truth.ts + (truth.ts in late)
-        run_here(log_source(shown_log(log)), SqliteSink(str(file), "one"), until=until)
+        run_here(log_source(shown_log(log)), SqliteSink(str(file), "one"), until=truth.ts)
         for name, shown in truth.tables.items():
             if name != "t11":  # it has no key, and SQLite leaves it out
                 assert not difference(file, name, shown), (truth.name, truth.ts, name)
@@ -91,17 +91,47 @@ def test_a_replica_equals_sql_inside_ddls(tmp_path, step):
 
 
 @pytest.mark.slow
+def test_no_checkpoint_without_rows_of_a_ddl(tmp_path):
+    """Where a MODIFY rewrites rows, those with a value of their own come between the DDL and the next resolved
+    timestamp; a log that ends at the DDL shows what is below it."""
+    log = recorded_log(tmp_path / "log", cuts=switches(recorded_log(tmp_path / "whole")))
+    late, seen = switches(log), list[tuple[str, int]]()
+    callback = Callback(
+        lambda batch: seen.extend(("row", ts) for ts in batch.commit_ts.to_pylist()),
+        lambda ddl: seen.append(("ddl", ddl.commit_ts or 0)),
+        lambda ts: seen.append(("resolved", ts)),
+    )
+    sink = CallbackSink(callback, DirectoryCheckpoints(tmp_path, "one"))
+    run_here(log_source(shown_log(log)), sink, tasks=LocalTasks(pickles=False))
+
+    assert len(late) == 19
+    assert late <= {ts for kind, ts in seen if kind == "ddl"}
+    assert not late & {ts for kind, ts in seen if kind == "resolved"}
+    for ts in late & {ts - 1 for kind, ts in seen if kind == "row"}:
+        behind = seen[seen.index(("ddl", ts)) :]
+        first = next(at for kind, at in behind if kind == "resolved" and at >= ts)
+        assert behind.index(("row", ts + 1)) < behind.index(("resolved", first))
+
+    last = max(late)
+    for path in log.glob("*.seg"):
+        if int(path.stem.partition("-")[2]) > last:
+            path.unlink()
+    lake = tmp_path / "lake"
+    feed = Changefeed(f"tidb://{log}", f"delta://{lake}", state_dir=tmp_path / "state")
+    assert feed.run(tasks=LocalTasks(), idle_s=0).checkpoint_ts == last - 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [300, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_lake_equals_sql_inside_ddls(tmp_path, step):
     """The same of a lake, but for what a lake stores otherwise: a zero date is NULL there, and a table without a key a
     log of changes."""
     log, lake, compared = recorded_log(tmp_path / "log"), tmp_path / "lake", 0
-    late = switches(log)
     for number, truth in enumerate(truths()):
         if number % step:
             continue
         feed = Changefeed(f"tidb://{log}?ddl-ts=commit", f"delta://{lake}", state_dir=tmp_path / "state")
-        feed.run(tasks=LocalTasks(), until=truth.ts + (truth.ts in late))
+        feed.run(tasks=LocalTasks(), until=truth.ts)
         for name, shown in truth.tables.items():
             if name == "t11":
                 continue
@@ -252,6 +282,8 @@ def equals_sql(state: Path) -> None:
         assert not difference(Path(f"{state}.db"), name, end.tables[name]), name
 
 
+@pytest.mark.more
+@pytest.mark.slow
 def test_a_killed_feed_changes_to_commit(tmp_path, grow):
     """SIGKILL amid a MODIFY that SQL does not show yet: it goes on with ddl-ts=commit, and loses nothing. Once SQL
     shows the change, which its former ddl-ts has not sent, it is refused until it is beyond the job's finish."""
@@ -277,6 +309,8 @@ def test_a_killed_feed_changes_to_commit(tmp_path, grow):
         equals_sql(state)
 
 
+@pytest.mark.more
+@pytest.mark.slow
 def test_a_feed_changes_back_to_finish(tmp_path, grow):
     """While the log has a DDL beyond it that SQL shows before its job finishes, it is refused, as the DDL would come
     twice or not at all; then it works, and keeps finish."""
@@ -299,6 +333,7 @@ def test_a_feed_changes_back_to_finish(tmp_path, grow):
         assert stored(state, name) == stored(finishes, name)
 
 
+@pytest.mark.slow
 def test_a_feed_from_before_keeps_finish(tmp_path, grow):
     """A changefeed that ran before there was a choice, or that has a checkpoint and no safe point, has ddl-ts=finish
     until it is told otherwise; without a checkpoint it is new."""
