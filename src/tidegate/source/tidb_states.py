@@ -95,10 +95,10 @@ class ShownLog:
     def settle(self, checkpoint_ts: int | None) -> None:
         """Choose the ddl-ts of a changefeed at its checkpoint, None for a new one: what it was given, else its last
         one, else `commit`; `finish` for one with a checkpoint alone. Raises ConfigError where it cannot change."""
-        known = self.last or self.log.ddl_ts
+        former = self.last or self.log.ddl_ts
         chosen = self.log.ddl_ts or self.last or (COMMIT if checkpoint_ts is None else FINISH)
-        if checkpoint_ts is not None and chosen != known:
-            check_switch(self.log, checkpoint_ts, MAX_TS if known else checkpoint_ts)
+        if checkpoint_ts is not None and chosen != former:
+            check_switch(self.log, checkpoint_ts, MAX_TS if former else checkpoint_ts)
         self.log, self.last = replace(self.log, ddl_ts=chosen), chosen
 
     @property
