@@ -4,6 +4,7 @@ is survived without losing a row.
 What a hostile PD answers is in test_pd.py, what it does to one rule alone in test_registrations.py and test_matcher.py.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
@@ -17,11 +18,14 @@ from tidegate.model.errors import (
     DecodeError,
     ProtocolError,
     ResolvedTsBroken,
+    SourceError,
     TidegateError,
     TsoFellBack,
     VersionIncompatible,
 )
 from tidegate.model.tso import compose
+from tidegate.mysql.encoding import decode_bytes
+from tidegate.tikv import feed as feed_module
 from tidegate.tikv import regions, registrations
 from tidegate.tikv.feed import EventFeed
 from tidegate.tikv.registrations import SpanRows
@@ -143,7 +147,7 @@ ENDS: dict[str, tuple[Answer, type[TidegateError], str]] = {
     ),
     "a resolved ts that PD has not given": (
         lambda request: [rows(request, INITIALIZED), until(request, compose(2_000_000))],
-        ProtocolError,
+        SourceError,
         "which PD has not given yet; check whether the store is of this cluster",
     ),
     "a resolved ts that is none": (
@@ -257,3 +261,28 @@ def test_a_clock_that_falls() -> None:
     store.tso = tso  # type: ignore[method-assign]
     with pytest.raises(TsoFellBack):
         store.run(whole)
+
+
+def test_a_consumer_that_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While rows wait to be taken no further scan begins, and all of them come later."""
+    monkeypatch.setattr(feed_module, "FULL_BYTES", 1 << 20)
+    asked: list[bytes] = []
+
+    def answer(request: Any) -> list[Any]:
+        asked.append(request.start_key)
+        return [rows(request, committed(b"x" * (2 << 20), decode_bytes(request.start_key)[0]), INITIALIZED)]
+
+    async def use(feed: EventFeed) -> int:
+        while not asked:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        feed.add(2, b"zz", b"zzz", BEGIN)
+        await asyncio.sleep(0.3)
+        before = len(asked)
+        async for event in feed.events():
+            if event.span == 2:
+                break
+        return before
+
+    assert Hostile(answer).run(use) == 1
+    assert len(asked) == 2

@@ -14,6 +14,7 @@ from tidegate.model.errors import (
     DecodeError,
     ProtocolError,
     ResolvedTsBroken,
+    SourceError,
     TidegateError,
     VersionIncompatible,
 )
@@ -242,7 +243,7 @@ def test_hostile(name: str) -> None:
     tries: dict[str, tuple[type[TidegateError], Callable[[], Any]]] = {
         "bytes": (DecodeError, lambda: client.machine.receive((1, 0), [b"\x0a\xff"], 0.0)),
         "resolved ts": (ProtocolError, lambda: client.resolve((1 << 64) - 1)),
-        "future": (ProtocolError, lambda: client.resolve(compose(70_000))),
+        "future": (SourceError, lambda: client.resolve(compose(70_000))),
         "row": (ResolvedTsBroken, lambda: client.rows(committed(130))),
         "op": (ProtocolError, lambda: client.rows(Row(type=cdcpb.Event.COMMITTED, commit_ts=140, key=b"k"))),
         "type": (ProtocolError, lambda: client.rows(Row(type=9, op_type=Row.PUT, commit_ts=140, key=b"k"))),
@@ -292,6 +293,19 @@ def test_window() -> None:
     assert [request.region_id for request in client.sent()] == [6]
     client.error(Error(region_not_found=errorpb.RegionNotFound(region_id=2)))
     assert [request.region_id for request in client.sent()] == [8]
+
+
+def test_room() -> None:
+    """No scan begins while there is no room for its rows; those that run and live regions go on."""
+    client = Client(region(2, b"", b"f"), region(4, b"f", b"m"), region(6, b"m", b""), window=2)
+    client.sent()
+    client.machine.has_room = False
+    assert client.rows(committed(110), INITIALIZED)[0].rows.num_rows == 1
+    client.machine.fill()
+    assert client.sent() == []
+    client.machine.has_room = True
+    client.machine.fill()
+    assert [request.region_id for request in client.sent()] == [6]
 
 
 def test_merge() -> None:

@@ -4,8 +4,9 @@
     stream    requests ─► TiKV ─► messages, several at once ─► Registrations ─► events()
     looks     ranges that do not move ─► locks.py ─► TiKV; who is alive, or what else holds them ─► `slow`
 
-The rules are in registrations.py and locks.py.  Everything runs in one event loop.  A stream is always read, unless
-what `events` has not delivered exceeds BACKLOG_BYTES; TiKV then ends regions with `congested`, and they begin anew.
+The rules are in registrations.py and locks.py.  Everything runs in one event loop.  While `events` has more than
+FULL_BYTES to deliver, no further first scan begins.  A stream is always read, unless that exceeds BACKLOG_BYTES; TiKV
+then ends regions with `congested`, and they begin anew.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from tidegate.tikv.stubs import pdpb_pb2 as pdpb
 
 LOG: Final = logging.getLogger(__name__)
 
-BACKLOG_BYTES: Final = 256 << 20
+FULL_BYTES, BACKLOG_BYTES = 64 << 20, 256 << 20
 JOIN_BYTES: Final = 1 << 20
 JOIN_S: Final = 0.005
 """How many bytes of messages are matched at once, and how long the first of them waits for others."""
@@ -226,6 +227,8 @@ class EventFeed:
         """Ask PD for the regions of ranges that are due, and open streams."""
         while True:
             now = self._now()
+            self.registrations.has_room = self._backlog <= FULL_BYTES
+            self.registrations.fill()
             for ask in list(self.registrations.due(now)):
                 self._start(object(), self._ask_pd(*ask))
             for key in self.registrations.silent(now):

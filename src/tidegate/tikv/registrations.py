@@ -32,6 +32,7 @@ from tidegate.model.errors import (
     ClusterUnavailable,
     PrewriteNotMatch,
     ProtocolError,
+    SourceError,
     TidegateError,
     VersionIncompatible,
 )
@@ -159,6 +160,8 @@ class Registrations:
         """PD's clock in ms, and when it was read; 0 before that."""
         self._random, self._window = random, window
         self._last_request_id = 0
+        self.has_room = True
+        """False while first scans are not to begin."""
         self.scans = 0
         """How many first scans are complete."""
         self._due: list[tuple[float, int, Span, bytes, bytes, pdpb.Region | None]] = []
@@ -304,8 +307,10 @@ class Registrations:
 
     def _resolve(self, stream: Stream, request_id: int, regions: Sequence[int], ts: int, now: float) -> None:
         clock_ms, read_s = self.clock
-        if ts > MAX_TS or (clock_ms and physical_ms(ts) > clock_ms + 1000 * (now - read_s) + _AHEAD_MS):
-            raise ProtocolError(
+        if ts > MAX_TS:
+            raise ProtocolError(f"store {stream.key[0]} sends the resolved ts {ts}, which is no timestamp")
+        if clock_ms and physical_ms(ts) > clock_ms + 1000 * (now - read_s) + _AHEAD_MS:  # or this machine has slept
+            raise SourceError(
                 f"store {stream.key[0]} sends the resolved ts {ts}, which PD has not given yet; check whether the "
                 "store is of this cluster, and PD's clock"
             )
@@ -360,9 +365,14 @@ class Registrations:
         else:
             stream.waiting.remove(registration)
 
+    def fill(self) -> None:
+        """Register what waits on all streams, once there is room again."""
+        for stream in self.streams.values():
+            self._fill(stream)
+
     def _fill(self, stream: Stream) -> None:
         """Register what waits, up to the window."""
-        while stream.waiting and len(stream.scanning) < self._window:
+        while self.has_room and stream.waiting and len(stream.scanning) < self._window:
             registration = stream.waiting.popleft()
             span, own, part = registration.span, registration.region.region, registration.part
             fresh = (number for number in span.request_ids if (number, own.id) not in stream.deregistered)
