@@ -359,6 +359,21 @@ def test_nothing_told_at_the_same_time_is_lost() -> None:
     assert (meter.now.rows, meter.now.messages, meter.now.ddls) == (turns,) * 3
 
 
+def test_what_a_capture_holds_is_told() -> None:
+    """A line, the live view and JSON have its sizes, and what it waits for."""
+    capture = CaptureProgress(
+        ts=TS, waiting_bytes=3 << 20, spilled_bytes=1 << 20, uncommitted_bytes=512 << 10, held_by="a transaction"
+    )
+    told = "capture: waiting 4.0 MiB, uncommitted 0.5 MiB, a transaction"
+    assert told in line(replace(BUSY, capture=capture))
+    assert told in render(replace(BUSY, capture=capture), 120, 40)
+    out = io.StringIO()
+    with json_lines(out) as show:
+        show(replace(BUSY, capture=CaptureProgress(waits_for="a job")))
+    assert json.loads(out.getvalue())["capture"]["waits_for"] == "a job"
+    assert "capture" not in line(replace(BUSY, capture=CaptureProgress(ts=TS)))
+
+
 LOADING = LoadProgress(TS, 9, 3, 40, 12, "shop.t", physical_ms(TS) + 86_400_000)
 
 

@@ -38,6 +38,7 @@ from tidegate.server.record import (
     UpdateRefused,
 )
 from tidegate.server.server import Server
+from tidegate.source.tidb_segment import safe_points
 from tidegate_upstream.tidb.listener import Upstream
 from tidegate_upstream.tidb.session import Session
 
@@ -97,7 +98,9 @@ def test_a_life(place: ServerHome, feeds: Changefeeds) -> None:
     until(lambda: feeds.get(ONE).checkpoint_ts >= end)
 
     assert place.got("one") > before
+    assert [each.changefeed for each in safe_points(place.home / "log")] == ["one"]
     assert feeds.remove(ONE, "ann") is not None
+    assert not safe_points(place.home / "log")
     assert feeds.listed() == []
     assert feeds.remove(ONE, "ann") is None
     assert [(one.operation, one.who) for one in reversed(feeds.operations())][:3] == [

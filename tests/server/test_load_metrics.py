@@ -1,9 +1,11 @@
 """Metrics of a full load, by Debezium's words, as its changefeed is in each state."""
 
+import re
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tidegate.engine.ports import LoadProgress
+from tidegate.engine.ports import CaptureProgress, LoadProgress
 from tidegate.engine.progress import FeedError, Progress
 from tidegate.server.metrics import Metrics
 from tidegate.server.record import FeedId, FeedRecord, FeedView
@@ -51,3 +53,17 @@ def test_what_has_become_of_a_load(state: str, load: LoadProgress | None, code: 
             load.duration_s,
             load.tables - load.tables_done,
         )
+
+
+def test_what_a_capture_holds() -> None:
+    """Bytes by where they are; changefeeds without a capture have none."""
+    for capture, expected in (
+        (None, {}),
+        (CaptureProgress(1, 5, 6, 7, 8), {"waiting": 5.0, "spilled": 6.0, "uncommitted": 7.0, "log": 8.0}),
+    ):
+        record = FeedRecord(id=FeedId("default", "one"), sink_uri="x://", source_uri="", state="normal")
+        view = FeedView(record, Progress("running", capture=capture))
+        families = text_string_to_metric_families(Metrics(lambda view=view: [view], dict).text().decode())
+        samples = [sample for family in families for sample in family.samples]
+        found = {one.name: one.value for one in samples if re.fullmatch("tidegate_capture_.*_bytes", one.name)}
+        assert found == {f"tidegate_capture_{name}_bytes": value for name, value in expected.items()}

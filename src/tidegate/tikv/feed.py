@@ -173,8 +173,8 @@ class EventFeed:
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of rows that wait for their COMMIT."""
-        return sum(stream.matcher.stored for stream in self.registrations.streams.values())
+        """Bytes of rows that wait for their COMMIT; from any thread."""
+        return sum(stream.matcher.stored for stream in list(self.registrations.streams.values()))
 
     @property
     def scans(self) -> int:

@@ -52,7 +52,7 @@ def dropped_by_start_ts(monkeypatch: pytest.MonkeyPatch) -> None:
 def resolved_by_a_stale_generation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resolved ts counts for a region, whichever registration it is of."""
 
-    def resolve(self: Registrations, stream: Stream, _: int, regions: Sequence[int], ts: int) -> None:
+    def resolve(self: Registrations, stream: Stream, _: int, regions: Sequence[int], ts: int, now: float) -> None:
         for each in stream.registrations.values():
             if each.region.region.id in regions and ts > each.part.ts:
                 each.span.ranges.advance(each.part, ts)
