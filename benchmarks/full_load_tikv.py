@@ -1,6 +1,6 @@
 """A full load into a lake from pages of TiKV beside the same rows over SQL: rows a second.
 
-    python benchmarks/full_load_tikv.py [--rows 2000000] [--only narrow] [--json]
+    python benchmarks/full_load_tikv.py [--rows 1000000] [--only narrow] [--json]
 
     a peer, prepared pages  ──  TikvReader.plan, KvScan, columns, files, commits  ──►  lake     ours
     MariaDB, one table      ──  SqlReader.plan, SELECTs, columns, files, commits  ──►  lake     sql
@@ -174,7 +174,7 @@ def measured(spark: "SparkSession", case: str, rows: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure the cases."""
-    parser = arguments(__doc__, 2_000_000)
+    parser = arguments(__doc__, 1_000_000)
     parser.add_argument("--only", choices=CASES, help="one case")
     parser.add_argument("--serve", choices=CASES, help="serve the rows of a case")
     options = parser.parse_args()

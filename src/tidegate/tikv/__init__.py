@@ -4,3 +4,8 @@
 
 What the answers mean is decided by pure functions; one asyncio loop in one thread does the I/O.
 """
+
+import os
+
+# With gRPC's own handlers a fork beside its calls may abort the child, as that of Spark's JVM; no fork here calls gRPC.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")

@@ -1,12 +1,17 @@
 """A load from TiKV: its plan, rows and rows of single keys are those of a load over SQL; regions are cut and joined."""
 
+import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
 from tests.source.load.kit import Loaded, loaded, of
@@ -14,17 +19,22 @@ from tests.source.load.test_load_sql import SHAPES, counted
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.config.full_load import parse_load
 from tidegate.config.load import load
-from tidegate.engine.load_plan import LoadChunk, LoadPlan, LoadReader, LoadTable, create_statements
+from tidegate.engine.load import LoadingSource, NoStream
+from tidegate.engine.load_plan import KeptPlan, LoadChunk, LoadPlan, LoadReader, LoadTable, create_statements
 from tidegate.kv.keys import IntHandle, record_key
 from tidegate.model.errors import ConfigError
 from tidegate.model.table import TableName
 from tidegate.mysql.encoding import decode_int
 from tidegate.schema.stored.definition import render_stored
 from tidegate.schema.stored.meta import Meta, counter_key, table_key
+from tidegate.sink.delta.options import DeltaOptions
+from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source import tikv_load
 from tidegate.source.large import table_info
 from tidegate.source.tikv_load import TikvGuard, TikvReader, borders
 from tidegate.source.tikv_options import TikvLoadOptions
+from tidegate.spark.tasks import SparkTasks
+from tidegate.testing.script import run_here
 from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
 from tidegate_upstream.tidb.change_log import Region
 from tidegate_upstream.tidb.cluster import Cluster
@@ -234,3 +244,53 @@ def test_a_hold_ends_with_its_load(both: Both, monkeypatch: pytest.MonkeyPatch) 
         guard.restore()
         time.sleep(0.1)
         assert name not in pd.barriers
+
+
+@pytest.mark.slow
+@pytest.mark.more
+def test_a_load_that_is_killed_goes_on(both: Both, tmp_path: Path) -> None:
+    """SIGKILL amid a region, and a start right after: nothing is lost, nothing comes twice, S stays."""
+    both.sql.run("CREATE DATABASE big")
+    both.sql.run("CREATE TABLE big.t (k INT PRIMARY KEY, v INT)")
+    for first in range(0, 4000, 1000):
+        both.sql.run("INSERT INTO big.t VALUES " + ", ".join(f"({k}, {k % 7})" for k in range(first, first + 1000)))
+    address, target = f"tikv://{both.peer.pd}", tmp_path / "t.db"
+    command = [sys.executable, "-m", "tidegate", "run", "--source-uri", f"{address}?force-version=true"]
+    command += ["--filter", "big.*", "--sink-uri", f"sqlite://{target}", "--state-dir", str(tmp_path)]
+
+    def rows() -> list[tuple[int, int]]:
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(target)) as database:
+            return sorted(database.execute('SELECT k, v FROM "big.t"'))
+        return []
+
+    Watched.seen.clear()
+    with subprocess.Popen([*command, "--load-from", f"{address}?chunk-rows=400&rows-per-second=400"]) as killed:
+        deadline = time.monotonic() + 60
+        while len(Watched.seen) < 7:
+            assert killed.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        killed.kill()
+    versions, seen = {request.version for request in Watched.seen}, len(Watched.seen)
+    both.sql.run("UPDATE big.t SET v = 100 WHERE k >= 3990")
+    subprocess.run([*command, "--load", "initial", "--until", "now"], check=True, timeout=120)
+
+    assert len(Watched.seen) > seen
+    assert versions <= {request.version for request in Watched.seen[seen:]}
+    assert rows() == [(k, 100 if k >= 3990 else k % 7) for k in range(4000)]
+
+
+@pytest.mark.slow
+@pytest.mark.more
+def test_chunks_are_read_on_spark(both: Both, spark: Any, tmp_path: Path) -> None:
+    """Tasks of Spark read the chunks of a load: the lake has the rows that one process reads."""
+    reader = both.reader(chunk_rows=5)
+    plan = reader.plan(lambda name: name.key == ("shapes", "signed"))
+    kept = KeptPlan(str(tmp_path))
+    kept.write(plan)
+    source = LoadingSource(reader, kept, lambda *_: True, NoStream(), ordered=True, keyless=True)
+    run_here(source, DeltaSink(DeltaOptions(root=str(tmp_path), feed="load")), tasks=SparkTasks(spark))
+
+    assert len(plan.chunks) > 5
+    files = [path for path in tmp_path.rglob("*.parquet") if "_delta_log" not in path.parts]
+    assert sorted(k for path in files for k in pq.read_table(path)["k"].to_pylist()) == list(range(-9, 30))
