@@ -36,6 +36,10 @@ class Collection:
         fast = "not slow" in config.option.markexpr and collection_path.suffix == ".py"
         return True if fast and SLOW_FILE.search(collection_path.read_text()) else None
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Begin with the long ones."""
+        """Begin with the long ones; what runs behind `make test` is slow."""
         items.sort(key=lambda item: LONG.isdisjoint(item.path.parts))
+        for item in items:
+            if item.get_closest_marker("more"):
+                item.add_marker("slow")

@@ -50,6 +50,8 @@ from tidegate_upstream.tidb.log_writer import LogWriter
 from tidegate_upstream.tidb.session import Session
 from tidegate_upstream.tikv.peer import TikvPeer
 
+pytestmark = pytest.mark.slow
+
 RULES = TableFilter.parse(("test.*", "!test.hidden"))
 BEFORE = (
     "CREATE TABLE test.a (id INT PRIMARY KEY, v INT, KEY (v)); INSERT INTO test.a VALUES (1, 1), (2, 2)",
@@ -144,7 +146,6 @@ def served(tmp_path: Path) -> Iterator[Served]:
         yield own
 
 
-@pytest.mark.slow
 def test_a_captured_log_has_the_rows_of_the_upstreams_own(served: Served) -> None:
     """Rows, definitions and DDLs of the tables in the filter, from the begin on, across splits and cut streams."""
     capture = served.capture()
@@ -322,7 +323,6 @@ def shop(target: Path) -> dict[str, list[tuple[object, ...]]]:
         }
 
 
-@pytest.mark.slow
 def test_a_feed_of_a_cluster_equals_that_of_its_log(served: Served, tmp_path: Path) -> None:
     """`tikv://` brings what `tidb://` brings, and goes on where it was."""
     start_ts = served.execute()
@@ -368,7 +368,6 @@ def test_a_log_is_not_at_its_end_before_its_capture_has_begun(served: Served, tm
     assert [reached for reached, _ in checkpoints] == [ts for _, ts in checkpoints]
 
 
-@pytest.mark.slow
 def test_a_load_from_the_cluster_brings_what_is_there(served: Served, tmp_path: Path) -> None:
     """Rows from TiKV at S and changes above it are what all changes from the begin are."""
     cluster = f"tikv://{served.peer.pd}"
