@@ -29,6 +29,14 @@ def test_what_is_no_address(url: str) -> None:
         target_of(url)
 
 
+@pytest.mark.parametrize("url", ["http://root:secret@pd:2379", "root:secr@et@pd:2379"])
+def test_a_password_is_not_said(url: str) -> None:
+    """What stands before the host is not in the error, which an answer and a log have."""
+    with pytest.raises(ConfigError, match="'pd:2379' is no address") as error:
+        target_of(url)
+    assert "secr" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("mapping", "advertised", "reached"),
     [

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -14,7 +15,7 @@ from tidegate.mysql.encoding import encode_bytes
 from tidegate.tikv import feed as feed_module
 from tidegate.tikv import registrations, rpc
 from tidegate.tikv.feed import EventFeed
-from tidegate.tikv.registrations import SpanResolved, SpanRows
+from tidegate.tikv.registrations import SpanResolved, SpanRows, Stream
 from tidegate.tikv.stubs import cdcpb_pb2 as cdcpb
 from tidegate.tikv.stubs import errorpb_pb2 as errorpb
 from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
@@ -283,6 +284,24 @@ def test_what_holds_a_feed(name: str) -> None:
         return text
 
     assert store.run(use).startswith("no region is registered" if name == "busy" else "region 2 at store 1")
+
+
+def test_bytes_are_counted_while_streams_come() -> None:
+    """Another thread may ask for them at any time."""
+
+    class Matcher:
+        @property
+        def stored(self) -> int:
+            feed.registrations.streams[1, 0] = stream
+            return 7
+
+    async def made() -> EventFeed:
+        return EventFeed(SimpleNamespace(cluster_id=1))  # type: ignore[arg-type]
+
+    feed, stream = asyncio.run(made()), Stream((0, 0))
+    stream.matcher = Matcher()  # type: ignore[assignment]
+    feed.registrations.streams[0, 0] = stream
+    assert feed.stored_bytes == 7
 
 
 def test_keys_outside_the_span() -> None:

@@ -9,7 +9,7 @@ TiCDC's own keys of the changefeed choose the tables and rows: bdr-mode, force-r
 
 import posixpath
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from urllib.parse import unquote
@@ -118,10 +118,14 @@ def rules_of(config: FeedConfig) -> TableFilter:
     ConfigError."""
     source, rules = config.source, config.table_filter()
     assert isinstance(source, TidbSource)
-    origin = origin_of(Path(source.directory))
-    if origin is None:
-        return rules
-    return rules.within(TableFilter.parse(origin.rules, case_sensitive=origin.case_sensitive))
+    directory = Path(source.directory)
+
+    @cache  # asked first where the log has begun, which may be later than now
+    def captured() -> TableFilter | None:
+        origin = origin_of(directory)
+        return None if origin is None else TableFilter.parse(origin.rules, case_sensitive=origin.case_sensitive)
+
+    return rules.within(captured)
 
 
 def log_of(config: FeedConfig, sink: SinkEntry, home: str = "") -> "tuple[ShownLog, MountOptions, bool]":

@@ -162,8 +162,8 @@ class TableFilter:
         ]
         return cls(texts, tuple(reversed(parsed)))
 
-    def within(self, outer: "TableFilter") -> "WithinFilter":
-        """Return this filter for a log that has the tables of `outer`."""
+    def within(self, outer: "Callable[[], TableFilter | None]") -> "WithinFilter":
+        """Return this filter for a log that has the tables of what `outer` returns; None: all."""
         return WithinFilter(self.rules, self._rules, outer)
 
     def matches(self, schema: str, table: str) -> bool:
@@ -218,15 +218,15 @@ class TableFilter:
 class WithinFilter(TableFilter):
     """A filter for a log that another one made: a table that it takes must be in that one, too."""
 
-    outer: TableFilter
+    outer: Callable[[], TableFilter | None]
 
     def matches(self, schema: str, table: str) -> bool:
         """Return as TableFilter does. Raises ConfigError for a table that the log lacks."""
         matched = TableFilter.matches(self, schema, table)
-        if matched and table and not self.outer.matches(schema, table):
+        if matched and table and (outer := self.outer()) is not None and not outer.matches(schema, table):
             raise ConfigError(
                 f"{schema}.{table} is in the filter of the changefeed, and not in that of its log, "
-                f"{', '.join(self.outer.rules)}: let filter.rules exclude it, or begin a log with a wider --filter"
+                f"{', '.join(outer.rules)}: let filter.rules exclude it, or begin a log with a wider --filter"
             )
         return matched
 

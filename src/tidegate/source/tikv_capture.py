@@ -46,7 +46,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any, Final
 
 import msgspec
@@ -107,6 +107,7 @@ RELEASE_S: Final = 5.0
 _AHEAD_S: Final = 60.0
 """How far the clock of start-ts may be ahead of PD's."""
 _MARK: Final = "capture"
+_FIRST: Final = Lock()
 Accept = Callable[[str, str], bool]
 
 
@@ -303,9 +304,15 @@ class Spans:
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Lock a log's directory for one capture. Raises SourceError if another one has it."""
-    directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-    mark = os.open(directory / _MARK, os.O_RDWR | os.O_CREAT, 0o644)
+    """Lock a log's directory for one capture. Raises SourceError if another one has it, EnvironmentFault for one
+    that cannot be written."""
+    try:
+        directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        mark = os.open(directory / _MARK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as fault:
+        raise EnvironmentFault(
+            f"the log {directory} cannot be written ({fault.strerror}): give a directory that may be written"
+        ) from fault
     try:
         try:
             fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -320,9 +327,14 @@ def _alone(directory: Path) -> Iterator[None]:
         os.close(mark)
 
 
-@cache
 def capture_loop() -> asyncio.AbstractEventLoop:
     """Return the event loop of all captures of this process, in a thread: gRPC has one poller for all loops."""
+    with _FIRST:  # feeds that a server starts at once would have one each
+        return _loop()
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     Thread(target=loop.run_forever, name="tidegate-capture", daemon=True).start()
     return loop
@@ -371,9 +383,9 @@ class Capture:
 
     def progress(self) -> CaptureProgress:
         """Return how far it is; from any thread."""
-        if self._working is None:
+        if (working := self._working) is None:
             return CaptureProgress(waits_for=self._waits_for)
-        feed, writer, waiting, spans = self._working
+        feed, writer, waiting, spans = working
         return CaptureProgress(
             ts=writer.low,
             waiting_bytes=waiting.size_bytes,
@@ -582,10 +594,11 @@ async def _release(address: ClusterAddress, name: str) -> None:
 
 def release(options: CaptureOptions) -> bool:
     """End the hold on GC of a capture that does not go on; return False for a directory without a captured log. Raises
-    ClusterUnavailable."""
+    ClusterUnavailable, SourceError for one that runs, which needs its hold."""
     origin = origin_of(options.directory)
     if origin is None:
         return False
-    work = _release(options.address, _hold_name(options.feed, origin))
-    asyncio.run_coroutine_threadsafe(work, capture_loop()).result(2 * RELEASE_S + _ENDS_S)
+    with _alone(options.directory):
+        work = _release(options.address, _hold_name(options.feed, origin))
+        asyncio.run_coroutine_threadsafe(work, capture_loop()).result(2 * RELEASE_S + _ENDS_S)
     return True

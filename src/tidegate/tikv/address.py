@@ -89,7 +89,8 @@ def target_of(url: str) -> str:
     except ValueError:
         host, port = "", 0
     if not host or parts.path.strip("/") or parts.query or parts.username:
-        raise ConfigError(f"{url!r} is no address: HOST:PORT, http://HOST:PORT or https://HOST:PORT")
+        shown = url.rpartition("@")[2]  # without a password
+        raise ConfigError(f"{shown!r} is no address: HOST:PORT, http://HOST:PORT or https://HOST:PORT")
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

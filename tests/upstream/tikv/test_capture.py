@@ -5,7 +5,9 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +26,10 @@ from tidegate.engine.ports import LocalTasks
 from tidegate.engine.progress import Progress
 from tidegate.engine.stop_signals import NoPauseEvent
 from tidegate.kv.keys import RecordKey, decode_table_key, table_span
-from tidegate.model.errors import ConfigError, SinkError, SourceError, StateTooNew, TidegateError
+from tidegate.model.errors import ConfigError, EnvironmentFault, SinkError, SourceError, StateTooNew, TidegateError
 from tidegate.model.kv_change import KvChange
 from tidegate.schema.job import JOB_TABLE, decode_job_row
+from tidegate.source import tikv_capture
 from tidegate.source.tidb_ddl import Timeline
 from tidegate.source.tidb_segment import (
     ROWS,
@@ -38,7 +41,7 @@ from tidegate.source.tidb_segment import (
     safe_points,
     segments,
 )
-from tidegate.source.tikv_capture import Capture, CaptureOptions
+from tidegate.source.tikv_capture import Capture, CaptureOptions, release
 from tidegate.source.tikv_load import TikvGuard
 from tidegate.source.tikv_options import TikvLoadOptions
 from tidegate.tikv.address import ClusterAddress
@@ -281,17 +284,44 @@ def test_a_capture_that_ends_says_so(served: Served, error: BaseException, monke
 
 
 def test_a_log_has_one_capture(served: Served) -> None:
-    """Two of them would write each row twice; the second one may begin when the first has ended."""
+    """Two of them would write each row twice; the second one may begin when the first has ended. While one runs, its
+    hold is not to be released."""
     first, second = served.capture(), served.capture()
     first.start()
     until(lambda: bool(served.high()))
     assert "another capture writes into the log" in str(failure(second))
+    with pytest.raises(SourceError, match="another capture writes into the log"):
+        release(first.options)
+    assert held(served)
     first.stop()
     with pytest.raises(SourceError):
         second.start()
     second.start()
     served.captured(second, served.execute(*WORK[:1]))
     second.stop()
+
+
+def test_a_log_that_cannot_be_written_is_an_error_of_this_machine(served: Served) -> None:
+    """It does not end by trying again."""
+    served.log.write_text("a file")
+    ended = failure(served.capture())
+    assert isinstance(ended, EnvironmentFault)
+    assert "cannot be written (File exists)" in str(ended)
+
+
+def test_captures_that_begin_at_once_share_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a server's changefeeds do: a capture in two loops would not end, nor say that it stands still."""
+    made = list[object]()
+
+    @cache
+    def slow() -> object:
+        time.sleep(0.05)
+        made.append(object())
+        return made[-1]
+
+    monkeypatch.setattr(tikv_capture, "_loop", slow)
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(lambda _: tikv_capture.capture_loop(), range(4))] == made * 4
 
 
 def test_a_log_of_another_writer_is_refused(served: Served) -> None:
@@ -532,6 +562,26 @@ def test_feeds_read_the_log_of_a_capture(served: Served, tmp_path: Path) -> None
         run("two", ts, "test.p", "other.*")
     run("one", ts, "test.a")
     capture.stop()
+
+
+def test_a_feed_that_waits_for_a_log_learns_its_tables(served: Served, tmp_path: Path) -> None:
+    """A feed that is there before its log is refused as one that comes later, for tables that the log lacks."""
+    served.log.mkdir()
+    low = served.execute()
+    feed = load(
+        source_uri=f"tidb://{served.log}?ddl-ts=commit",
+        sink_uri=f"sqlite://{tmp_path}/waits.db",
+        state_dir=tmp_path / "waits",
+        start_ts=low,
+    )
+    waiting = Engine(feed_of(feed), LocalTasks(), Meter(lambda _: None), Pause())
+    capture = served.capture(low, rules=RULES.rules)
+    capture.start()
+    ts = served.execute(*WORK[:1])
+    served.captured(capture, ts)
+    capture.stop()
+    with pytest.raises(ConfigError, match=r"test\.hidden is in the filter of the changefeed"):
+        waiting.run(until=ts)
 
 
 JOB = next(row for row in recorded("rows") if table_span(JOB_TABLE.id)[0] <= row.key < table_span(JOB_TABLE.id)[1])
