@@ -332,13 +332,12 @@ def session_of(
 ) -> DdlSession:
     """Return the known values of a job's session; `come` are the columns that the statement added or changed,
     `partitions` all partitions of the table, as stored."""
-    zone = (
-        _zone_of_job(job) or _zone_of_defaults(job, query, schema, come) or _zone_of_bounds(query, schema, partitions)
-    )
+    zone = zone_of_job(job) or _zone_of_defaults(job, query, schema, come) or _zone_of_bounds(query, schema, partitions)
     return DdlSession(zone, ",".join(sorted(mode_names(job.sql_mode))), _moment(come, zone))
 
 
-def _zone_of_job(job: Job) -> str:
+def zone_of_job(job: Job) -> str:
+    """Return the time zone in which a job rewrites rows; "" if it is unknown."""
     if bytes(job.reorg_meta) == b"null":
         return ""
     location = reorg_meta(job).location

@@ -22,13 +22,15 @@ A MODIFY that rewrites rows does so silently, and the consumer converts its rows
 written meanwhile carry the new value already, which may differ (a TIMESTAMP is in the zone of its writer): they are
 read again from (begin of the job, C] and follow the DDL as updates of commit_ts C + 1, since a row of commit_ts C
 stands before the DDL for every consumer.  Without them a target at C is not yet what SQL shows there: a changefeed
-never rests at C (`rests_at`), and shows no checkpoint C.  One that is to stop at C stops at C + 1.
+never rests at C (`rests_at`), and shows no checkpoint C.  One that is to stop at C stops at C + 1.  The old value of
+such an update is what the DDL's rule makes of the row, by which a target without keys finds it.
 
 Source: recorded jobs, definitions and rows of DDLs under writers; what SQL returned at the same timestamps.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC
 from heapq import merge
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -38,19 +40,22 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace as change
 
+from tidegate.expr.cast import Target, convert, recast
 from tidegate.kv.change_columns import changes_of, joined
 from tidegate.kv.keys import table_span
 from tidegate.kv.rows import decode_row, encode_row
 from tidegate.model.errors import ConfigError
 from tidegate.model.kv_change import KvChange, KvOp
 from tidegate.model.mysql import ActionType
-from tidegate.model.tso import MAX_TS
-from tidegate.mysql.layout import TableLayout
+from tidegate.model.tso import MAX_TS, to_datetime
+from tidegate.mysql.conversion import session_zone
+from tidegate.mysql.layout import ColumnLayout, TableLayout
+from tidegate.mysql.values import Context
 from tidegate.schema.job import JOB_META, JOB_TABLE, Binlog, Job, JobState, decode_job_row
-from tidegate.schema.stored.definition import render_stored
+from tidegate.schema.stored.definition import StoredTable, column_layout, render_stored, table_layout
 from tidegate.schema.stored.history import DefinitionHistory, defined_by
 from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, rename_steps
-from tidegate.source.tidb_ddl import JOBS
+from tidegate.source.tidb_ddl import JOBS, zone_of_job
 from tidegate.source.tidb_log import KvLog, LogBegin, LogPart, Span, Stored, Window
 from tidegate.source.tidb_segment import COMMIT, FINISH, SCHEMA, SegmentLog, in_order
 
@@ -70,6 +75,22 @@ class Switch(NamedTuple):
     start_ts: int
     physical_ids: tuple[int, ...]
     column_ids: frozenset[int]
+    layout: TableLayout
+    """The table with both the old and the new columns."""
+    pairs: list[tuple[ColumnLayout, ColumnLayout]]
+    """The old columns, each with the one that replaces it."""
+    zone: str
+    """The time zone of the DDL's session."""
+
+    def converted(self, key: bytes, value: bytes) -> bytes:
+        """Return a row as the DDL's own rule leaves it, whatever new values it carries."""
+        row, context = decode_row(self.layout, key, value), Context(to_datetime(self.ts), session_zone(self.zone, UTC))
+        columns = dict(row.columns)
+        for old, new in self.pairs:
+            if new.id in row.stored and (stored := columns.get(old.id)) is not None:
+                operand = recast(stored, old.type, new.type, context.zone)
+                columns[new.id] = convert(operand, Target("", new.type, new.collation), context).value
+        return encode_row(self.layout, row._replace(columns=columns, tail=None))[1]
 
     def meets(self, low: int, high: int) -> bool:
         """Return whether its rows are in (low, high]."""
@@ -201,13 +222,22 @@ def check_switch(log: KvLog, ts: int, upto: int) -> None:
             ).at(commit_ts=shown_ts)
 
 
+def _replaced(old: StoredTable, new: StoredTable, *, single: bool) -> list[tuple[ColumnLayout, ColumnLayout]]:
+    """The columns of `old` that others of their name replaced, with these; a `single` one under another name, too."""
+    old_ids, ids = ({column.id for column in table.cols or []} for table in (old, new))
+    gone = {column.name.lower: column for column in old.cols or [] if column.id not in ids}
+    come = {column.name.lower: column for column in new.cols or [] if column.id not in old_ids}
+    names = zip(gone, come, strict=False) if single else ((name, name) for name in gone.keys() & come.keys())
+    return [(column_layout(gone[was]), column_layout(come[name])) for was, name in names]
+
+
 def _updates(rows: Any, switch: Switch) -> Any:
-    count = len(rows)
+    count, stored = len(rows), (rows.column(name).to_pylist() for name in ("key", "value"))
     columns = {
         "start_ts": np.full(count, switch.start_ts),
         "commit_ts": np.full(count, switch.ts + 1),
         "op": np.full(count, KvOp.PUT, np.int8),
-        "old_value": rows.column("value"),
+        "old_value": pa.array(map(switch.converted, *stored), rows.schema.field("old_value").type),
     }
     arrays = [columns.get(name, rows.column(name)) for name in rows.schema.names]
     return pa.RecordBatch.from_arrays(list(map(pa.array, arrays)), schema=rows.schema)
@@ -272,9 +302,15 @@ class _Walk:
         for table_id, version in after.tables.items() if job.type in _REWRITE else ():
             old = before.tables.get(table_id, version)
             ids, old_ids = ({column.id for column in each.stored.cols or []} for each in (version, old))
-            if old_ids - ids and ids - old_ids:
-                physical_ids, come = version.stored.physical_ids, frozenset(ids - old_ids)
-                self._switches.append(Switch(row.commit_ts, since, job.start_ts, physical_ids, come))
+            if not (old_ids - ids and ids - old_ids):
+                continue
+            pairs = _replaced(old.stored, version.stored, single=job.type == ActionType.MODIFY_COLUMN)
+            both = table_layout(old.stored)
+            both = replace(both, columns=both.columns + tuple(new for _, new in pairs))
+            physical_ids, zone = version.stored.physical_ids, zone_of_job(job)
+            self._switches.append(
+                Switch(row.commit_ts, since, job.start_ts, physical_ids, frozenset(ids - old_ids), both, pairs, zone)
+            )
 
 
 def _moves(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> bool:

@@ -25,6 +25,7 @@ from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.loop import Engine, Meter
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.stop_signals import NoPauseEvent
+from tidegate.kv.rows import decode_row
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError
 from tidegate.model.event import Update
@@ -176,6 +177,24 @@ def test_jobs_come_where_sql_shows_them(tmp_path):
         early += ts < versions[-1]
     assert early > 25
     assert len({switch.ts for switch in log.switches}) == len(log.switches) == 19
+
+
+@pytest.mark.slow
+def test_old_values_of_rows_with_a_value_of_their_own(tmp_path):
+    """They are what the DDL makes of the row: another value only where the DDL's session and the row's writer have
+    different time zones."""
+    log = shown_log(recorded_log(tmp_path / "log"))
+    list(log.rows(log.begin().ts, END, (JOBS,)))
+    names = {int(ts): ddl["name"] for ddl in ddls() for ts, _ in ddl["versions"]}
+    same, other = Counter[str](), Counter[str]()
+    for switch in log.switches:
+        of_ddl = (row for row in log.rows(switch.ts, switch.ts + 1, ((b"t", b"u"),)) if row.start_ts == switch.start_ts)
+        for row in of_ddl:
+            before, after = (decode_row(switch.layout, row.key, value) for value in (row.old_value, row.value))
+            (same if before.columns == after.columns else other)[names[switch.ts]] += 1
+
+    assert set(other) == {"datetime-timestamp", "datetime3-timestamp3"}, other
+    assert same.total() > 100
 
 
 @pytest.mark.parametrize("stream", ["partition", "ddl", "interleave", "rename_swap"])

@@ -423,7 +423,7 @@ def table_layout(table: StoredTable, physical_id: int | None = None, *, new_coll
         raise SchemaError(f"table {table.name.original} (id {table.id}) has no column for its handle")
     return TableLayout(
         id=table.id if physical_id is None else physical_id,
-        columns=tuple(_column(column) for column in columns),
+        columns=tuple(column_layout(column) for column in columns),
         indexes=tuple(_index(table, index) for index in table.index_info or []),
         int_handle=int_handle,
         common_handle=common_handle,
@@ -432,7 +432,8 @@ def table_layout(table: StoredTable, physical_id: int | None = None, *, new_coll
     )
 
 
-def _column(column: StoredColumn) -> ColumnLayout:
+def column_layout(column: StoredColumn) -> ColumnLayout:
+    """Return the layout of a column."""
     defaults = (column.default, column.default_bit, column.origin_default, column.origin_default_bit)
     return ColumnLayout(
         id=column.id,
