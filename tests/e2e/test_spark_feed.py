@@ -76,7 +76,7 @@ def words(log: Path, bootstrap: str, topic: str, protocol: str, home: Path) -> l
     file.write_text(FILE.replace("TOPIC", f"{topic}-spread"))
     uri = f"kafka://{bootstrap}/{topic}?protocol={protocol}&partition-num=3{PROTOCOLS[protocol]}"
     ends = ["--state-dir", str(home / "state"), "--stop-when-idle", "0.5"]
-    return ["run", str(file), "--source-uri", f"tidb://{log}", "--sink-uri", uri, "-c", "t", *ends]
+    return ["run", str(file), "--source-uri", f"tidb://{log}?ddl-ts=finish", "--sink-uri", uri, "-c", "t", *ends]
 
 
 def expected(log: Path, protocol: str, state: Path) -> dict[tuple[str, int], list[Event]]:

@@ -18,6 +18,8 @@ where it is done; its row then has the definition of that commit.  What changes 
     PARTITION BY, REMOVE PARTITIONING the same step, with the id that the table gets when the job is done
     failed or cancelled               none, as SQL never showed it
 
+A log without keys of the schema has each job where it is done, as it is.
+
 A MODIFY that rewrites rows does so silently, and the consumer converts its rows by the DDL's rule.  Rows that were
 written meanwhile carry the new value already, which may differ (a TIMESTAMP is in the zone of its writer): they are
 read again from (begin of the job, C] and follow the DDL as updates of commit_ts C + 1, since a row of commit_ts C
@@ -294,7 +296,7 @@ class _Walk:
         self._sent.add(job.id)
         if job.state != JobState.DONE:
             self.early[job.id] = row.commit_ts, MAX_TS, job.query
-        if is_shown or (job.binlog is not None and job.binlog.schema_version):
+        if is_shown or (job.binlog is not None and job.binlog.schema_version and after.schemas):
             job = change(job, state=JobState.DONE, binlog=_binlog(job, before, after))
         decoded = decode_row(JOB_TABLE, row.key, row.value)
         columns = {**decoded.columns, JOB_META: render_stored(job)}

@@ -15,6 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.log_source import log_source
+from tests.source.tidb.kit import changes, write_log
 from tests.source.tidb.kit import recorded_log as another_log
 from tests.source.tidb.modify_recording import END, Shown, ddls, recorded_log, truths
 from tests.source.tidb.test_log_source import walked
@@ -216,6 +217,16 @@ def test_ddls_are_those_of_finished_jobs(tmp_path, stream):
     assert all(isinstance(row, Update) and row.before == row.after for row in rewritten)
     assert {row.commit_ts for row in rewritten} <= after_ddls
     assert bool(rewritten) == (stream == "interleave")
+
+
+@pytest.mark.parametrize("stream", ["ddl", "rename_swap"])
+def test_a_log_without_keys_of_the_schema(tmp_path, stream):
+    """Its DDLs come where their jobs finish, as they are."""
+    rows = [row for row in changes(stream) if not row.key.startswith(b"m")]
+    log = write_log(tmp_path / "log", rows)
+    finished, shown = walked(log_source(log)), walked(log_source(shown_log(log)))
+    assert (shown.ddls, shown.rows) == (finished.ddls, finished.rows)
+    assert finished.ddls
 
 
 SHRINK = next(ddl for ddl in ddls() if ddl["name"] == "varchar-shrink-lax")
