@@ -13,7 +13,7 @@ import pytest
 from tests.contract.test_sql_sink import asked, emptied
 from tests.failpoint import armed
 from tests.mariadb import Server, running_server
-from tests.source.load.feeds import TABLES, Database, Draw, Feed, Servers, Work
+from tests.source.load.feeds import TABLES, Database, Draw, Feed, Servers, Tables, Work, ordered
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import document_of, load
 from tidegate.config.registry import sink_of, source_of
@@ -68,6 +68,15 @@ class Later(Feed):
     def keeps_keyless(self) -> bool:
         """The filter leaves it out."""
         return False
+
+    def tables(self) -> Tables:
+        """What the target has now, its view among it."""
+        found = super().tables()
+        if self.sink == "mariadb" and asked(self.servers.mariadb, "SHOW TABLES FROM w LIKE 'seen'"):
+            names = [row[0] for row in asked(self.servers.mariadb, "SHOW COLUMNS FROM w.seen")]
+            rows = asked(self.servers.mariadb, "SELECT * FROM w.seen")
+            found["w.seen"] = ordered(dict(zip(names, row, strict=True)) for row in rows)
+        return found
 
 
 @pytest.fixture(scope="module")
