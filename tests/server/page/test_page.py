@@ -229,6 +229,7 @@ def test_tables_beside_the_feed(
     made = {"changefeed_id": name.name, "sink_uri": f"delta://{place.home / name.name}", "start_ts": place.work()}
     with visiting(browser, serving[1].address) as visitor, armed({"load/rows-read": lambda: go.wait(60) and None}):
         assert serving[1].post("/changefeeds", made).status == 200
+        until(lambda: place.work(1) and feeds.get(name).checkpoint_ts > made["start_ts"])
         page = visitor.go("/?feed=default/beside")
         for verb, given in (("Reload", database), ("Add", "")):
             go.clear()
