@@ -158,6 +158,12 @@ def test_only_the_base_is_there(home: Path) -> None:
     assert not names & HEAVY
 
 
+def test_the_doctor_needs_no_extra(home: Path) -> None:
+    """It tells what is there, and what each extra lacks."""
+    told = ran(home, "tidegate", "doctor", "--json")
+    assert {"python", "packages"} <= {one["check"] for one in json.loads(told.stdout)}, told.stderr.decode()
+
+
 def test_a_recorded_message_is_read_and_written(home: Path) -> None:
     """The codec works, loads nothing heavy, and is there at once."""
     case = next(case for case in cases(DATA / "codec" / "types" / "open_default.jsonl.gz") if case.messages)

@@ -22,12 +22,10 @@ from typing import Final
 import click
 
 from tidegate.cli.finding import Finding, show
-from tidegate.config.load import read_document
 from tidegate.model.errors import ConfigError, TidegateError
 from tidegate.model.name import all_digits
 from tidegate.spark.cache import cache_dir
 from tidegate.spark.java import Configuration, ensure_jars, find_java, jars_dir, jars_present, java_remedy
-from tidegate.tikv.address import cluster_address
 
 _FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 PYTHON_MIN: Final = (3, 11)
@@ -75,6 +73,7 @@ def doctor(
     cluster."""
     if pd is not None:
         from tidegate.cli.doctor_cluster import diagnose_cluster
+        from tidegate.tikv.address import cluster_address
 
         files = {f"{kind}_path": address[kind] for kind in ("ca", "cert", "key")}
         cluster = cluster_address(pd, host_mapping=address["host_mapping"], **files)
@@ -82,6 +81,7 @@ def doctor(
         return
     if source_uri or path is not None:
         from tidegate.cli.doctor_cluster import diagnose_source
+        from tidegate.config.load import read_document
 
         show(diagnose_source(source_uri, read_document(path)), as_json=as_json)
         return
