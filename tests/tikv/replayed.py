@@ -52,7 +52,8 @@ _SILENCE = 4000
 _QUEUED = 40
 """Messages that may wait in a stream before more are made."""
 _WAITS = 40
-"""Steps for which a recorded error waits until a registration can get it."""
+"""Steps for which a recorded error waits until a registration can get it; ten times as long for a kind that none has
+got."""
 Frame = tuple[int, str, bool, bytes]
 """Milliseconds, the stream, whether the server sent it, and the message."""
 Placed = tuple[int, int, bytes, bytes]
@@ -157,7 +158,7 @@ class Player(World):
     """A world that follows a recording up to `goal`, with its splits, merges and errors."""
 
     def __init__(self, recording: Recording, seed: int, *, trouble: float) -> None:
-        self._marked, self._waits, self._stops = -1, _WAITS, sorted(recording.history.marks)
+        self._marked, self._waited, self._stops = -1, 0, sorted(recording.history.marks)
         self._still = 0
         """Steps without a row."""
         self.recalled = Counter[tuple[str, bool]]()
@@ -178,12 +179,13 @@ class Player(World):
         if self._marked < self.position:
             due = self.played.marks.get(self.position, ())
             registered = {pair[1] for stream in self.streams for pair in stream.readers}
-            if self._waits and any(mark.region and mark.region not in registered for mark in due):
-                self._waits -= 1
+            late = [kinds(mark.error) for mark in due if mark.region and mark.region not in registered]
+            self._waited += 1
+            if any(self._waited <= (_WAITS if self.recalled[kind, True] else 10 * _WAITS) for kind in late):
                 return
             for mark in due:
                 self.recall(mark, seen=mark.region in registered)
-            self._marked, self._waits = self.position, _WAITS
+            self._marked, self._waited = self.position, 0
         later = bisect_right(self._stops, self.position)
         stops = self._stops[later : later + 1]
         super().advance(min([count, *(stop - self.position for stop in stops)]))

@@ -6,11 +6,13 @@ recorded truth   ─► tables at a timestamp  ◄── compared with ───
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.mariadb import Server
 from tests.source.tidb.modify_recording import ddls
 from tests.tikv.replayed import RecordedCluster, Recording
 from tidegate.config.load import load
@@ -18,7 +20,9 @@ from tidegate.config.registry import feed_of
 from tidegate.engine.loop import Engine, Meter
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.stop_signals import NoPauseEvent
+from tidegate.sink.sql.connection import SqlOptions, TargetSession, probe
 from tidegate.verify.compare import ComparedTable, TableReader, TableReport, compare_sides
+from tidegate.verify.database import DatabaseReader
 from tidegate.verify.local import RecordingReader, Truth, lake_at
 from tidegate.verify.sums import ChunkPlan
 
@@ -119,6 +123,13 @@ def compare_lake(count: Count, lake: Path, truth: Truth, *, once: bool = True) -
     """Compare a lake as of a moment."""
     with lake_at(str(lake), truth.ts, lambda *_: True) as (reader, _):
         count.compare(truth, reader, once=once)
+
+
+def compare_database(count: Count, server: Server, truth: Truth) -> None:
+    """Compare a database as it is."""
+    with closing(TargetSession(SqlOptions("verify", "127.0.0.1", server.port))) as session:
+        session.prepare(probe(session))
+        count.compare(truth, DatabaseReader(session, lambda schema, _: schema != "tidegate", ""), once=False)
 
 
 def within_ddls(moments: list[int], seed: int, most: int) -> list[int]:
