@@ -30,7 +30,6 @@ from tests.tikv.recorded import CLUSTER_ID, DDL, LIVE, TS0, lines
 from tests.tikv.scripted import Answer, Scripted
 from tidegate.kv.keys import table_span
 from tidegate.model.kv_change import KvOp
-from tidegate.model.mysql import ActionType
 from tidegate.mysql.encoding import decode_bytes, encode_bytes
 from tidegate.schema.job import JOB_TABLE, JobState, decode_job_row
 from tidegate.schema.stored.snapshot import REPLICATED
@@ -415,14 +414,13 @@ class RecordedCluster:
         return pdpb.DeleteGCBarrierResponse(header=self._header())
 
 
-def recorded_ddls(recording: Recording) -> list[str]:
-    """The texts of the DDLs that a changefeed follows, in the order in which they were done; none for a RENAME of
-    several tables, whose steps are events of their own."""
+def recorded_ddls(recording: Recording) -> list[int]:
+    """The kinds of the DDLs that a changefeed follows, in the order in which they were done."""
     low, high = table_span(JOB_TABLE.id)
     rows = sorted(recording.history.truth, key=lambda row: row.commit_ts)
     jobs = [decode_job_row(row.key, row.value) for row in rows if low <= row.key < high and row.value]
     return [
-        "" if job.type == ActionType.RENAME_TABLES else job.query
+        job.type
         for job in jobs
         if job.state == JobState.DONE and job.type in REPLICATED and job.binlog and job.binlog.schema_version
     ]
