@@ -431,9 +431,10 @@ def test_an_owner_that_is_gone(place: ServerHome, monkeypatch: pytest.MonkeyPatc
     data = {"data_dir": str(place.home / "gone")}
     with port() as (_, nobody), port() as (listener, address):
         owner = place.server(advertise_addr=nobody.replace("127.0.0.1", "127.0.0.2"), **data)
+        until(lambda: owner.changefeeds.is_owner)
         second = place.server(advertise_addr=address, **data)
         try:
-            until(lambda: owner.changefeeds.is_owner and second.joined.is_set())
+            until(second.joined.is_set)
             with listening(second, listener):
                 answer = Client(address).get("/changefeeds")
                 assert (answer.status, answer.json["error_code"]) == (500, "ErrRequestForwardErr")
