@@ -28,6 +28,7 @@ import grpc
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.tikv.scripted import serving
 from tests.tikv.test_feed_rim import REGION, REQUEST, Store
 
 from tidegate.model.tso import Tso
@@ -98,13 +99,10 @@ async def serve(shape: str, times: int) -> None:
             yield message
         await asyncio.sleep(60)
 
-    server = grpc.aio.server(options=rpc.SERVER_OPTIONS)
     handlers: Any = {"EventFeedV2": grpc.stream_stream_rpc_method_handler(feed)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("cdcpb.ChangeData", handlers),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    print(port, flush=True)
-    await server.wait_for_termination()
+    async with serving(grpc.method_handlers_generic_handler("cdcpb.ChangeData", handlers)) as target:
+        print(target.rpartition(":")[2], flush=True)
+        await asyncio.Event().wait()
 
 
 async def generated(target: str) -> int:

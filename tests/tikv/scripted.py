@@ -56,7 +56,7 @@ class Scripted(grpc.GenericRpcHandler):
 
 
 @asynccontextmanager
-async def serving(handler: Scripted) -> Any:
+async def serving(handler: grpc.GenericRpcHandler) -> Any:
     """A server on a port of its own; its HOST:PORT."""
     server = grpc.aio.server(options=SERVER_OPTIONS)
     server.add_generic_rpc_handlers((handler,))

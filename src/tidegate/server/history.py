@@ -52,10 +52,11 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import ask, latest
 from tidegate.source.kafka_options import KafkaTopics
 from tidegate.source.kafka_replay import Bytes, Replayed, State, listed, replay, skip
-from tidegate.source.tidb_changes import LogChanges
+from tidegate.source.tidb_changes import LogChanges, MountOptions
 from tidegate.source.tidb_ddl import JOBS, Timeline
 from tidegate.source.tidb_log import KvLog, name_of
 from tidegate.source.tidb_segment import SegmentLog
+from tidegate.source.tidb_states import ShownLog
 
 CELL_CHARS: Final = 200
 """Longest value shown; a longer one is truncated."""
@@ -274,7 +275,7 @@ class LogHistory:
         raise ConfigError(f"no table {table} at ts {as_of}")
 
     def tail(self, table: str, after: int, most: int) -> list[ShownRow]:
-        log, mount, _ = log_of(self.config, entries_of(self.config)[1], home_of(self.config))
+        log, mount, _ = self._log()
         parts = log.parts(after)
         if not parts:
             return []
@@ -309,15 +310,18 @@ class LogHistory:
 
         return _newest(chunks(), after, most)
 
+    def _log(self) -> tuple[ShownLog, MountOptions, bool]:
+        return log_of(self.config, entries_of(self.config)[1], home_of(self.config))
+
     def _timeline(self) -> Timeline:
-        log, mount, ticdc_texts = log_of(self.config, entries_of(self.config)[1], home_of(self.config))
+        log, mount, ticdc_texts = self._log()
         rules = self.config.table_filter()
         force, keeps = mount.force_replicate, mount.keeps
         return Timeline(log, rules, force=force, keeps=keeps, events=EventFilter(), ticdc_texts=ticdc_texts)
 
     def _versions_at(self, ts: int) -> tuple[int, Sequence[TableVersion]]:
         """Return the timestamp of the definitions, and the tables then."""
-        parts = log_of(self.config, entries_of(self.config)[1], home_of(self.config))[0].parts(0)
+        parts = self._log()[0].parts(0)
         if not parts:
             return 0, ()
         timeline = self._timeline()
@@ -325,7 +329,7 @@ class LogHistory:
         return timeline.ts, tuple(timeline.tables.replicated(timeline.snapshot))
 
     def _ddls(self) -> Iterator[ShownDdl]:
-        log = log_of(self.config, entries_of(self.config)[1], home_of(self.config))[0]
+        log = self._log()[0]
         parts = log.parts(0)
         if not parts:
             return
