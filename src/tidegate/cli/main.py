@@ -22,8 +22,9 @@ from click.shell_completion import CompletionItem
 
 from tidegate.cli.output import echo, echo_json
 from tidegate.config.uri import mask_text
-from tidegate.model.errors import EnvironmentFault, TidegateError
+from tidegate.model.errors import ConfigError, EnvironmentFault, TidegateError
 from tidegate.model.extras import lacking
+from tidegate.model.runbook import link
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "run": ("tidegate.cli.run:run", "Run a changefeed: any source into any sink."),
@@ -174,9 +175,12 @@ def _tell(error: TidegateError, *, json: bool, debug: bool) -> None:
         for line in (first, *(f"    {line}" for line in rest)):
             echo(line, err=True)
     if json:
-        echo_json({"error": {"code": error.code, "message": mask_text(str(error))}}, err=True)
+        answer = {"code": error.code, "message": mask_text(str(error)), "runbook": link(error.code)}
+        echo_json({"error": answer}, err=True)
         return
     echo(f"error {error.code}: {' '.join(str(error).split())}", err=True)
+    if not isinstance(error, ConfigError):
+        echo(f"see {link(error.code)}", err=True)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

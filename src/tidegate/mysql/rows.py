@@ -44,6 +44,7 @@ class ResultBroken(ProtocolError):
     """A result without its end: (the number of the server's or the driver's error, its message)."""
 
     code = "CDC:ErrResultBroken"
+    remedy = "Read again; check the server's log, `net_write_timeout` and the network."
 
     def __init__(self, number: int, message: str, /) -> None:
         super().__init__(number, message)

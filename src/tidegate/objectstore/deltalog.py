@@ -54,6 +54,10 @@ class CommitConflict(SinkError):
     """The version is taken: another writer, or an earlier attempt of this one, was faster."""
 
     code = "CDC:ErrDeltaCommitConflict"
+    remedy = (
+        "Nothing: the commit is tried again on the newer version. If it lasts, another program writes to the lake; "
+        "stop it."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,6 +251,10 @@ class TableIneligible(InputError):
     """Tables without a handle key match the filter, and the request does not say how to treat them."""
 
     code = "CDC:ErrTableIneligible"
+    remedy = (
+        "Give the tables a primary key, leave them out by the filter, or create with `--force-replicate` or "
+        "`ignore_ineligible_table`."
+    )
 
 
 def verified(config: FeedConfig) -> Verified:
@@ -309,6 +313,7 @@ class Unfinished(TidegateError):
     """The run of a removed changefeed has not ended yet."""
 
     code = "CDC:ErrChangeFeedDeletionUnfinished"
+    remedy = "Wait until the run has ended (seconds), then create the changefeed again."
 
 
 @dataclass(slots=True)

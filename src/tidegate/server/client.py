@@ -204,6 +204,7 @@ class Aborted(InputError):
     """The user answered a question with no."""
 
     code = "CDC:ErrCliAborted"
+    remedy = "Answer with y, or give `--no-confirm`."
 
 
 class CliGroup(click.Group):
@@ -385,12 +386,14 @@ class CheckpointTsInvalid(InputError):
     """The checkpoint ts of `resume` is neither `now` nor a number."""
 
     code = "CDC:ErrCliInvalidCheckpointTs"
+    remedy = "Give `now` or a TSO; `tidegate tso` converts times."
 
 
 class CheckpointTsAhead(InputError):
     """The checkpoint ts of `resume` is in the future."""
 
     code = "CDC:ErrCliCheckpointTsIsInFuture"
+    remedy = "Give a TSO that has passed; `tidegate cli tso query` prints the current one."
 
 
 def names(command: Command) -> Command:

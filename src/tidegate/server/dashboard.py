@@ -20,6 +20,7 @@ Pause, resume, remove, create and verify are TiCDC's own, under /api/v2.
 
     /              index.html            with an ETag, so an unchanged file is sent once
     /page/NAME     scripts and style     CSP: only these files and this server's API, nothing inline
+    /runbook       error codes           what each means and what to do
 
 The files (tidegate/server/page) are read once, when the server starts; there are few and they are small.
 """
@@ -40,6 +41,7 @@ from tidegate.config.registry import entries_of, home_of
 from tidegate.engine.change import DeadLetter, EventPosition
 from tidegate.engine.reload import RepairKeys
 from tidegate.lakes.lake import Lake, moment_ts
+from tidegate.model import runbook
 from tidegate.model.errors import ConfigError, DecodeError
 from tidegate.model.name import parts_of
 from tidegate.model.table import TableName
@@ -372,11 +374,16 @@ class PageRoutes:
         router = APIRouter(redirect_slashes=False, include_in_schema=False)
         router.add_api_route("/", self.index, methods=["GET", "HEAD"], response_model=None)
         router.add_api_route("/page/{name}", self.file, methods=["GET", "HEAD"], response_model=None)
+        router.add_api_route("/runbook", self.runbook, methods=["GET", "HEAD"], response_model=None)
         return router
 
     async def index(self, request: Request) -> Response:
         """Return the page."""
         return await self.file(request, "index.html")
+
+    async def runbook(self) -> Response:
+        """Return the runbook's sections, one for each error code."""
+        return Response(runbook.html(), headers=HEADERS, media_type="text/html")
 
     async def file(self, request: Request, name: str) -> Response:
         """Return a file of the page, or 304 if the client has it already."""

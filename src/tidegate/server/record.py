@@ -48,30 +48,35 @@ class ApiParamInvalid(InputError):
     """A parameter or the body of a request is invalid."""
 
     code = "CDC:ErrAPIInvalidParam"
+    remedy = "Correct the parameter that the message names; docs/api.md lists them."
 
 
 class ChangefeedMissing(InputError):
     """There is no changefeed with that name."""
 
     code = "CDC:ErrChangeFeedNotExists"
+    remedy = "`tidegate cli changefeed list` shows the names; give `--namespace` if there is one."
 
 
 class ChangefeedExists(InputError):
     """A changefeed with that name exists, whatever its state."""
 
     code = "CDC:ErrChangeFeedAlreadyExists"
+    remedy = "Choose another name, or remove the changefeed first."
 
 
 class UpdateRefused(InputError):
     """The changefeed's state does not allow the operation, or nothing would change."""
 
     code = "CDC:ErrChangefeedUpdateRefused"
+    remedy = "Pause the changefeed before an update, and resume only what is stopped, failed or finished."
 
 
 class TargetBelowStart(InputError):
     """The target ts is not above the start ts."""
 
     code = "CDC:ErrTargetTsBeforeStartTs"
+    remedy = "Give a target ts above the start ts."
 
 
 class StartBelowHistory(InputError):
@@ -85,18 +90,22 @@ class ServerNotReady(EnvironmentFault):
 
     code = "CDC:ErrServerIsNotReady"
     retry = Retry.LATER
+    remedy = "Ask again in a few seconds; `/readyz` tells when."
 
 
 class NotOwner(EnvironmentFault):
     """Another server owns the changefeeds; a run on this one must end."""
 
     code = "CDC:ErrNotOwner"
+    meanwhile = "The owner's run goes on."
+    remedy = "Nothing: the owner runs the changefeed."
 
 
 class FeedCrashed(EnvironmentFault):
     """An unexpected error, a bug, ended a changefeed."""
 
     code = "CDC:ErrChangefeedUnretryable"
+    remedy = "Resume it once. If it comes again, it is a bug: keep the log."
 
 
 def wall_ms() -> int:

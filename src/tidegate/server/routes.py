@@ -93,12 +93,14 @@ class CredentialMissing(InputError):
     """The request has no credentials."""
 
     code = "CDC:ErrCredentialNotFound"
+    remedy = "Give user and password, or the token of the data directory (docs/server.md)."
 
 
 class Unauthorized(InputError):
     """The user is unknown, the password or token wrong, or the user may only read."""
 
     code = "CDC:ErrUnauthorized"
+    remedy = "Correct user, password or token; `client-allowed-user` lists who may write."
 
 
 class WriteTokenMissing(CredentialMissing):
@@ -113,48 +115,58 @@ class RequestForbidden(InputError):
     """The request comes from another server's page, or for a host name that is not this server's."""
 
     code = "CDC:ErrRequestForbidden"
+    remedy = "Ask by a name of the server's own, and open its page by the address that it prints."
 
 
 class RequestTooSlow(InputError):
     """The body of a request did not arrive in time."""
 
     code = "CDC:ErrRequestTimeout"
+    remedy = "Send the request again; check the network between client and server."
 
 
 class RequestTooLarge(InputError):
     """The body of a request exceeds the limit."""
 
     code = "CDC:ErrRequestTooLarge"
+    remedy = "Send a smaller body."
 
 
 class ClusterUnhealthy(EnvironmentFault):
     """No server owns the changefeeds, or one that should run does not."""
 
     code = "CDC:ErrClusterIsUnhealthy"
+    remedy = (
+        "`tidegate cli capture list` shows the servers; start one, and check that it reaches the store of changefeeds."
+    )
 
 
 class CaptureMissing(InputError):
     """There is no server with that id."""
 
     code = "CDC:ErrCaptureNotExist"
+    remedy = "`tidegate cli capture list` shows the servers."
 
 
 class DrainRefused(InputError):
     """Changefeeds are not moved between servers: one owns them all."""
 
     code = "CDC:ErrSchedulerRequestFailed"
+    remedy = "Stop the server instead: another server of the same store takes over."
 
 
 class TableNotMoved(InputError):
     """Tables are not placed individually: one server runs all of a changefeed."""
 
     code = "CDC:ErrTableNotSupportMove"
+    remedy = "Split the changefeed by its filter if one server is not enough."
 
 
 class ForwardFailed(EnvironmentFault):
     """The owner does not answer, or the request has been forwarded in a circle."""
 
     code = "ErrRequestForwardErr"
+    remedy = "Check that the servers reach each other by their `advertise-addr`."
 
 
 def status_of(error: TidegateError) -> int:

@@ -54,6 +54,7 @@ class NameTaken(SinkError):
     """A file of that name has other content: another writer is running, or an earlier attempt was interrupted."""
 
     code = "CDC:ErrStorageNameTaken"
+    remedy = "Stop the other writer, or give this changefeed a directory of its own."
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,18 +34,22 @@ export function setAttribute(element, name, value) {
   } else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 }
 
-/** A definition list whose values are updated in place. `rows` are pairs of a term and a function of the data. */
+/** A definition list whose values are updated in place. `rows` are a term, a function of the data, and, for a link, the
+ * address of a text. */
 export class Facts {
   constructor(label, rows) {
-    this.rows = rows.map(([term, value]) => ({ value, node: h("dd"), term: h("dt", {}, term) }));
-    this.element = h("dl", { class: "facts", "aria-label": label }, this.rows.map((row) => h("div", {}, row.term, row.node)));
+    this.rows = rows.map(([term, value, href]) => ({ value, href, node: h(href ? "a" : "span"), term: h("dt", {}, term) }));
+    const shown = this.rows.map((row) => h("div", {}, row.term, h("dd", {}, row.node)));
+    this.element = h("dl", { class: "facts", "aria-label": label }, shown);
   }
 
   update(data) {
     for (const row of this.rows) {
       const text = row.value(data);
-      row.node.parentElement.hidden = text === null;
-      if (text !== null) setText(row.node, text);
+      row.term.parentElement.hidden = text === null;
+      if (text === null) continue;
+      setText(row.node, text);
+      if (row.href) setAttribute(row.node, "href", row.href(text));
     }
   }
 }

@@ -55,7 +55,7 @@ const FACTS = [
 ];
 
 const ERROR = [
-  ["Code", (d) => d.error.code],
+  ["Code", (d) => d.error.code, (code) => `/runbook#${code.toLowerCase().replace(/[^a-z0-9]+/g, "-")}`],
   ["Message", (d) => d.error.message],
   ["Table", (d) => d.error.table || null],
   ["At ts", (d) => (d.error.commit_ts && d.error.commit_ts !== "0" ? `${d.error.commit_ts} (${tsoTime(d.error.commit_ts)})` : null)],
