@@ -270,7 +270,10 @@ def test_run_fails(changefeed):
     """An error of the changefeed is told as any other."""
     changefeed.raises = SinkRefused("no space")
     done = call("run", "--source-uri", SOURCE, "--sink-uri", SINK)
-    assert (done.exit_code, done.stderr.splitlines()[-1]) == (1, "error CDC:ErrSinkRefused: no space")
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (
+        1,
+        "error CDC:ErrSinkRefused: no space (see docs/runbook.md#cdc-errsinkrefused)",
+    )
 
 
 def test_interrupted(changefeed):

@@ -178,9 +178,8 @@ def _tell(error: TidegateError, *, json: bool, debug: bool) -> None:
         answer = {"code": error.code, "message": mask_text(str(error)), "runbook": link(error.code)}
         echo_json({"error": answer}, err=True)
         return
-    echo(f"error {error.code}: {' '.join(str(error).split())}", err=True)
-    if not isinstance(error, ConfigError):
-        echo(f"see {link(error.code)}", err=True)
+    where = "" if isinstance(error, ConfigError) else f" (see {link(error.code)})"
+    echo(f"error {error.code}: {' '.join(str(error).split())}{where}", err=True)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

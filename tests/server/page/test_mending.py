@@ -71,6 +71,10 @@ def test_skip(bootstrap: str, browser: Browser, serving: tuple[Server, Client], 
         expect(wrong).to_contain_text('{"id":0,"databas')
         assert violations(page) == []
         picture(page, "server-page-failed")
+        wrong.get_by_role("link", name="CDC:ErrPoisonMessage").click()
+        expect(page.locator(":target")).to_contain_text("dlq skip")
+        assert violations(page) == []
+        page.go_back()
 
         wrong.get_by_role("button", name="Skip this message…").click()
         dialog = page.get_by_role("dialog")
