@@ -21,7 +21,8 @@ _RULES = {
 
 _HTML = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8" /><meta name="viewport" content="width=device-width, initial-scale=1" />
-<title>Runbook - Tidegate</title><link rel="stylesheet" href="/page/style.css" /></head>
+<title>Runbook - Tidegate</title><link rel="icon" href="/page/icon.svg" type="image/svg+xml" />
+<link rel="stylesheet" href="/page/style.css" /></head>
 <body><header><a class="brand" href="/"><img src="/page/icon.svg" alt="" width="24" height="24" />Tidegate</a></header>
 <main class="runbook"><h1>Runbook</h1>
 {}
