@@ -15,7 +15,8 @@ from tidegate.engine import loop as trace
 from tidegate.engine.ports import LocalTasks
 
 
-def _run(place: ServerHome) -> None:
+def run(place: ServerHome) -> None:
+    """A changefeed from the log of a place into a function."""
     uri = f"callback://tests.e2e.collected/into?home={place.home / 'got'}"
     feed = tidegate.Changefeed(f"tidb://{place.home / 'log'}", uri, name="one", state_dir=place.home / "state")
     feed.run(tasks=LocalTasks(), idle_s=0)
@@ -29,7 +30,7 @@ def test_a_round_is_a_span(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(api, "get_tracer", provider.get_tracer)
     trace._opener.cache_clear()
     try:
-        _run(ServerHome(tmp_path))
+        run(ServerHome(tmp_path))
     finally:
         trace._opener.cache_clear()
 
@@ -46,7 +47,7 @@ def test_without_opentelemetry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     trace._opener.cache_clear()
     try:
-        _run(ServerHome(tmp_path))
+        run(ServerHome(tmp_path))
     finally:
         trace._opener.cache_clear()
 

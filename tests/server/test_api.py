@@ -108,6 +108,8 @@ WRONG = [
     ("POST", "/verify_table", "", 400, "CDC:ErrAPIInvalidParam"),
     ("POST", "/verify_table", {}, 400, "CDC:ErrSinkURIInvalid"),
     ("POST", "/log", {"log_level": "loud"}, 400, "CDC:ErrAPIInvalidParam"),
+    ("POST", "/log", {"levels": {"tikv": "loud"}}, 400, "CDC:ErrAPIInvalidParam"),
+    ("POST", "/log", {"levels": {"no.such": "debug"}}, 400, "CDC:ErrAPIInvalidParam"),
     ("POST", "/log", "", 400, "CDC:ErrAPIInvalidParam"),
     ("POST", "/captures/nobody/drain", None, 400, "CDC:ErrCaptureNotExist"),
     ("POST", "/captures/SELF/drain", None, 400, "CDC:ErrSchedulerRequestFailed"),
@@ -149,6 +151,7 @@ RIGHT = [
     # method, path, body, answer
     ("GET", "/health", None, {}),
     ("POST", "/log", {"log_level": "warn"}, {}),
+    ("POST", "/log", {"log_level": "warn", "levels": {"tikv": "error"}}, {}),
     ("POST", "/log", {}, {}),
     ("POST", "/owner/resign", None, {}),
     ("POST", "/unsafe/resolve_lock", {"region_id": 1, "ts": 3}, {}),

@@ -104,7 +104,7 @@ def _bring(config: FeedConfig, until: int | None, *, as_json: bool) -> int:
     from tidegate.config.changefeed import Changefeed
     from tidegate.engine import progress
 
-    logging.configure(json=as_json)
+    logging.configure(json=as_json, displays=not as_json)
     with (
         stop_on_signals() as stop,
         progress.display(json=as_json, color=True, out=sys.stdout, err=sys.stderr) as show,

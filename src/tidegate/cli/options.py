@@ -1,11 +1,12 @@
 """Options shared by commands: the program's log, and Spark's --master and --conf.
 
-    2026-01-02T03:04:05.678Z WARNING tidegate.source.kafka: broker 1 is away
-    {"time": "...", "level": "WARNING", "logger": "...", "message": "..."}           with --json
+    2026-01-02T03:04:05.678Z WARNING tidegate.source.kafka: broker 1 is away [changefeed=default/orders]
+    {"time": "...", "level": "WARNING", "logger": "...", "message": "...", "changefeed": "default/orders"}  with --json
 
-The log goes to stderr, one line per record, without passwords or terminal control characters.  Verbose libraries
-(py4j, the Kafka client) log at WARNING unless the level is DEBUG.  librdkafka's lines about an unreachable broker
-appear only at DEBUG, since Tidegate's own error reports it once.
+The log goes to stderr, one line per record, without passwords or terminal control characters.  Fields tell what a
+record is about: changefeed, round (its target ts); of an error code, table, commit_ts, topic, partition, offset, file.
+Verbose libraries (py4j, the Kafka client) log at WARNING unless the level is DEBUG.  librdkafka's lines about an
+unreachable broker appear only at DEBUG, since Tidegate's own error reports it once.
 """
 
 import logging
@@ -19,6 +20,7 @@ import click
 import msgspec
 
 from tidegate.config.uri import mask_text
+from tidegate.model.log_fields import fields_of
 from tidegate.model.name import printable
 
 if TYPE_CHECKING:
@@ -26,12 +28,16 @@ if TYPE_CHECKING:
 
 _LOUD: Final = ("py4j", "pyspark", "confluent_kafka", "deltalake", "urllib3")
 _KAFKA: Final = "tidegate.kafka"
+FEED: Final = "tidegate.engine.loop"
+"""The logger of a changefeed's states and warnings."""
 _PLAIN: Final = logging.Formatter()
 
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        text = f"{_time(record)} {record.levelname} {record.name}: {printable(_message(record))}"
+        about = " ".join(f"{name}={value}" for name, value in fields_of(record).items())
+        words = f"{_message(record)} [{about}]" if about else _message(record)
+        text = f"{_time(record)} {record.levelname} {record.name}: {printable(words)}"
         return "\n    ".join([text, *map(printable, _trace(record).splitlines())]) if record.exc_info else text
 
 
@@ -42,6 +48,7 @@ class _Json(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": _message(record),
+            **fields_of(record),
         }
         if record.exc_info:
             entry["trace"] = _trace(record)
@@ -60,13 +67,15 @@ def _trace(record: logging.LogRecord) -> str:
     return mask_text(_PLAIN.formatException(record.exc_info or (None, None, None)))
 
 
-def configure(*, level: int = logging.WARNING, json: bool = False, file: str = "") -> None:
-    """Log records from `level` on to stderr, or append them to a file."""
+def configure(*, level: int = logging.WARNING, json: bool = False, file: str = "", displays: bool = False) -> None:
+    """Log records from `level` on to stderr, or append them to a file; without what a display of a changefeed shows,
+    if there is one."""
     handler = logging.FileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if json else _Text())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for name in _LOUD:
         logging.getLogger(name).setLevel(max(level, logging.WARNING) if level > logging.DEBUG else level)
+    logging.getLogger(FEED).setLevel(logging.CRITICAL if displays else logging.NOTSET)
     logging.getLogger(_KAFKA).setLevel(logging.CRITICAL if level > logging.DEBUG else level)
 
 

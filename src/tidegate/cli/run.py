@@ -145,7 +145,7 @@ def run(
     from tidegate.engine import progress
 
     ends_at = config.target_ts if caught_up is None else caught_up
-    logging.configure(json=as_json)
+    logging.configure(json=as_json, displays=not as_json)
     if not as_json:
         echo(f"changefeed {config.name}: {config.source_uri} -> {config.sink_uri}", err=True)
     for warning in config.warnings:

@@ -43,6 +43,7 @@ The Meter turns what happens into Progress reports, whose state is:
                            └─ end: finished, stopped ─┴─ failed
 """
 
+import logging
 import threading
 import time
 from collections import Counter, deque
@@ -90,6 +91,7 @@ from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from, raised, segment_end
 from tidegate.model.errors import EncodeError, Fenced, Overtaken, SinkRefused, SourceBehind, TidegateError
 from tidegate.model.left_out import LeftOut
+from tidegate.model.log_fields import fields
 from tidegate.model.path_counts import PathCounts
 from tidegate.model.tso import physical_ms, shown_ts, to_datetime
 from tidegate.objectstore.failpoint import failpoint
@@ -97,6 +99,9 @@ from tidegate.objectstore.stores import STORE_ERRORS, first_line, store_error
 from tidegate.schema.state import SchemaState
 
 NAME: Final = "tidegate"
+LOG: Final = logging.getLogger(__name__)
+LOG.addHandler(logging.NullHandler())  # without a log, a program has the same words in its Progress
+
 Span = AbstractContextManager[Any]
 
 
@@ -178,6 +183,11 @@ class Meter:
     def warn(self, text: str) -> None:
         """Report a warning to the user; each text once."""
         if text not in self.now.warnings:
+            LOG.warning("%s", text)
+            self._warned(text)
+
+    def _warned(self, text: str) -> None:
+        if text not in self.now.warnings:
             self.send(warnings=(*self.now.warnings, text))
 
     def failing(self, error: TidegateError, *, tries: int, next_s: float, reported: bool) -> None:
@@ -185,11 +195,13 @@ class Meter:
         too, unless the error was `reported` before."""
         shown = self._shown(error, tries, next_s)
         self.enter("warning", error=shown)
+        LOG.warning("try %d failed, the next is in %.1f s: %s", tries, next_s, error)
         if not reported:
-            self.warn(f"{error.code}: {error}; retrying")
+            self._warned(f"{error.code}: {error}; retrying")
 
     def failed(self, error: TidegateError, *, tries: int) -> Progress:
         """Report the error that ended the feed."""
+        LOG.error("the changefeed has failed: %s", error)
         return self.enter("failed", error=self._shown(error, tries, None), phase="stopped", ddl=None)
 
     def _shown(self, error: TidegateError, tries: int, next_s: float | None) -> FeedError:
@@ -199,10 +211,12 @@ class Meter:
 
     def recovered(self) -> None:
         """Report that an outage is over."""
+        LOG.info("the outage is over")
         self.enter("normal", error=None)
 
     def started(self, ts: int, *, resumed: bool) -> None:
         """Report the start position of the feed."""
+        LOG.info("the changefeed %s at ts %d", "goes on" if resumed else "begins", ts)
         self.enter("normal", checkpoint_ts=ts or None, resumed=resumed, phase="running")
 
     def read(self, reading: Reading, frontier: int | None, reload: ReloadProgress | None = None) -> None:
@@ -268,6 +282,9 @@ class Meter:
     def advanced(self, planned: Round, results: Sequence[Result]) -> None:
         """Report a round that is done and published."""
         ts = planned.checkpoint.ts
+        for ddl in planned.ddls:
+            LOG.info("DDL at ts %d: %.1000s", ddl.commit_ts, ddl.query)
+        LOG.debug("%d rows, %d DDLs up to ts %d", planned.rows, len(planned.ddls), ts)
         self._count_tables(planned, results, ts)
         for result in results:
             self.written.update(result.path_counts)
@@ -451,6 +468,10 @@ class Engine:
 
         Raises the error that ends the feed. Retryable errors are retried; at the start, where the address may be
         wrong, for some seconds only. Work that was done before the error is published."""
+        with fields(changefeed=self.feed.name):
+            return self._run(until, idle_s, stop_when_ended=stop_when_ended)
+
+    def _run(self, until: int | None, idle_s: float | None, *, stop_when_ended: bool) -> Progress:
         self.meter.enter("pending")
         try:
             with self.sink.run_lock():
@@ -638,7 +659,8 @@ class Engine:
         with self.meter.timed("read"):
             planned, changes = self.outage.retrying(partial(self.plan, self.position, whole, end))  # 5 cut
         if not planned.is_idle:
-            with span("round", changefeed=self.feed.name, rows=planned.rows, upto=planned.checkpoint.ts):
+            upto = planned.checkpoint.ts
+            with fields(round=upto), span("round", changefeed=self.feed.name, rows=planned.rows, upto=upto):
                 self.write(planned, changes)
             self.outage.recovered()
             return True

@@ -15,6 +15,7 @@ Source: TiCDC's OpenAPI v2, classic architecture.
 """
 
 import logging
+import pkgutil
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+import tidegate
 from tidegate.config.changefeed import OWN
 from tidegate.config.tikv_load import cluster_uri
 from tidegate.config.uri import mask_uri
@@ -386,10 +388,15 @@ class ServerRoutes:
 
     def log(self, request: Request) -> Response:
         """Set the log level, until the server ends."""
-        level = read_body(body_of(request), LogBody).log_level
-        if level.lower() not in LEVELS:
-            raise ApiParamInvalid(f"log level {level!r}: expected one of {', '.join(LEVELS)}")
-        logging.getLogger("tidegate").setLevel(LEVELS[level.lower()])
+        body = read_body(body_of(request), LogBody)
+        if unknown := body.levels.keys() - {module.name for module in pkgutil.iter_modules(tidegate.__path__)}:
+            raise ApiParamInvalid(f"levels: {min(unknown)!r} is not a package of tidegate")
+        levels = {"tidegate": body.log_level} | {f"tidegate.{name}": level for name, level in body.levels.items()}
+        for level in levels.values():
+            if level.lower() not in LEVELS:
+                raise ApiParamInvalid(f"log level {level!r}: expected one of {', '.join(LEVELS)}")
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(LEVELS[level.lower()])
         return answer({})
 
     def captures(self) -> Response:

@@ -279,9 +279,10 @@ class ResumeBody(UpstreamWords):
 
 
 class LogBody(SentBody):
-    """The log level to set."""
+    """The log level to set, and other levels of packages: `{"tikv": "debug"}`."""
 
     log_level: str = "info"
+    levels: dict[str, str] = {}
 
 
 class LockBody(UpstreamWords):

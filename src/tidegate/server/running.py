@@ -50,6 +50,7 @@ from tidegate.engine.ports import Tasks, WithStart
 from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.model.errors import Fenced, Retry, TidegateError
+from tidegate.model.log_fields import fields
 from tidegate.objectstore.stores import Changed
 from tidegate.server.documents import Documents, StoreAway
 from tidegate.server.record import FeedCrashed, FeedId, NotOwner
@@ -281,7 +282,8 @@ class RunningFeed:
     def _run(self) -> None:
         outage = Outage(RetryPolicy(quick=0, stuck_s=self._config.stuck_ms / 1000))
         try:
-            self._outcome = retry(self._once, partial(self._survive, outage))
+            with fields(changefeed=str(self.id)):
+                self._outcome = retry(self._once, partial(self._survive, outage))
         except TidegateError as error:
             self._outcome = RunEnd("failed", self._shown(error))
         finally:  # also when a defect of ours goes on up: its trace is logged where threads end

@@ -75,7 +75,7 @@ def _play_live(
     from tidegate_upstream.demo.replica import ReplicaDemo
     from tidegate_upstream.demo.upstream import WorkPace
 
-    logging.configure(json=as_json)
+    logging.configure(json=as_json, displays=not as_json)
     tell = Teller(as_json)
     with stop_on_signals() as stop, scratch(home) as directory:
         options = LiveOptions(directory, seed, WorkPace.lasting(seconds))
