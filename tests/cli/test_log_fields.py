@@ -9,8 +9,8 @@ import pytest
 from tests.engine.test_trace import run as one_run
 from tests.server.kit import ServerHome
 from tidegate.cli import options
+from tidegate.engine.log_fields import fields, fields_of
 from tidegate.model.errors import PoisonMessage
-from tidegate.model.log_fields import fields, fields_of
 
 LOG = logging.getLogger("tidegate.source.test")
 

@@ -20,7 +20,7 @@ import click
 import msgspec
 
 from tidegate.config.uri import mask_text
-from tidegate.model.log_fields import fields_of
+from tidegate.engine.log_fields import fields_of
 from tidegate.model.name import printable
 
 if TYPE_CHECKING:

@@ -57,6 +57,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from tidegate.engine.load_plan import begins_above
+from tidegate.engine.log_fields import fields
 from tidegate.engine.plan import Barrier, Checkpoint, Drops, Round, refusal
 from tidegate.engine.ports import (
     BUSY_ROWS,
@@ -91,7 +92,6 @@ from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from, raised, segment_end
 from tidegate.model.errors import EncodeError, Fenced, Overtaken, SinkRefused, SourceBehind, TidegateError
 from tidegate.model.left_out import LeftOut
-from tidegate.model.log_fields import fields
 from tidegate.model.path_counts import PathCounts
 from tidegate.model.tso import physical_ms, shown_ts, to_datetime
 from tidegate.objectstore.failpoint import failpoint

@@ -46,11 +46,11 @@ import msgspec
 
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.entry import FeedConfig
+from tidegate.engine.log_fields import fields
 from tidegate.engine.ports import Tasks, WithStart
 from tidegate.engine.progress import FeedError, Progress, now
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.model.errors import Fenced, Retry, TidegateError
-from tidegate.model.log_fields import fields
 from tidegate.objectstore.stores import Changed
 from tidegate.server.documents import Documents, StoreAway
 from tidegate.server.record import FeedCrashed, FeedId, NotOwner

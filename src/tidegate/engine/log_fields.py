@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -19,26 +18,26 @@ import msgspec
 from tidegate.model.errors import TidegateError, Where
 
 Field = str | int
-_KNOWN: Final[ContextVar[Mapping[str, Field]]] = ContextVar("log_fields", default=MappingProxyType({}))
+_CONTEXT: Final[ContextVar[Mapping[str, Field]]] = ContextVar("log_fields")
 _UNSET: Final = msgspec.structs.asdict(Where())
 
 
 @contextmanager
-def fields(**known: Field) -> Iterator[None]:
+def fields(**values: Field) -> Iterator[None]:
     """Add fields to the records of a block."""
-    token = _KNOWN.set({**_KNOWN.get(), **known})
+    token = _CONTEXT.set({**_CONTEXT.get({}), **values})
     try:
         yield
     finally:
-        _KNOWN.reset(token)
+        _CONTEXT.reset(token)
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Field]:
     """Return the fields of a record; called by the thread that writes it."""
-    given = record.args if isinstance(record.args, tuple) else ()
-    errors = [one for one in (*given, (record.exc_info or (None, None))[1]) if isinstance(one, TidegateError)]
-    found: dict[str, Field] = {**_KNOWN.get()}
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    errors = [value for value in (*arguments, (record.exc_info or (None, None))[1]) if isinstance(value, TidegateError)]
+    of_record: dict[str, Field] = {**_CONTEXT.get({})}
     for error in errors:
         where = msgspec.structs.asdict(error.where)
-        found |= {"code": error.code, **{name: value for name, value in where.items() if value != _UNSET[name]}}
-    return found
+        of_record |= {"code": error.code, **{name: value for name, value in where.items() if value != _UNSET[name]}}
+    return of_record
