@@ -48,6 +48,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "ddl": ("tidegate.cli.ddl:ddl", "Print DDL statements as TiCDC sends them."),
     "topic": ("tidegate.cli.topic:topic", "Inspect a Kafka topic."),
     "dlq": ("tidegate.cli.dlq:dlq", "List, replay and skip dead letters."),
+    "debug": ("tidegate.cli.debug:debug", "Collect what a report of a fault needs."),
     "doctor": ("tidegate.cli.doctor:doctor", "Check Java, jars and this machine."),
     "tso": ("tidegate.cli.tso:tso", "Convert TSOs to times, and times to TSOs."),
 }

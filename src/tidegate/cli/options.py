@@ -20,7 +20,7 @@ import click
 import msgspec
 
 from tidegate.config.uri import mask_text
-from tidegate.engine.log_fields import fields_of
+from tidegate.engine.log_fields import Tail, fields_of
 from tidegate.model.name import printable
 
 if TYPE_CHECKING:
@@ -71,8 +71,10 @@ def configure(*, level: int = logging.WARNING, json: bool = False, file: str = "
     """Log records from `level` on to stderr, or append them to a file; without what a display of a changefeed shows,
     if there is one."""
     handler = logging.FileHandler(file, encoding="utf-8") if file else logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if json else _Text())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    handlers = [handler, Tail()]
+    for each in handlers:
+        each.setFormatter(_Json() if json else _Text())
+    logging.basicConfig(level=level, handlers=handlers, force=True)
     for name in _LOUD:
         logging.getLogger(name).setLevel(max(level, logging.WARNING) if level > logging.DEBUG else level)
     logging.getLogger(FEED).setLevel(logging.CRITICAL if displays else logging.NOTSET)

@@ -8,6 +8,7 @@ that starts it, unless it runs in a copy of its context.
 """
 
 import logging
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -41,3 +42,23 @@ def fields_of(record: logging.LogRecord) -> dict[str, Field]:
         where = msgspec.structs.asdict(error.where)
         of_record |= {"code": error.code, **{name: value for name, value in where.items() if value != _UNSET[name]}}
     return of_record
+
+
+class Tail(logging.Handler):
+    """The last lines of the log, for a support bundle."""
+
+    LINES: Final = 2_000
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: deque[str] = deque(maxlen=self.LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record's line, cut at 4,096 characters."""
+        self.lines.append(self.format(record)[:4096])
+
+
+def log_tail() -> list[str]:
+    """Return the last lines of this process's log, oldest first."""
+    tails = [handler for handler in logging.getLogger().handlers if isinstance(handler, Tail)]
+    return [line for tail in tails for line in tail.lines]

@@ -143,24 +143,28 @@ class ApiClient:
             _check(self.ask("GET", "/status"), self._server)
         parameters = urlencode({name: value for name, value in query.items() if value not in {"", None}})
         root = "" if path.startswith("/api/") else "/api/v2"
-        url = f"{self._server}{root}{path}{'?' if parameters else ''}{parameters}"
+        text = self.read(f"{root}{path}{'?' if parameters else ''}{parameters}", method, body)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise EnvironmentFault(
+                f"the answer of {self._server} is not that of a changefeed server; check --server"
+            ) from error
+
+    def read(self, path: str, method: str = "GET", body: object = None) -> bytes:
+        """Send a request and return the body of its answer."""
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(url, data, self._headers, method=method)  # noqa: S310  http or https alone
+        request = urllib.request.Request(self._server + path, data, self._headers, method=method)  # noqa: S310  http or https alone
         try:
             with self._opener.open(request, timeout=ANSWER_S) as answer:
-                text = answer.read()
+                text: bytes = answer.read()
+                return text
         except urllib.error.HTTPError as error:
             raise _refused(error) from error
         except (OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             raise EnvironmentFault(
                 f"no server answers at {self._server}: {reason}; use --server for another one"
-            ) from error
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise EnvironmentFault(
-                f"the answer of {self._server} is not that of a changefeed server; check --server"
             ) from error
 
     def act(self, name: str, verb: str, namespace: str, body: object = None, *, root: str = "") -> None:

@@ -15,6 +15,7 @@ Timestamps are texts, lists are bounded, secrets are masked.
     POST  changefeeds/ID/rows/repair              brings rows again by their keys; GET tells the outcome
     POST  changefeeds/ID/load/start               loads tables again, or for the first time; and /cancel
     GET   operations                              the log of operations
+    GET   debug                                   the process itself: settings, threads, Spark, the end of its log
 
 Pause, resume, remove, create and verify are TiCDC's own, under /api/v2.
 
@@ -27,6 +28,9 @@ The files (tidegate/server/page) are read once, when the server starts; there ar
 
 import base64
 import hashlib
+import sys
+import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +42,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidegate.config.registry import entries_of, home_of
+from tidegate.config.uri import mask_value
 from tidegate.engine.change import DeadLetter, EventPosition
+from tidegate.engine.log_fields import log_tail
 from tidegate.engine.reload import RepairKeys
 from tidegate.lakes.lake import Lake, moment_ts
 from tidegate.model import runbook
@@ -94,6 +100,7 @@ class DashboardRoutes:
             [
                 RouteRow("GET", "/overview", self.overview),
                 RouteRow("GET", "/operations", self.operations),
+                RouteRow("GET", "/debug", self.debug),
                 RouteRow("GET", CHANGEFEED, self.changefeed),
                 RouteRow("GET", f"{CHANGEFEED}/ddls", self.ddls),
                 RouteRow("GET", f"{CHANGEFEED}/schema", self.schema),
@@ -122,6 +129,18 @@ class DashboardRoutes:
     def operations(self) -> Response:
         """Show the operation log, newest first."""
         return shown({"items": self._feeds.operations()})
+
+    def debug(self) -> Response:
+        """Show the process: its settings, what each thread does, Spark, and the end of its log."""
+        server, names = self._identity.server, {thread.ident: thread.name for thread in threading.enumerate()}
+        frames = sys._current_frames()  # noqa: SLF001  the documented way to the stacks of other threads
+        stacks = {f"{names.get(ident, '')} {ident}": traceback.format_stack(frame) for ident, frame in frames.items()}
+        settings = {
+            name: mask_value(name, value) if isinstance(value, str) else value
+            for name, value in msgspec.to_builtins(server.config).items()
+        }
+        spark = server.spark.facts()
+        return shown({"settings": settings, "stacks": stacks, "spark": spark, "log": log_tail()})
 
     def changefeed(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
         """Show everything known about a changefeed now."""

@@ -46,6 +46,7 @@ import msgspec
 
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.entry import FeedConfig
+from tidegate.config.uri import mask_text, mask_value
 from tidegate.engine.log_fields import fields
 from tidegate.engine.ports import Tasks, WithStart
 from tidegate.engine.progress import FeedError, Progress, now
@@ -83,6 +84,30 @@ class SparkHost:
                 self._spark = self._open()
                 self.starts += 1
             return self._spark
+
+    def facts(self) -> dict[str, Any]:
+        """Return what Spark says of itself: settings without secrets, what runs, memory; empty before it is started."""
+        from tidegate.spark.session import SPARK_FAILURES
+
+        if (spark := self._spark) is None:
+            return {"starts": self.starts}
+        try:
+            context = spark.sparkContext
+            tracker, runtime = context.statusTracker(), context._jvm.java.lang.Runtime.getRuntime()  # noqa: SLF001
+            return {
+                "starts": self.starts,
+                "version": spark.version,
+                "settings": {name: mask_value(name, value) for name, value in sorted(context.getConf().getAll())},
+                "active_jobs": list(tracker.getActiveJobsIds()),
+                "active_stages": list(tracker.getActiveStageIds()),
+                "heap_bytes": {
+                    "max": runtime.maxMemory(),
+                    "total": runtime.totalMemory(),
+                    "free": runtime.freeMemory(),
+                },
+            }
+        except (*SPARK_FAILURES, AttributeError, OSError) as error:
+            return {"starts": self.starts, "error": mask_text(str(error))}
 
     def renew(self) -> None:
         """Forget the session if it has ended."""
