@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from types import SimpleNamespace
-from typing import ClassVar
 
 import msgspec
 import pytest
@@ -16,6 +15,7 @@ from tidegate.cli.status import words as status_words
 from tidegate.config.status import StatusFile, statuses
 from tidegate.engine import loop
 from tidegate.engine.loop import Meter
+from tidegate.engine.plan import Checkpoint, Round
 from tidegate.engine.ports import CaptureProgress, LoadProgress, Reading
 from tidegate.engine.progress import (
     FeedError,
@@ -34,6 +34,7 @@ from tidegate.engine.progress import (
 )
 from tidegate.model.path_counts import PathCounts, Reason, SlowReason, SlowRows
 from tidegate.model.tso import compose, physical_ms
+from tidegate.schema.state import SchemaState
 
 TS = compose(1_767_323_045_000)
 BUSY = Progress(
@@ -244,26 +245,13 @@ def test_status_keeps_them(tmp_path: Path) -> None:
     assert WORDS in status_words(found)
 
 
-class _Round:
-    """A round with nothing in it but a checkpoint."""
-
-    ddls = warnings = ()
-    left_out = 0
-
-    class checkpoint:  # noqa: N801 - as the field is called
-        ts = 1
-
-    class state:  # noqa: N801 - as the field is called
-        tables: ClassVar[dict[str, object]] = {}
-
-
 def test_a_round_does_not_hide_landing() -> None:
     """What has landed stays in the report of a round that is done."""
     told: list[Progress] = []
     meter, landed = Meter(told.append), PathCounts()
     landed.add("land/rows", 5, SlowReason(Reason.FEW_ROWS, "5 rows"), ("s", "t"))
     meter.read(Reading(rows=5, path_counts=landed), None)
-    meter.advanced(_Round(), ())  # type: ignore[arg-type]
+    meter.advanced(Round((), SchemaState(), Checkpoint(1), (), ()), ())
 
     assert told[-1].roads == {"land/rows": 5}
     assert told[-1].slow_roads == (SlowRows("land/rows", "few-rows", 5, "s.t: 5 rows"),)

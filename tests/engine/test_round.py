@@ -5,12 +5,15 @@ from hypothesis import strategies as st
 
 from tests.engine.test_plan import CREATE, placed
 from tidegate.engine.change import SourceDdl
+from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.plan import Checkpoint, Landed, plan_round
-from tidegate.engine.ports import RoundLimit, RowRange, TableSpan
+from tidegate.engine.ports import LocalTasks, RoundLimit, RowRange, TableSpan
 from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_landed, raised
 from tidegate.model.event import Ddl
 from tidegate.model.table import TableName
 from tidegate.schema.state import SchemaState
+from tidegate.sink.callback import Callback, CallbackSink
+from tidegate.testing.script import Script, ScriptedSource, put, run_here
 
 TS = st.integers(0, 100)
 
@@ -80,3 +83,37 @@ def test_engine_and_readers_plan_alike():
     assert planned == plan_round(state, at, ddls, 100, landed)
     assert isinstance(planned.ddls[0], Ddl)
     assert plan_landed(state, at, ddls, 100, Some(), rules=Planning(lambda *_: False)).units == ()
+
+
+class Asked(ScriptedSource):
+    """A source that counts by round how often it is asked for a rest."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(script)
+        self.rounds: list[int] = []
+
+    def refresh(self):
+        """Begin a round."""
+        self.rounds.append(0)
+        super().refresh()
+
+    def rests_at(self, ts):
+        """Count."""
+        self.rounds[-1] += 1
+        return super().rests_at(ts)
+
+
+def test_a_round_asks_for_a_rest_once(tmp_path):
+    """Whatever ends it: a DDL, the frontier or what the user wants."""
+    story = Script()
+    story.ddl("s.t", "CREATE TABLE s.t (id INT PRIMARY KEY)")
+    for number in range(3):
+        story.commit(put("s.t", id=number))
+        story.resolve()
+    callback = Callback(lambda _: None, lambda _: None, lambda _: None)
+    source = Asked(story)
+    sink = CallbackSink(callback, DirectoryCheckpoints(tmp_path, "one"))
+    run_here(source, sink, until=story.ts, tasks=LocalTasks(pickles=False))
+
+    assert len(source.rounds) > 3
+    assert set(source.rounds) == {1}

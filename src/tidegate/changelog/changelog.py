@@ -87,7 +87,15 @@ from tidegate.changelog.files import (
     groups_of,
 )
 from tidegate.codec.options import DecodeOptions
-from tidegate.engine.change import CONTROL_SCHEMA, ROWS_SCHEMA, DeadLetter, EventPosition, SourceDdl, ordered_ddls
+from tidegate.engine.change import (
+    CONTROL_SCHEMA,
+    ROWS_SCHEMA,
+    DeadLetter,
+    EventPosition,
+    SourceDdl,
+    ordered_ddls,
+    rest_of,
+)
 from tidegate.engine.frontier import Reached, Slowest, forward, frontier, larger, slowest
 from tidegate.engine.plan import identity
 from tidegate.model.errors import ChangelogBroken, ConfigError, Fenced, SinkRefused, SourceError
@@ -102,6 +110,7 @@ from tidegate.objectstore.stores import opened, read_file, store, stored_files
 PART: Final = "part"
 DELTA_TYPES: Final[Mapping[pa.DataType, object]] = {
     pa.string(): "string",
+    pa.bool_(): "boolean",
     pa.int32(): "integer",
     pa.int64(): "long",
     pa.binary(): "binary",
@@ -359,7 +368,7 @@ def read_control(uri: str, path: str, *, bodies: bool = False) -> ControlFile:
         by_kind.setdefault(row["kind"], []).append(row)
     return ControlFile(
         ddls=tuple(
-            SourceDdl(_position(row), _ddl(row), kind == LEFT_OUT)
+            SourceDdl(_position(row), _ddl(row), kind == LEFT_OUT, rows_follow=bool(row.get("rows_follow")))
             for kind in (DDL, LEFT_OUT)
             for row in by_kind.get(kind, ())
         ),
@@ -436,8 +445,13 @@ class Changelog:
 
     def frontier(self) -> int | None:
         """Return the ts up to which everything has arrived, except DDLs at exactly that ts; None if there is none
-        yet."""
-        return self.state.frontier
+        yet. It is below a DDL as long as rows that belong to it follow."""
+        frontier = self.state.frontier
+        return frontier if frontier is None or self.rests_at(frontier) == frontier else frontier - 1
+
+    def rests_at(self, ts: int) -> int:
+        """Return what `Source.rests_at` does."""
+        return rest_of((source_ddl for control in self.controls().values() for source_ddl in control.ddls), ts)
 
     def floor(self) -> int:
         """Return the ts above which all landed rows are kept; slices from below it may lack rows."""

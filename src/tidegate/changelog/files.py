@@ -305,6 +305,7 @@ class ControlFiles:
                     "written": None if ddl.written is UNSET else ddl.written,
                     "session": None if ddl.session is UNSET else msgspec.json.encode(ddl.session).decode(),
                     "ddl_type": acting(ddl).type,
+                    "rows_follow": source_ddl.rows_follow,
                 }
             )
             self.ddls += 1
@@ -466,9 +467,12 @@ def landed_batch(topic: str, partition: int, offsets: pa.Array, batch: Batch) ->
 
 
 def landed_part(part: ChunkPart) -> pa.Table:
-    """Return the rows of a part of a chunk as LANDED_SCHEMA, without a message; `seq` is their number in the chunk."""
+    """Return the rows of a part of a chunk as LANDED_SCHEMA, without a message; `seq` is their number in the chunk, of
+    rows that a DDL brings a negative one."""
     nulls = {name: pa.nulls(part.batch.rows, LANDED_SCHEMA.field(name).type) for name in _MESSAGE}
-    return _landed({**nulls, "seq": pa.array(part.numbers, pa.int32())}, part.batch)
+    of_ddl = part.batch.start_ts.to_numpy() == 0
+    seq = np.where(of_ddl, part.numbers + np.iinfo(np.int32).min, part.numbers) if of_ddl.any() else part.numbers
+    return _landed({**nulls, "seq": pa.array(seq, pa.int32())}, part.batch)
 
 
 def _landed(position: Mapping[str, Any], batch: Batch) -> pa.Table:

@@ -113,10 +113,6 @@ class BatchLoop(ABC):
         """Return True if the writer of the source has ended; False if that is unknown."""
         return False
 
-    def rests_at(self, ts: int) -> int:
-        """Return what `Source.rests_at` does."""
-        return ts
-
     def bodies(self, positions: Collection[EventPosition]) -> Mapping[EventPosition, Message]:  # noqa: ARG002
         """Return the messages at `positions` that the source still has; {} for a source without messages."""
         return {}
@@ -241,6 +237,9 @@ class ChangelogSource(Source):
     def frontier(self) -> int | None:
         return self.changelog.frontier()
 
+    def rests_at(self, ts: int) -> int:
+        return self.changelog.rests_at(ts)
+
     def definitions(self, ts: int) -> Sequence[TableInfo]:  # noqa: ARG002  tables land as DDLs
         return ()
 
@@ -329,9 +328,6 @@ class LandedSource(ChangelogSource):
 
     def ended(self) -> bool:
         return self.landing.ended()
-
-    def rests_at(self, ts: int) -> int:
-        return self.landing.rests_at(ts)
 
     def refused(self, error: TidegateError) -> bool:
         """Put the messages that `error` names aside if the landing may skip dead letters, and return True if it did.

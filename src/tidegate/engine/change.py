@@ -26,7 +26,8 @@ so that one `list_element` and one cast give a whole column of a table, without 
 the JSON of the fields and the primary key names; a table has few, so Parquet stores it as a dictionary.  `(topic,
 partition, offset, seq)` is the position of an event: its message, and its index within the message.  Rows from a
 change log have no message, only `seq`, which keeps the order of events of one commit_ts.  A row with commit_ts == a
-DDL's commit_ts belongs before that DDL.
+DDL's commit_ts belongs before that DDL.  Rows that a DDL itself brings (`SourceDdl.rows_follow`) have the next
+commit_ts, where they are first: their `seq` is negative.
 """
 
 from collections.abc import Iterable, Iterator
@@ -76,6 +77,7 @@ CONTROL_SCHEMA: Final = pa.schema(
         pa.field("written", pa.string()),
         pa.field("session", pa.string()),
         pa.field("ddl_type", pa.int32()),
+        pa.field("rows_follow", pa.bool_()),
         pa.field("error_code", pa.string()),
         pa.field("error", pa.string()),
         pa.field("error_offset", pa.int64()),
@@ -108,13 +110,14 @@ class SourceDdl(msgspec.Struct, frozen=True):
     transaction or, in bdr-mode, by its cluster.
 
     `previous` is the table's earlier name, where source or schema know it; it decides the DDL's topic. `needed`: no
-    event filter leaves it out."""
+    event filter leaves it out. `rows_follow`: rows that belong to it have the next commit_ts."""
 
     position: EventPosition
     ddl: Ddl
     left_out: bool = False
     previous: TableName | None = None
     needed: bool = False
+    rows_follow: bool = False
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -226,3 +229,8 @@ def ordered_ddls(seen: Iterable[SourceDdl]) -> list[SourceDdl]:
         ddl = source_ddl.ddl
         first.setdefault((ddl.commit_ts, ddl.schema, ddl.table, ddl.query), source_ddl)
     return sorted(first.values(), key=lambda source_ddl: (source_ddl.ddl.commit_ts or 0, source_ddl.position))
+
+
+def rest_of(ddls: Iterable[SourceDdl], ts: int) -> int:
+    """Return `ts`, or the next one if rows that belong to one of `ddls` at `ts` follow it there."""
+    return ts + any(source_ddl.rows_follow and source_ddl.ddl.commit_ts == ts for source_ddl in ddls)

@@ -56,6 +56,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from tidegate.engine.change import rest_of
 from tidegate.engine.load_plan import begins_above
 from tidegate.engine.log_fields import fields
 from tidegate.engine.plan import Barrier, Checkpoint, Drops, Round, refusal
@@ -281,7 +282,7 @@ class Meter:
 
     def advanced(self, planned: Round, results: Sequence[Result]) -> None:
         """Report a round that is done and published."""
-        ts = planned.checkpoint.ts
+        ts = planned.resolved_ts
         for ddl in planned.ddls:
             LOG.info("DDL at ts %d: %.1000s", ddl.commit_ts, ddl.query)
         LOG.debug("%d rows, %d DDLs up to ts %d", planned.rows, len(planned.ddls), ts)
@@ -629,8 +630,6 @@ class Engine:
         if self.reloads is not None:
             until = self.reloads.bound(until, self.position.checkpoint.ts)
         bound = self.outage.retrying(partial(self.source.at, self.position))
-        until = until and self.source.rests_at(until)
-        until = min((ts for ts in (until, bound) if ts is not None), default=None)
         with self.meter.timed("read"):
             self.outage.retrying(self.source.refresh)  # 1 pull; 2 decode and 3 filter happen in tasks
         self.sink.whole_from = self.source.whole_from(self.position.checkpoint.ts)
@@ -639,11 +638,12 @@ class Engine:
         checkpoint = self.position.checkpoint
         if frontier is None or frontier < checkpoint.ts:
             return False
-        gate = self.outage.retrying(partial(self.sink.gate, checkpoint.ts)) if isinstance(self.sink, WithGate) else None
-        frontier = frontier if gate is None else min(frontier, gate)
-        frontier -= self.source.rests_at(frontier) - frontier
-        if frontier < checkpoint.ts:
-            return False
+        gate = None
+        if (rest := self.source.rests_at(checkpoint.ts)) > checkpoint.ts:
+            until = rest  # at once, whoever waits for the checkpoint
+        elif isinstance(self.sink, WithGate):
+            gate = self.outage.retrying(partial(self.sink.gate, checkpoint.ts))
+        until = min((ts for ts in (until, bound, gate) if ts is not None), default=None)
         with self.meter.timed("read"):
             ddls = self.outage.retrying(partial(self.source.ddls, checkpoint.ts, frontier))
             goal = max(frontier, self.floor)
@@ -655,7 +655,7 @@ class Engine:
             return False
         end = end_of_round(checkpoint.ts, goal, waiting, until=until, floor=self.floor, limit=self.limit(checkpoint.ts))
         if end < min(goal, goal if bound is None else bound):
-            end = self.source.rests_at(end)
+            end = rest_of(ddls, end)
         with self.meter.timed("read"):
             planned, changes = self.outage.retrying(partial(self.plan, self.position, whole, end))  # 5 cut
         if not planned.is_idle:
@@ -665,8 +665,8 @@ class Engine:
             self.outage.recovered()
             return True
         ends_early = planned.checkpoint.ts < (frontier if until is None else min(frontier, until))
-        through = checkpoint.ts < planned.checkpoint.ts == gate
-        self.idle_advance(planned, now=ends_early or through or end == until)
+        through = gate is not None and checkpoint.ts < gate <= planned.checkpoint.ts
+        self.idle_advance(planned, now=ends_early or through or (until is not None and end >= until))
         return ends_early or through
 
     def plan(self, position: SinkPosition, whole: Changes, end: int) -> tuple[Round, Changes]:

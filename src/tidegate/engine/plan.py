@@ -515,7 +515,7 @@ class Round:
     left_out: int = 0
     """The number of DDLs that filters removed."""
     rests: bool = True
-    """False if rows that belong to the last DDL follow it (`Source.rests_at`)."""
+    """False if rows that belong to the last DDL follow it (`SourceDdl.rows_follow`)."""
 
     @property
     def resolved_ts(self) -> int:

@@ -464,8 +464,8 @@ class Source(Protocol):
         return False
 
     def rests_at(self, ts: int) -> int:
-        """Return `ts`, or the next one for a DDL at `ts` some of whose rows follow it there: only with them the target
-        equals the source."""
+        """Return `ts`, or the next one for a DDL at `ts` whose rows follow it (`SourceDdl.rows_follow`): only with them
+        the target equals the source. No frontier is such a `ts`."""
         return ts
 
     def refused(self, error: TidegateError) -> bool:  # noqa: ARG002

@@ -77,11 +77,12 @@ def plan_segment(
     done = list(checkpoint.done) if upto == checkpoint.ts else []
     applied: list[Ddl] = []
     planned: list[PlannedDdl] = []
-    left_out = 0
+    left_out, rests = 0, True
     for source_ddl in ddls:
         if _ts(source_ddl) != upto or not _is_pending(source_ddl, checkpoint):
             continue
         done.append(identity(source_ddl.ddl))
+        rests = rests and not source_ddl.rows_follow
         ddl = replace_ts(source_ddl.ddl, upto)
         planned_ddl = plan_ddl(state, msgspec.structs.replace(source_ddl, ddl=ddl), len(done))
         state = planned_ddl.after
@@ -109,6 +110,7 @@ def plan_segment(
         Segment(checkpoint.ts, upto, tuple(tables), rows),
         tuple(planned),
         left_out,
+        rests,
     )
 
 
@@ -203,4 +205,4 @@ def plan_from(
         if lack.ts <= max(checkpoint.ts, floor):
             raise
         return plan_from(source, position, whole, lack.ts, rules, floor=floor)
-    return replace(planned, rests=source.rests_at(planned.checkpoint.ts) == planned.checkpoint.ts), changes
+    return planned, changes

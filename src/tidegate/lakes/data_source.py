@@ -461,6 +461,7 @@ class SourceChanges:
     def tasks(self, after: int, upto: int, form: ChangeForm) -> list[ChangeTask]:
         """Return the tasks of (after, upto], cut at DDLs. Raises HistoryLost if its changes are no longer there."""
         self.frontier()
+        after, upto = map(self._source.rests_at, (after, upto))
         position = self._positions.get(after) or self._saved()
         if position.checkpoint.ts > after:
             raise HistoryLost(
@@ -602,10 +603,12 @@ class TableChanges:
         """Return the tasks of (after, upto] of the table, cut at its DDLs.
 
         Raises HistoryLost if upkeep has removed a part of it, ConfigError if not all of it has landed."""
+        frontier = self.frontier()
+        after, upto = map(self._changelog.rests_at, (after, upto))
         if after >= upto:
             return []
-        if upto > self.frontier():
-            raise ConfigError(f"{self.root} has landed up to {self._changelog.frontier()} only, before {upto}")
+        if upto > frontier:
+            raise ConfigError(f"{self.root} has landed up to {frontier} only, before {upto}")
         base = published_at(self.options, after)
         if not reaches_back(self._changelog, base):
             raise HistoryLost(

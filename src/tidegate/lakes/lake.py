@@ -238,7 +238,7 @@ class Lake:
 
     def live(self, *, refresh: bool = True, scratch: str | None = None) -> "Live":
         """Return all tables at the frontier: the newest snapshot and later landed changes. After `at(...)`: exactly at
-        that moment.
+        that moment, or one timestamp later for that of a DDL whose rows follow it.
 
         A view stays at its timestamp. Each call returns a newer one; `refresh=False` returns the last one again. An
         older moment can be read as long as the changelog keeps the changes above its snapshot.

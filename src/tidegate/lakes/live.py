@@ -150,7 +150,7 @@ class Live:
         options = base.options or DeltaOptions(root=root, feed=changelog.state.feed)
         self.options = msgspec.structs.replace(options, root=root)
         self.base = base
-        self.ts = _end_ts(root, base, changelog.frontier(), upto)
+        self.ts = _end_ts(root, base, changelog, upto)
         self._slice, self._round = planned(base, changelog, self.ts, self.options)
         check_round(base, self._round, self.options)
         self._units = {step_table.incarnation: unit for unit in self._round.units for step_table in unit.tables}
@@ -298,10 +298,11 @@ def reaches_back(changelog: Changelog, base: Snapshot) -> bool:
     return base.checkpoint.ts >= changelog.floor()
 
 
-def _end_ts(root: str, base: Snapshot, frontier: int | None, upto: int | None) -> int:
-    reached = max(frontier or 0, base.checkpoint.ts)
+def _end_ts(root: str, base: Snapshot, changelog: Changelog, upto: int | None) -> int:
+    reached = max(changelog.frontier() or 0, base.checkpoint.ts)
     if not reached:
         raise ConfigError(f"{root} has no snapshot, and nothing has landed completely: there is no moment to read")
+    upto = None if upto is None else changelog.rests_at(upto)
     if upto is not None and upto > reached:
         raise ConfigError(f"{root} has landed up to {reached} only, before {upto}")
     return reached if upto is None else upto

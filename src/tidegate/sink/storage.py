@@ -193,7 +193,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
                 )
             self._checkpoints.save(Saved(position, {}))
             self._is_new = False
-        self._publish(Saved(position, {}))
+        self._publish(Saved(position, {METADATA: self._checkpoint_ts or position.checkpoint.ts}))
 
     def run(self, tasks: Tasks, segment: Segment, changes: Changes) -> Sequence[StoredRows]:
         """Write the rows of a segment into files; return when all are written.
@@ -231,7 +231,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
     def advance(self, planned: Round, results: Sequence[StoredRows]) -> SinkPosition:
         numbers = {directory: number for done in results for directory, number in done.numbers.items()}
         position = SinkPosition(planned.checkpoint, planned.state)
-        saved = Saved(position, {NUMBERS: numbers, SCHEMAS: self._waiting})
+        saved = Saved(position, {NUMBERS: numbers, SCHEMAS: self._waiting, METADATA: planned.resolved_ts})
         failpoint("storage/before-save")
         self._checkpoints.save(saved)
         failpoint("storage/saved")
@@ -273,8 +273,8 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         for path, text in saved.notes.get(SCHEMAS, {}).items():
             self._bucket.write(path, text.encode())
             failpoint("storage/schema-written")
-        self._checkpoint_ts = saved.position.checkpoint.ts
-        self._bucket.raise_(METADATA, render_metadata(saved.position.checkpoint.ts), parse_metadata)
+        self._checkpoint_ts = saved.notes.get(METADATA, saved.position.checkpoint.ts)
+        self._bucket.raise_(METADATA, render_metadata(self._checkpoint_ts), parse_metadata)
         failpoint("storage/published")
 
     def _met(

@@ -99,11 +99,13 @@ _UNCHECKED: Final = " WITHOUT VALIDATION"
 
 
 class DdlEvent(NamedTuple):
-    """A DDL and its table's earlier name, if any; `left_out` by an event filter or by bdr-mode."""
+    """A DDL and its table's earlier name, if any; `left_out` by an event filter or by bdr-mode; `rows_follow` as of
+    SourceDdl."""
 
     ddl: Ddl
     previous: TableName | None = None
     left_out: bool = False
+    rows_follow: bool = False
 
 
 class _Change(NamedTuple):
@@ -425,6 +427,17 @@ def _statements(query: str, schema: str) -> list[Statement]:
         return []
 
 
+def former_names(query: str, schema: str) -> dict[str, str]:
+    """Return the names in lower case that CHANGE COLUMN gives columns, each with the former one."""
+    specs = [
+        each
+        for statement in _statements(query, schema)
+        if isinstance(statement, AlterTable)
+        for each in statement.specs
+    ]
+    return {lowered(each.column.name): lowered(each.name) for each in specs if isinstance(each, ModifyColumn)}
+
+
 def _definitions(statement: object) -> Iterator[PartitionDef]:
     match statement:
         case CreateTable(partition=PartitionInfo(definitions=definitions)):
@@ -554,7 +567,7 @@ class Timeline:
             for each in job_events:
                 left_out = stays or self._events.drops_ddl(each.ddl, each.previous, job.start_ts)
                 sent = restored(each, job) if self._ticdc_texts else each
-                events.append(sent._replace(left_out=left_out))
+                events.append(sent._replace(left_out=left_out, rows_follow=self._log.rests_at(ts) > ts))
             self.tables.note(_changed(job, after), instead_of=job.table_id)
             self.snapshot = after
             self._ahead.popleft()

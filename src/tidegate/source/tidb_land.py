@@ -143,9 +143,6 @@ class LogLanding(BatchLoop):
     def ended(self) -> bool:
         return self._log.ended()
 
-    def rests_at(self, ts: int) -> int:
-        return self._log.rests_at(ts)
-
     def _claim(self) -> State:
         """Raises SourceBehind for a log that is not there yet, HistoryLost for one that begins above the position, the
         errors of event filter expressions for an existing table, and those of `check`."""
@@ -233,7 +230,10 @@ class LogLanding(BatchLoop):
         if self._late:
             return
         events = (*map(DdlEvent, self._first), *batch.events)
-        ddls = [SourceDdl(EventPosition(seq=seq), event.ddl, event.left_out) for seq, event in enumerate(events)]
+        ddls = [
+            SourceDdl(EventPosition(seq=seq), event.ddl, event.left_out, rows_follow=event.rows_follow)
+            for seq, event in enumerate(events)
+        ]
         controls = ControlFiles(self.changelog, FLUSH_BYTES)
         controls.add(ddls, ())
         files = [file for report in reports for file in report.files]
@@ -535,7 +535,7 @@ class LogSource(Source):
             high = min(high, self._next.ts)
         if high is not None and self._failure is not None:
             high = min(high, self._failure.ts - 1)
-        return high
+        return high if high is None or self.rests_at(high) == high else high - 1
 
     def carry(self, state: SchemaState) -> None:
         self._carried = state.tables
@@ -591,7 +591,9 @@ class LogSource(Source):
                 self._failure = _Failure(ts, error)
                 return
             ddls = [
-                SourceDdl(EventPosition(seq=seq), event.ddl, event.left_out, event.previous)
+                SourceDdl(
+                    EventPosition(seq=seq), event.ddl, event.left_out, event.previous, rows_follow=event.rows_follow
+                )
                 for seq, event in enumerate(events)
             ]
             if ddls or self._moves(before, timeline.snapshot):

@@ -22,10 +22,12 @@ A log without keys of the schema has each job where it is done, as it is.
 
 A MODIFY that rewrites rows does so silently, and the consumer converts its rows by the DDL's rule.  Rows that were
 written meanwhile carry the new value already, which may differ (a TIMESTAMP is in the zone of its writer): they are
-read again from (begin of the job, C] and follow the DDL as updates of commit_ts C + 1, since a row of commit_ts C
-stands before the DDL for every consumer.  Without them a target at C is not yet what SQL shows there: a changefeed
-never rests at C (`rests_at`), and shows no checkpoint C.  One that is to stop at C stops at C + 1.  The old value of
-such an update is what the DDL's rule makes of the row, by which a target without keys finds it.
+read again from (begin of the job, C] and follow the DDL as updates of commit_ts C + 1 and start_ts 0, since a row of
+commit_ts C stands before the DDL for every consumer.  Without them a target at C is not yet what SQL shows there: a
+changefeed never rests at C (`rests_at`), and shows no checkpoint C.  What is to stop or to be read at C stops and is
+read at C + 1; the commit_ts that a lake stores with such a row is C.  The changelog keeps both marks (on the DDL and on
+its rows), so a lake far behind its log has them, too.  The old value of such an update is what the DDL's rule makes of
+the row, by which a target without keys finds it.
 
 Source: recorded jobs, definitions and rows of DDLs under writers; what SQL returned at the same timestamps.
 """
@@ -57,7 +59,7 @@ from tidegate.schema.job import JOB_META, JOB_TABLE, Binlog, Job, JobState, deco
 from tidegate.schema.stored.definition import StoredTable, column_layout, render_stored, table_layout
 from tidegate.schema.stored.history import DefinitionHistory, defined_by
 from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, rename_steps
-from tidegate.source.tidb_ddl import JOBS, zone_of_job
+from tidegate.source.tidb_ddl import JOBS, former_names, zone_of_job
 from tidegate.source.tidb_log import KvLog, LogBegin, LogPart, Span, Stored, Window
 from tidegate.source.tidb_segment import COMMIT, FINISH, SCHEMA, SegmentLog, in_order
 
@@ -74,7 +76,6 @@ class Switch(NamedTuple):
 
     ts: int
     since: int
-    start_ts: int
     physical_ids: tuple[int, ...]
     column_ids: frozenset[int]
     layout: TableLayout
@@ -224,19 +225,20 @@ def check_switch(log: KvLog, ts: int, upto: int) -> None:
             ).at(commit_ts=shown_ts)
 
 
-def _replaced(old: StoredTable, new: StoredTable, *, single: bool) -> list[tuple[ColumnLayout, ColumnLayout]]:
-    """The columns of `old` that others of their name replaced, with these; a `single` one under another name, too."""
+def _replaced(old: StoredTable, new: StoredTable, job: Job) -> list[tuple[ColumnLayout, ColumnLayout]]:
+    """The columns of `old` that others replaced, with these: of their name, or of the one that a CHANGE gives them."""
     old_ids, ids = ({column.id for column in table.cols or []} for table in (old, new))
     gone = {column.name.lower: column for column in old.cols or [] if column.id not in ids}
     come = {column.name.lower: column for column in new.cols or [] if column.id not in old_ids}
-    names = zip(gone, come, strict=False) if single else ((name, name) for name in gone.keys() & come.keys())
-    return [(column_layout(gone[was]), column_layout(come[name])) for was, name in names]
+    former = former_names(job.query, job.schema_name)
+    names = [(former.get(name, name), name) for name in come]
+    return [(column_layout(gone[was]), column_layout(come[name])) for was, name in names if was in gone]
 
 
 def _updates(rows: Any, switch: Switch) -> Any:
     count, stored = len(rows), (rows.column(name).to_pylist() for name in ("key", "value"))
     columns = {
-        "start_ts": np.full(count, switch.start_ts),
+        "start_ts": np.zeros(count, np.int64),
         "commit_ts": np.full(count, switch.ts + 1),
         "op": np.full(count, KvOp.PUT, np.int8),
         "old_value": pa.array(map(switch.converted, *stored), rows.schema.field("old_value").type),
@@ -306,12 +308,12 @@ class _Walk:
             ids, old_ids = ({column.id for column in each.stored.cols or []} for each in (version, old))
             if not (old_ids - ids and ids - old_ids):
                 continue
-            pairs = _replaced(old.stored, version.stored, single=job.type == ActionType.MODIFY_COLUMN)
+            pairs = _replaced(old.stored, version.stored, job)
             both = table_layout(old.stored)
             both = replace(both, columns=both.columns + tuple(new for _, new in pairs))
             physical_ids, zone = version.stored.physical_ids, zone_of_job(job)
             self._switches.append(
-                Switch(row.commit_ts, since, job.start_ts, physical_ids, frozenset(ids - old_ids), both, pairs, zone)
+                Switch(row.commit_ts, since, physical_ids, frozenset(ids - old_ids), both, pairs, zone)
             )
 
 

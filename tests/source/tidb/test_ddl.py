@@ -37,6 +37,10 @@ class Log:
     def __init__(self) -> None:
         self.changes: list[KvChange] = []
 
+    def rests_at(self, ts: int) -> int:
+        """No rows follow its DDLs."""
+        return ts
+
     def add(self, job: Job, ts: int) -> None:
         """The put by which a job's row shows what `job` says."""
         values = {1: job.id, 5: render_stored(job)}

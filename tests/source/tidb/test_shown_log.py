@@ -189,7 +189,7 @@ def test_old_values_of_rows_with_a_value_of_their_own(tmp_path):
     names = {int(ts): ddl["name"] for ddl in ddls() for ts, _ in ddl["versions"]}
     same, other = Counter[str](), Counter[str]()
     for switch in log.switches:
-        of_ddl = (row for row in log.rows(switch.ts, switch.ts + 1, ((b"t", b"u"),)) if row.start_ts == switch.start_ts)
+        of_ddl = (row for row in log.rows(switch.ts, switch.ts + 1, ((b"t", b"u"),)) if not row.start_ts)
         for row in of_ddl:
             before, after = (decode_row(switch.layout, row.key, value) for value in (row.old_value, row.value))
             (same if before.columns == after.columns else other)[names[switch.ts]] += 1

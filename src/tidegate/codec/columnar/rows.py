@@ -46,9 +46,10 @@ class Batch:
 
     `before` and `after` are record batches with a column for each of `fields`, typed as in messages; or
     RowTexts.  `commit_ts`, `partition_id`, `start_ts` and `row_ids` are int64 arrays, one value a row, `op` holds I, U
-    or D.  `start_ts` is None if the source has none, `row_ids` (handles that are numbers) where there are
-    none, `definition` (of the table at commit_ts - 1) where only `fields` are known, `positions` (an Arrow table:
-    topic, partition and offset of each row's message) where rows are of no message or their positions are unknown."""
+    or D.  `start_ts` is None if the source has none, 0 for rows that a DDL brings, `row_ids` (handles that are numbers)
+    where there are none, `definition` (of the table at commit_ts - 1) where only `fields` are known, `positions` (an
+    Arrow table: topic, partition and offset of each row's message) where rows are of no message or their positions are
+    unknown."""
 
     schema: str
     table: str

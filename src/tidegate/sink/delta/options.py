@@ -19,9 +19,9 @@ columns.
 
 CHANGES: _change_type has the words of Delta's change data feed: insert, update_preimage, update_postimage, delete.  A
 row is one image in the table's own columns, so a DDL converts old and new images alike.  `_commit_seq` is 0 for a
-transaction and n for rows that the n-th DDL of that ts removed or added, because a DDL follows the rows of its ts.
-Within (_commit_ts, _commit_seq) old images come before new ones.  A key has at most one of each, and its last image
-tells whether the row exists.
+transaction and n for rows that the n-th DDL of that ts removed, added or changed, because a DDL follows the rows of its
+ts.  Within (_commit_ts, _commit_seq) old images come before new ones.  A key has at most one of each, and its last
+image tells whether the row exists.
 
 VERSIONS: a version is valid at T when _valid_from <= T and (_valid_to is NULL or T < _valid_to); both are commit_ts.
 

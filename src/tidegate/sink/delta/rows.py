@@ -24,6 +24,7 @@ log with a row of operation OLD for each old image; DDLs use it to remove rows.
     DELETE                      delete                                   (perhaps only the key, as the topic has it)
     a DDL removes a row         delete at (ts of the DDL, its number)    TRUNCATE, DROP or EXCHANGE PARTITION
     a DDL adds a row            insert at (ts of the DDL, its number)    EXCHANGE PARTITION
+    a DDL brings its value      update at (ts of the DDL, 1)             MODIFY that rewrites rows
 
 Within a ts a key is removed at most once and added at most once, so repeats are recognised by (ts, key, removed or
 added); without a key all columns, and the row's number where the source tells it, take its place.  If a repeat is split
@@ -188,8 +189,20 @@ class ImageReader:
         return pa.concat_tables(pieces)
 
     def commit_ts(self, rows: Any) -> Any:
-        """Return the commit_ts of the rows in the mask `rows`."""
-        return self.batch.commit_ts if rows.all() else self.batch.commit_ts.filter(pa.array(rows))
+        """Return the commit_ts of the rows in the mask `rows`, that of the DDL for those that a DDL brings."""
+        return self._commit_ts if rows.all() else self._commit_ts.filter(pa.array(rows))
+
+    def commit_seq(self, rows: Any) -> Any:
+        """Return the CHANGE_SEQ of the rows in the mask `rows`."""
+        return self._of_ddl.filter(pa.array(rows))
+
+    @cached_property
+    def _commit_ts(self) -> Any:
+        return pc.subtract(self.batch.commit_ts, self._of_ddl.cast(pa.int64()))
+
+    @cached_property
+    def _of_ddl(self) -> Any:
+        return pc.less(self.batch.seq, 0).cast(pa.int32())
 
     def _array(self, images: SideImages, rows: Any, stored: LakeColumn, column: ColumnInfo | None) -> Any:
         """The images of one column; `rows` says which row of the batch each is of."""
@@ -404,7 +417,7 @@ def change_rows(
                 some = reader.rows(op)
                 if some.any():
                     rows = reader.read(side, some, data if kind in COMES or leaving is None else leaving)
-                    rows = stamped(_widened(rows, data), kind, reader.commit_ts(some))
+                    rows = stamped(_widened(rows, data), kind, reader.commit_ts(some), reader.commit_seq(some))
                     rows = rows if has_key else rows.append_column(_ROW_ID, row_ids.filter(pa.array(some)))
                     images[kind].append(_numbered(rows, before + np.flatnonzero(some)) if numbered else rows)
             before += batch.rows
@@ -426,13 +439,13 @@ def moved_rows(rows: pa.Table, kind: str, position: Position) -> pa.Table:
     return stamped(rows, kind, pa.repeat(pa.scalar(position[0], pa.int64()), rows.num_rows), position[1])
 
 
-def stamped(rows: pa.Table, kind: str, commit_ts: Any, seq: int = 0) -> pa.Table:
-    """Return rows as images of a log, followed by the additional columns."""
+def stamped(rows: pa.Table, kind: str, commit_ts: Any, seq: Any = 0) -> pa.Table:
+    """Return rows as images of a log, followed by the additional columns; `seq` is of all rows, or one value a row."""
     ms = pc.shift_right(commit_ts, LOGICAL_BITS)
     values = {
         CHANGE_TYPE: pa.repeat(kind, rows.num_rows),
         CHANGE_TS: commit_ts,
-        CHANGE_SEQ: pa.repeat(pa.scalar(seq, pa.int32()), rows.num_rows),
+        CHANGE_SEQ: pa.repeat(pa.scalar(seq, pa.int32()), rows.num_rows) if isinstance(seq, int) else seq,
         CHANGE_TIME: ms.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC")),
     }
     for name, array in values.items():

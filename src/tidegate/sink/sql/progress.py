@@ -135,22 +135,25 @@ class TargetProgress:
         failpoint("sql/laid-out")
         self._state = state
 
-    def advance(self, session: TargetSession, position: SinkPosition, also: Callable[[], None] | None = None) -> None:
-        """Make `position` the checkpoint, with the writes of `also`. Raises Fenced if another writer began."""
+    def advance(
+        self, session: TargetSession, position: SinkPosition, shown_ts: int, also: Callable[[], None] | None = None
+    ) -> None:
+        """Make `position` the checkpoint, which readers see as `shown_ts`, with the writes of `also`. Raises Fenced if
+        another writer began."""
         state = msgspec.structs.replace(self._state, checkpoint=position.checkpoint)
-        values = [position.checkpoint.ts, encode_state(StateKind.DATABASE, state)]
+        values = [shown_ts, encode_state(StateKind.DATABASE, state)]
         move = sent.MOVE
         if position.state is not self._target_schema:
             move, values = sent.MOVE_ALL, [*values, position.state.to_json()]
         if also is not None:
             session.ask(sent.BEGIN)
-        self._move(session, move, *values, ahead=position.checkpoint.ts)
+        self._move(session, move, *values, ahead=shown_ts)
         if also is not None:
             also()
             failpoint("sql/point-written")
             session.ask(sent.COMMIT)
         failpoint("sql/advanced")
-        self._state, self._target_schema, self._position_ts = state, position.state, position.checkpoint.ts
+        self._state, self._target_schema, self._position_ts = state, position.state, shown_ts
 
     def _move(self, session: TargetSession, move: str, *values: object, ahead: int = 0) -> None:
         """Move the row that holds the checkpoint, from where this run brought it; or it stands at `ahead` already, by a

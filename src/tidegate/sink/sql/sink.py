@@ -239,7 +239,7 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate, WithKeys):
         self._warn_keyless(table for key, table in after.items() if key not in before)
 
     def advance(self, planned: Round, results: Sequence[Written]) -> SinkPosition:  # noqa: ARG002  their rows are committed
-        position, ts = SinkPosition(planned.checkpoint, planned.state), planned.checkpoint.ts
+        position, ts = SinkPosition(planned.checkpoint, planned.state), planned.resolved_ts
         failpoint("sql/before-advance")
         with self._connected() as session:
             target = self._target
@@ -249,11 +249,11 @@ class SqlSink(SegmentSink[Written], WithCheck, WithGate, WithKeys):
                 LOGGER.warning("no sync point at %d: an earlier run with another interval has passed it", ts)
                 points = None
             if points is None:
-                self._progress.advance(session, position)
+                self._progress.advance(session, position, ts)
             else:
                 noted: list[int] = []
                 note = partial(points.note, session, target, ts)
-                self._progress.advance(session, position, lambda: noted.append(note()))
+                self._progress.advance(session, position, ts, lambda: noted.append(note()))
                 points.show(session, target, noted[0])
         self._state = planned.state
         return position

@@ -44,7 +44,7 @@ def text_batch(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, ...] |
         fields=fields,
         pk_names=pk_names,
         message=pa.array(np.arange(rows.num_rows, dtype=np.int32)),
-        seq=pa.array(np.zeros(rows.num_rows, np.int32)),
+        seq=_whole(rows, "seq"),
         commit_ts=_whole(rows, "commit_ts"),
         op=op,
         partition_id=_whole(rows, "partition_id"),
