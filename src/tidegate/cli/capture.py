@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -21,16 +21,19 @@ import msgspec
 from tidegate.cli.output import echo, echo_json
 from tidegate.config.entry import Document
 from tidegate.config.tikv import capture_options, parse_tikv
+from tidegate.config.uri import state_directory
 from tidegate.engine.filter import DEFAULT_RULES, TableFilter
 from tidegate.engine.loop import START_S
 from tidegate.engine.ports import CaptureProgress
 from tidegate.engine.progress import LINE_EVERY_S, FeedError, capture_words, now
 from tidegate.engine.retry_policy import Outage, RetryPolicy
 from tidegate.engine.stop_signals import stop_on_signals
-from tidegate.model.errors import ConfigError, TidegateError
+from tidegate.model.errors import ConfigError, SourceError, TidegateError
 from tidegate.model.tso import parse_ts, physical_ms, shown_ts
+from tidegate.objectstore.store_path import location
 
 if TYPE_CHECKING:
+    from tidegate.source.tidb_segment import LogSafePoint
     from tidegate.source.tikv_capture import Capture
 
 LOOK_S: Final = 1.0
@@ -66,7 +69,7 @@ class CaptureReport(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command()
 @click.argument("uri", metavar="tikv://PD:PORT,..")
-@click.option("--log", "directory", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where to.")
+@click.option("--log", "log", metavar="DIR|URI", required=True, help="Where to: a directory, or s3://BUCKET/PREFIX.")
 @click.option("--filter", "rules", multiple=True, metavar="RULE", help="Tables, such as 'shop.*'; default: all.")
 @click.option("-c", "--name", default="capture", show_default=True, help="Name of the hold on garbage collection.")
 @click.option("--start-ts", metavar="TSO|TIME", help="Where a new log begins; default: now.")
@@ -75,14 +78,14 @@ class CaptureReport(msgspec.Struct, frozen=True, kw_only=True):
 def capture(
     uri: str,
     *,
-    directory: Path,
+    log: str,
     rules: tuple[str, ...],
     name: str,
     start_ts: str | None,
     releases: bool,
     as_json: bool,
 ) -> None:
-    """Write the changes of a TiDB cluster into a log, which changefeeds read with tidb://DIR."""
+    """Write the changes of a TiDB cluster into a log, which changefeeds read with tidb://DIR, or tidb+s3://…."""
     from tidegate.cli import options as logging
 
     logging.configure(json=as_json)
@@ -91,7 +94,8 @@ def capture(
         raise ConfigError("give the directory of the log with --log alone")
     chosen = TableFilter.parse(rules or DEFAULT_RULES)
     begin_ts = None if start_ts is None else parse_ts(start_ts, now_ms=time.time_ns() // 1_000_000)
-    options = capture_options(source, directory.resolve(), name, rules=chosen.rules)
+    directory = location(state_directory(log, "--log"))
+    options = capture_options(source, directory, name, rules=chosen.rules)
     from tidegate.source.tikv_capture import Capture, release
 
     if releases:
@@ -120,13 +124,17 @@ def follow(running: "Capture", stop: threading.Event, tell: Callable[[CaptureRep
     from tidegate.source.tidb_segment import safe_points
 
     outage, told_s, high = Outage(RetryPolicy(stuck_s=None, most_s=START_S)), -every_s, 0
+    feeds, read_s = list["LogSafePoint"](), -LINE_EVERY_S
 
     def report(state: str, error: FeedError | None = None) -> CaptureReport:
+        nonlocal feeds, read_s
         now_ms, captured = time.time_ns() // 1_000_000, running.progress()
-        feeds = [
-            each for each in safe_points(running.options.directory) if each.lives(now_ms, running.options.gc_ttl_ms)
-        ]
-        slowest = min(feeds, key=lambda each: each.checkpoint_ts, default=None)
+        if time.monotonic() - read_s >= LINE_EVERY_S:
+            read_s = time.monotonic()
+            with suppress(SourceError):  # an object store that is away: the capture ends, and says so
+                feeds = safe_points(running.options.directory)
+        live = [each for each in feeds if each.lives(now_ms, running.options.gc_ttl_ms)]
+        slowest = min(live, key=lambda each: each.checkpoint_ts, default=None)
         return CaptureReport(
             state=state,
             capture=captured,

@@ -2,6 +2,7 @@
 
     tidb:///var/tidb/log      a directory of segments that an upstream writes (source/tidb_segment.py)
     tidb://./log              the same from the working directory
+    tidb+s3://bucket/log      the same in an object store (also gs, azure, az, abfss)
     tidb:///log?max-retry=9   options of TidbSource
 
 TiCDC's own keys of the changefeed choose the tables and rows: bdr-mode, force-replicate, integrity.*, filter.*.
@@ -18,12 +19,13 @@ import msgspec
 
 from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry
 from tidegate.config.option import options_of, read_all
-from tidegate.config.uri import Parts, name_file, parameters, split
+from tidegate.config.uri import STORES, Parts, name_file, object_store, parameters, split
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.model.left_out import FILTERED, KnownTables, LeftOut
 from tidegate.model.option import MAX_RETRY, Option
+from tidegate.objectstore.store_path import location
 from tidegate.source.tikv_options import origin_of
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from tidegate.source.tidb_states import ShownLog
 
 SCHEME: Final = "tidb"
+_SCHEMES: Final = (SCHEME, *(f"{SCHEME}+{store}" for store in STORES))
 _LEVELS: Final = {"none": False, "correctness": True}
 _TEXTS: Final = {"ticdc": True, "raw": False}
 _HANDLINGS: Final = {"warn": False, "error": True}
@@ -78,10 +81,10 @@ OPTIONS: Final = options_of(TidbSource)
 
 def parse_tidb(uri: str, document: Document) -> TidbSource:
     """Return the change log at `uri`, with the [source] section and the changefeed's keys by their paths."""
-    parts = split(uri, "source-uri", [SCHEME])
+    parts = split(uri, "source-uri", _SCHEMES)
     values = {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}
     fields, ignored = read_all(OPTIONS, values, ConfigError)
-    return TidbSource(directory=str(_directory(parts)), ignored=ignored, **changefeed_fields(document.flat), **fields)
+    return TidbSource(directory=_directory(parts), ignored=ignored, **changefeed_fields(document.flat), **fields)
 
 
 def changefeed_fields(flat: Mapping[str, object]) -> dict[str, Any]:
@@ -95,15 +98,17 @@ def changefeed_fields(flat: Mapping[str, object]) -> dict[str, Any]:
     }
 
 
-def _directory(parts: Parts) -> Path:
+def _directory(parts: Parts) -> str:
     path = unquote(parts.path)
+    if "+" in parts.scheme:
+        return object_store(parts)
     if parts.netloc not in {"", ".", ".."} or not path.strip("/"):
         raise UriInvalid(f"source-uri: expected tidb:///path/of/log or tidb://./path, found {parts.shown}")
     directory = Path(posixpath.normpath(parts.netloc + path) if parts.netloc else path)
     name_file(parts.where, str(directory))
     if not directory.is_dir():
         raise UriInvalid(f"source-uri: {directory} is not a directory with the segments of an upstream")
-    return directory.resolve()
+    return str(directory.resolve())
 
 
 def _choice(flat: Mapping[str, object], key: str, words: Mapping[str, bool]) -> bool:
@@ -118,7 +123,7 @@ def rules_of(config: FeedConfig) -> TableFilter:
     ConfigError."""
     source, rules = config.source, config.table_filter()
     assert isinstance(source, TidbSource)
-    directory = Path(source.directory)
+    directory = location(source.directory)
 
     @cache  # asked first where the log has begun, which may be later than now
     def captured() -> TableFilter | None:
@@ -138,7 +143,7 @@ def log_of(config: FeedConfig, sink: SinkEntry, home: str = "") -> "tuple[ShownL
     source = config.source
     assert isinstance(source, TidbSource)
     mount = MountOptions(source.force_replicate, source.verify, source.refuse_corrupt, source.bdr, sink.keeps_keyless)
-    directory = Path(source.directory)
+    directory = location(source.directory)
     kept = kept_safe_point(directory, safe_point_name(config.name, home))
     begins = kept is None and config.load is not None  # a load gives a new feed a checkpoint
     log = SegmentLog(directory, source.ddl_ts or (COMMIT if begins else ""))
@@ -239,7 +244,7 @@ def _forget(config: FeedConfig, home: str) -> None:
     from tidegate.source.tidb_segment import forget_safe_point, safe_point_name
 
     assert isinstance(config.source, TidbSource)
-    forget_safe_point(Path(config.source.directory), safe_point_name(config.name, home))
+    forget_safe_point(location(config.source.directory), safe_point_name(config.name, home))
 
 
 SOURCE: Final = SourceEntry(

@@ -3,12 +3,12 @@
     tikv://pd1:2379,pd2:2379                                  members of PD; the others are learnt from them
     tikv://pd:2379?ca-path=ca.pem&cert-path=a.pem&key-path=b.pem
     tikv://pd:2379?log=/var/tidegate/log                      where the change log is written (source/tikv_capture.py)
+    tikv://pd:2379?log=s3://bucket/prefix                     the same in an object store (also gs, azure, az, abfss)
 
 The keys of the changefeed act as those of config/tidb.py do, whose reader reads the log that the capture writes.
 """
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
@@ -17,9 +17,10 @@ from tidegate.config import tidb
 from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry
 from tidegate.config.option import options_of, read_all
 from tidegate.config.tikv_load import check_address, needs_grpc, pd_of
-from tidegate.config.uri import mask_uri, parameters, split
+from tidegate.config.uri import parameters, split, state_directory
 from tidegate.model.errors import ConfigError
 from tidegate.model.option import Local, Option
+from tidegate.objectstore.store_path import Location, location
 from tidegate.source.tikv_options import (
     GC_TTL_S,
     SCHEME,
@@ -49,7 +50,10 @@ class TikvSource(tidb.TidbSource, frozen=True, kw_only=True):
     log: Annotated[
         str,
         Option(
-            "log", "directory of the change log", default="beside the changefeed's checkpoint", local=Local.LOCATION
+            "log",
+            "directory or object store of the change log",
+            default="beside the changefeed's checkpoint",
+            local=Local.LOCATION,
         ),
     ] = ""
     ca_path: CaPath = ""
@@ -80,15 +84,14 @@ def parse_tikv(uri: str, document: Document) -> TikvSource:
     parts = split(uri, "source-uri", [SCHEME])
     values = {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}
     fields, ignored = read_all(OPTIONS, values, ConfigError)
-    if "://" in str(fields.get("log", "")):
-        raise ConfigError(f"source-uri: log is a directory of this machine, found {mask_uri(str(fields['log']))}")
     own = tidb.changefeed_fields(document.flat)
-    source = TikvSource(pd=pd_of(parts), directory=str(fields.get("log", "")), ignored=ignored, **own, **fields)
+    directory = state_directory(fields["log"], "source-uri: log") if fields.get("log") else ""
+    source = TikvSource(pd=pd_of(parts), directory=directory, ignored=ignored, **own, **fields)
     check_address(source, "source-uri")
     return source
 
 
-def capture_options(source: TikvSource, directory: Path, feed: str, **tables: Any) -> "CaptureOptions":
+def capture_options(source: TikvSource, directory: Location, feed: str, **tables: Any) -> "CaptureOptions":
     """Return how the cluster is captured into `directory`; `tables` are fields of CaptureOptions. Raises
     EnvironmentFault without gRPC."""
     with needs_grpc():
@@ -117,11 +120,9 @@ def cluster_schema(config: FeedConfig) -> "StoredSnapshot":
         reader.close()
 
 
-def _log_of(source: TikvSource, home: str) -> Path:
-    """The directory of the log of a feed with this home."""
-    if not source.directory and "://" in home:
-        raise ConfigError(f"source-uri: the change log cannot lie beside {home}: give log, a directory of this machine")
-    return Path(source.directory or f"{home}/_tidegate/{_LOG}").resolve()
+def _log_of(source: TikvSource, home: str) -> Location:
+    """The log of a feed with this home."""
+    return location(source.directory or f"{home}/_tidegate/{_LOG}")
 
 
 def _forget(config: FeedConfig, home: str) -> None:

@@ -260,11 +260,12 @@ def _named(parts: Parts, path: str) -> str:
     return normalized
 
 
-def state_directory(text: str) -> str:
-    """Return a state directory: a path, or the address of an object store. Raises what `split` does, and UriInvalid."""
+def state_directory(text: str, where: str = "state-dir") -> str:
+    """Return a directory of a changefeed: a path, or the address of an object store. Raises what `split` does, and
+    UriInvalid."""
     if "://" not in text:
         return str(Path(text))
-    parts = split(text, "state-dir", STORES)
+    parts = split(text, where, STORES)
     parameters(parts, {})
     return object_store(parts)
 

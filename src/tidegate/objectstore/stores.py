@@ -343,6 +343,14 @@ class _Ranges(io.RawIOBase):
             return self._tail[begin - kept : end - kept]
         return bytes(obstore.get_range(self._where, self._path, start=begin, end=end).to_bytes())
 
+    def ranges(self, bounds: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes in [begin, end) of each; those that the tail lacks with requests side by side."""
+        kept = self._size - len(self._tail)
+        if all(begin >= kept for begin, _ in bounds):
+            return [self._tail[begin - kept : end - kept] for begin, end in bounds]
+        starts, ends = zip(*bounds, strict=True)
+        return [bytes(each) for each in obstore.get_ranges(self._where, self._path, starts=starts, ends=ends)]
+
 
 def _end(where: Any, path: str) -> tuple[int, bytes]:
     """The size of an object and its last bytes; None for a store without suffix ranges (Azure)."""

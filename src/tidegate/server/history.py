@@ -23,7 +23,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
@@ -41,6 +40,7 @@ from tidegate.model.errors import ConfigError, TidegateError
 from tidegate.model.name import lowered, table_key
 from tidegate.model.table import TableInfo
 from tidegate.model.tso import MAX_TS
+from tidegate.objectstore.store_path import location
 from tidegate.schema.columns import render_type
 from tidegate.schema.job import JobState, decode_job_row
 from tidegate.schema.stored.create import render_create_table
@@ -146,7 +146,7 @@ def online_of(config: FeedConfig) -> Callable[[], "list[ShownDdl]"]:
     """Return a function that lists the online DDLs of a source that reports their states; an empty list for others."""
     if not isinstance(config.source, TidbSource):
         return list
-    log = SegmentLog(Path(config.source.directory))
+    log = SegmentLog(location(config.source.directory))
     return lambda: online_ddls(log)
 
 

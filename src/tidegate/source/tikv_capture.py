@@ -29,8 +29,11 @@ without a hold (a machine that slept): rows are written only if none of them can
 
 After a crash the capture goes on at the end of the last segment.  The log's directory has a file with the cluster's id
 and the filter of the capture: a log of another cluster or filter is refused, since it lacks rows.  While a capture runs
-it locks the file `capture`, so that no other one writes the same rows again.  The log is trimmed behind the slowest of
-the feeds that have read it within gc-ttl; without any, it keeps gc-ttl.
+it locks the file `capture`, so that no other one writes the same rows again; in an object store two of them may run
+until both have a segment for the same ts: the first one goes on, the other one is fenced (tidb_segment.py).  The log is
+trimmed behind the slowest of the feeds that have read it within gc-ttl; without any, it keeps gc-ttl.
+
+Files are written and read in threads, since an object store takes many milliseconds, and all captures share a loop.
 
 Source: TiCDC's puller, sorter and GC manager; PD's service safe points.
 """
@@ -43,11 +46,11 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from threading import Event, Lock, Thread
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -71,6 +74,8 @@ from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.tso import compose, physical_ms
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.local_files import PRIVATE_DIRECTORY
+from tidegate.objectstore.store_path import Location, StorePath
+from tidegate.objectstore.stores import check_store
 from tidegate.schema.job import JOB_TABLE, JobState, decode_job_row
 from tidegate.schema.stored.definition import ElementState, StoredSchema, StoredTable, parse_stored
 from tidegate.schema.stored.history import defined_by
@@ -78,6 +83,7 @@ from tidegate.source.tidb_segment import (
     SCHEMA,
     SegmentWriter,
     base_of,
+    create,
     decode_segment,
     encode_segment,
     publish,
@@ -109,6 +115,7 @@ _AHEAD_S: Final = 60.0
 _MARK: Final = "capture"
 _FIRST: Final = Lock()
 Accept = Callable[[str, str], bool]
+T = TypeVar("T")
 
 
 class CaptureOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +123,7 @@ class CaptureOptions(msgspec.Struct, frozen=True, kw_only=True):
     a capture that does not run."""
 
     address: ClusterAddress
-    directory: Path
+    directory: Location
     feed: str
     rules: tuple[str, ...] = ()
     case_sensitive: bool = False
@@ -135,9 +142,9 @@ def _hold_name(feed: str, origin: CaptureOrigin) -> str:
 
 
 class Waiting:
-    """Rows above the frontier, in any order."""
+    """Rows above the frontier, in any order; in files of `directory`, or of the machine's one for such files."""
 
-    def __init__(self, directory: Path, spill_bytes: int = SPILL_BYTES) -> None:
+    def __init__(self, directory: Path | None, spill_bytes: int = SPILL_BYTES) -> None:
         self._directory, self._spill_bytes = directory, spill_bytes
         self._fresh: list[Any] = []
         self._spilled: list[Any] = []
@@ -303,9 +310,12 @@ class Spans:
 
 
 @contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """Lock a log's directory for one capture. Raises SourceError if another one has it, EnvironmentFault for one
-    that cannot be written."""
+def _alone(directory: Location) -> Iterator[None]:
+    """Lock a log's directory for one capture; an object store has no locks. Raises SourceError if another one has it,
+    EnvironmentFault for one that cannot be written."""
+    if isinstance(directory, StorePath):
+        yield
+        return
     try:
         directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         mark = os.open(directory / _MARK, os.O_RDWR | os.O_CREAT, 0o644)
@@ -325,6 +335,19 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(mark)
+
+
+_fits = cache(check_store)
+
+
+async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
+    """Do work on files in a thread, and wait for its end also when it is cancelled."""
+    running = asyncio.get_running_loop().run_in_executor(None, partial(work, *arguments))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
 
 
 def capture_loop() -> asyncio.AbstractEventLoop:
@@ -356,6 +379,7 @@ class Capture:
         self._waits_for = ""
         self._working: tuple[EventFeed, SegmentWriter, Waiting, Spans] | None = None
         self._log_bytes = 0
+        self._name = secrets.token_hex(8) if isinstance(options.directory, StorePath) else ""
 
     def start(self, start_ts: int | None = None) -> None:
         """Begin, or begin again after an error, which is raised once; `start_ts` is that of a new log, if the feed has
@@ -415,16 +439,17 @@ class Capture:
             await self._run()
 
     async def _run(self) -> None:
-        self._origin = self._kept()
+        self._origin = await _in_thread(self._kept)
         pd = PdClient(self.options.address, cluster_id=self._origin.cluster_id)
         try:
             await pd.connect()
             await self._check(pd)
             low, tables = await self._begin(pd)
-            writer = SegmentWriter(self.options.directory, low)
+            directory = self.options.directory
+            writer = await _in_thread(SegmentWriter, directory, low, self._name)
             try:
                 async with EventFeed(pd) as feed:
-                    waiting = Waiting(self.options.directory)
+                    waiting = Waiting(directory if isinstance(directory, Path) else None)
                     spans = Spans(feed, tables, low)
                     self._working = feed, writer, waiting, spans
                     works = (self._write(pd, feed, spans), self._keep(pd, writer))
@@ -449,7 +474,9 @@ class Capture:
         """The origin of an existing log, one without a cluster for a new log. ConfigError if its filter is another one,
         or if it is no capture's; StateTooNew."""
         directory, options = self.options.directory, self.options
-        kept, is_new = origin_of(directory), not base_of(directory) and not segments(directory)
+        if isinstance(directory, StorePath):
+            _fits(directory.uri)
+        kept, is_new = origin_of(directory), not base_of(directory, fresh=True) and not segments(directory)
         if is_new:
             log = secrets.token_hex(4) if kept is None else kept.log
             return CaptureOrigin(0, options.rules, log, options.case_sensitive)
@@ -477,23 +504,29 @@ class Capture:
     async def _begin(self, pd: PdClient) -> tuple[int, KnownTables]:
         """Hold GC; return the end of the log, which is begun if there is none, and the tables at it."""
         directory, tables = self.options.directory, KnownTables(self._accept)
-        base, written = base_of(directory), segments(directory)
+        base, written = await _in_thread(lambda: (base_of(directory), segments(directory)))
         if base is None and not written:
             return await self._new(pd, tables), tables
         begin = 0 if base is None else base[0]
         low = written[-1][1] if written else begin
+        self._log_bytes = sum(path.stat().st_size for _, _, path in written)
         await self._keep_above(pd, low)
-        for row in decode_segment(base[1].read_bytes(), str(base[1]))[1] if base is not None else ():
-            tables.apply(row.key, row.value)
-        for row in read_spans(directory, begin, low, (SCHEMA,)) if low > begin else ():
-            tables.apply(row.key, row.value if row.op is KvOp.PUT else None)
+
+        def learn() -> None:
+            for row in decode_segment(base[1].read_bytes(), str(base[1]))[1] if base is not None else ():
+                tables.apply(row.key, row.value)
+            for row in read_spans(directory, begin, low, (SCHEMA,)) if low > begin else ():
+                tables.apply(row.key, row.value if row.op is KvOp.PUT else None)
+
+        await _in_thread(learn)
         return low, tables
 
     async def _new(self, pd: PdClient, tables: KnownTables) -> int:
         """Begin a log; return its begin."""
         directory = self.options.directory
         origin = msgspec.structs.replace(self._origin, cluster_id=pd.cluster_id)
-        publish(directory / ORIGIN, encode_state(StateKind.CAPTURE, origin))
+        path, body = directory / ORIGIN, encode_state(StateKind.CAPTURE, origin)
+        await _in_thread(lambda: publish(path, body) if origin_of(directory) else create(path, body, self._name))
         failpoint("capture/origin")
         while True:
             now_ts = await pd.tso()
@@ -522,7 +555,8 @@ class Capture:
         pairs = [pair async for page in snapshot.pages(*SCHEMA) for pair in page]
         rows = [KvChange(LogType.COMMITTED, key, 1, ts, KvOp.PUT, value, None, 0) for key, value in pairs]
         rows = [row for row in rows if defined_by(row.key) is not None]
-        publish(directory / f"{ts:020d}.base", encode_segment(ts, ts, rows))
+        base = directory / f"{ts if isinstance(directory, Path) else 0:020d}.base"
+        await _in_thread(create, base, encode_segment(ts, ts, rows, self._name), self._name)
         failpoint("capture/base")
         for row in rows:
             tables.apply(row.key, row.value)
@@ -567,21 +601,24 @@ class Capture:
             for end, rows in waiting.take(writer.low, high):
                 if len(rows) or end < high or now_s - wrote_s >= self.options.idle_s:
                     failpoint("capture/before-segment")
-                    self._log_bytes += writer.write_columns(rows, end).stat().st_size
+                    self._log_bytes += (await _in_thread(writer.write_columns, rows, end)).stat().st_size
                     failpoint("capture/after-segment")
                     wrote_s = now_s
 
     async def _keep(self, pd: PdClient, writer: SegmentWriter) -> None:
         """Move the hold on GC behind what is written, and trim what no feed needs."""
-        directory, ttl_ms = self.options.directory, self.options.gc_ttl_ms
         while True:
-            self._log_bytes = sum(path.stat().st_size for _, _, path in segments(directory))
             await asyncio.sleep(min(KEEP_S, self.options.ttl_s / 3))
             await self._keep_above(pd, writer.low)
             failpoint("capture/moved")
-            now_ms = time.time_ns() // 1_000_000
-            bound = safe_point(directory, now_ms, ttl_ms)
-            trim(directory, compose(now_ms - ttl_ms) if bound is None else bound, lazily=True)
+            await _in_thread(self._trim)
+
+    def _trim(self) -> None:
+        directory, ttl_ms = self.options.directory, self.options.gc_ttl_ms
+        now_ms = time.time_ns() // 1_000_000
+        bound = safe_point(directory, now_ms, ttl_ms)
+        trim(directory, compose(now_ms - ttl_ms) if bound is None else bound, lazily=True)
+        self._log_bytes = sum(path.stat().st_size for _, _, path in segments(directory))
 
 
 async def _release(address: ClusterAddress, name: str) -> None:

@@ -1,6 +1,5 @@
 """Options of a TiDB cluster that is read by its PD and TiKV, without gRPC, so that a configuration can be read."""
 
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -9,6 +8,7 @@ from tidegate.engine.chunk_size import CHUNK_ROWS
 from tidegate.model.errors import ConfigError
 from tidegate.model.kept_state import StateKind, decode_state
 from tidegate.model.option import Local, Option
+from tidegate.objectstore.store_path import Location
 from tidegate.source.upstream_address import (
     ChunkRows,
     Connections,
@@ -76,9 +76,9 @@ class CaptureOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
     case_sensitive: bool = False
 
 
-def origin_of(directory: Path) -> CaptureOrigin | None:
-    """Return the origin of the log in a directory; None for one that no capture writes. Raises ConfigError, StateTooNew
-    where it cannot be read."""
+def origin_of(directory: Location) -> CaptureOrigin | None:
+    """Return the origin of the log in a directory or an object store; None for one that no capture writes. Raises
+    ConfigError, StateTooNew where it cannot be read."""
     path = directory / ORIGIN
     try:
         return decode_state(StateKind.CAPTURE, path.read_bytes(), CaptureOrigin, str(path))

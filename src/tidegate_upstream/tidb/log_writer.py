@@ -25,6 +25,7 @@ from tidegate.kv.keys import table_span
 from tidegate.kv.match import Matcher
 from tidegate.model.errors import EnvironmentFault
 from tidegate.model.kv_change import KvChange, KvEvent, KvOp, LogType, RegionFault, ResolvedSpan
+from tidegate.objectstore.store_path import Location
 from tidegate.schema.job import JOB_TABLE
 from tidegate.schema.stored.history import defined_by
 from tidegate.source.tidb_segment import ROWS, SCHEMA, WHOLE, SegmentWriter, encode_segment, in_order, publish
@@ -121,7 +122,7 @@ class LogWriter:
     def low(self) -> int:
         return self.segments.low
 
-    def write(self, *, empty: bool = False) -> Path | None:
+    def write(self, *, empty: bool = False) -> Location | None:
         """Write and return the segment of all that became complete since the last one; None if there is nothing to
         write.
 
