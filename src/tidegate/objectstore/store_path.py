@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from threading import Lock
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import obstore
 
@@ -34,12 +34,6 @@ AHEAD_BYTES: Final = 64 << 20
 """Size of the files that are read ahead, beside the first."""
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class FileStat(NamedTuple):
-    """What is known of a file."""
-
-    st_size: int
 
 
 @contextmanager
@@ -60,7 +54,7 @@ class StorePath:
     uri: str
     path: str = ""
     size_bytes: int = field(default=0, compare=False)
-    """The size that it was listed with."""
+    """The size with which it was listed or written."""
 
     def __str__(self) -> str:
         return f"{self.uri}/{self.path}".rstrip("/")
@@ -75,10 +69,6 @@ class StorePath:
     @property
     def suffix(self) -> str:
         return PurePosixPath(self.path).suffix
-
-    def stat(self) -> FileStat:
-        """Return the size that it was listed or written with."""
-        return FileStat(self.size_bytes)
 
     def is_dir(self) -> bool:
         """Return True: a folder is there, as soon as it has files."""
@@ -113,10 +103,6 @@ class StorePath:
                 obstore.put(writable(self.uri), self.path, data, use_multipart=False)
         return StorePath(self.uri, self.path, len(data))
 
-    def unlink(self, *, missing_ok: bool = True) -> None:  # noqa: ARG002  a store does not say
-        """Delete it."""
-        unlinked([self])
-
 
 Location: TypeAlias = Path | StorePath
 """A directory or a folder of an object store, or a file in it."""
@@ -127,13 +113,17 @@ def location(text: str) -> Location:
     return StorePath(text) if "://" in text else Path(text).resolve()
 
 
+def size_of(path: Location) -> int:
+    """Return the size of a file in bytes."""
+    return path.size_bytes if isinstance(path, StorePath) else path.stat().st_size
+
+
 def unlinked(paths: Sequence[Location]) -> None:
     """Delete files, in order; those that are gone already are no error."""
-    stored = [path for path in paths if isinstance(path, StorePath)]
     for path in paths:
         if isinstance(path, Path):
             path.unlink(missing_ok=True)
-    if stored:
+    if stored := [path for path in paths if isinstance(path, StorePath)]:
         with _answering(stored[0]):
             delete(stored[0].uri, [path.path for path in stored])
 

@@ -478,7 +478,7 @@ def _bases(directory: Location, *, fresh: bool = False) -> Iterator[tuple[int, L
         files = directory.iterdir() if directory.is_dir() else ()
     for path in files:
         if match := _BASE_NAME.fullmatch(path.name):
-            yield int(match[1]) or read_footer(path).high, path
+            yield int(match[1]) or _part(path).high, path
 
 
 class _Keys:
@@ -555,7 +555,7 @@ def forget_safe_point(log: Location, name: str) -> None:
     """Remove the safe point `name` of a changefeed that does not go on. Raises EnvironmentFault when the disk
     refuses."""
     try:
-        (log / _FEEDS / f"{name}.json").unlink(missing_ok=True)
+        unlinked([log / _FEEDS / f"{name}.json"])
     except OSError as fault:
         raise EnvironmentFault(f"{log / _FEEDS}: {fault.strerror}") from fault
 

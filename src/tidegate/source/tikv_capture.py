@@ -74,7 +74,7 @@ from tidegate.model.kv_change import KvChange, KvOp, LogType
 from tidegate.model.tso import compose, physical_ms
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.local_files import PRIVATE_DIRECTORY
-from tidegate.objectstore.store_path import Location, StorePath
+from tidegate.objectstore.store_path import Location, StorePath, size_of
 from tidegate.objectstore.stores import check_store
 from tidegate.schema.job import JOB_TABLE, JobState, decode_job_row
 from tidegate.schema.stored.definition import ElementState, StoredSchema, StoredTable, parse_stored
@@ -509,7 +509,7 @@ class Capture:
             return await self._new(pd, tables), tables
         begin = 0 if base is None else base[0]
         low = written[-1][1] if written else begin
-        self._log_bytes = sum(path.stat().st_size for _, _, path in written)
+        self._log_bytes = sum(size_of(path) for _, _, path in written)
         await self._keep_above(pd, low)
 
         def learn() -> None:
@@ -601,7 +601,7 @@ class Capture:
             for end, rows in waiting.take(writer.low, high):
                 if len(rows) or end < high or now_s - wrote_s >= self.options.idle_s:
                     failpoint("capture/before-segment")
-                    self._log_bytes += (await _in_thread(writer.write_columns, rows, end)).stat().st_size
+                    self._log_bytes += size_of(await _in_thread(writer.write_columns, rows, end))
                     failpoint("capture/after-segment")
                     wrote_s = now_s
 
@@ -618,7 +618,7 @@ class Capture:
         now_ms = time.time_ns() // 1_000_000
         bound = safe_point(directory, now_ms, ttl_ms)
         trim(directory, compose(now_ms - ttl_ms) if bound is None else bound, lazily=True)
-        self._log_bytes = sum(path.stat().st_size for _, _, path in segments(directory))
+        self._log_bytes = sum(size_of(path) for _, _, path in segments(directory))
 
 
 async def _release(address: ClusterAddress, name: str) -> None:

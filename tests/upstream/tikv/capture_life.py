@@ -178,7 +178,7 @@ class Life:
     def follow(self, high: int) -> None:
         """Read the log into SQLite."""
         config = load(
-            source_uri=f"tidb://{self.served.log}?ddl-ts=commit",
+            source_uri=f"{self.served.uri}?ddl-ts=commit",
             sink_uri=f"sqlite://{self.home}/shop.db",
             state_dir=self.home / "state",
             start_ts=self.low,
@@ -261,12 +261,12 @@ def newest_ts() -> int:
     return compose(time.time_ns() // 1_000_000)
 
 
-def lived(seed: int, home: Path) -> Counter[str]:
-    """Live a seed; what it did."""
+def lived(seed: int, home: Path, log: str = "") -> Counter[str]:
+    """Live a seed, with its log in `home` or at an address; what it did."""
     home.mkdir(parents=True, exist_ok=True)
     cluster = Cluster.open()
     with watched() as holds, TikvPeer(cluster.storage, stores=2, turn_s=0.004).in_thread() as peer:
-        served = Served(peer, cluster, home)
+        served = Served(peer, cluster, home, log)
         served.execute(*BEFORE, "DELETE FROM test.a", CREATE["b"], CREATE["p"])
         life = Life(seed, served, home)
         holds.needed = served.high

@@ -28,6 +28,7 @@ from tidegate.engine.stop_signals import NoPauseEvent
 from tidegate.kv.keys import RecordKey, decode_table_key, table_span
 from tidegate.model.errors import ConfigError, EnvironmentFault, SinkError, SourceError, StateTooNew, TidegateError
 from tidegate.model.kv_change import KvChange
+from tidegate.objectstore.store_path import location
 from tidegate.schema.job import JOB_TABLE, decode_job_row
 from tidegate.source import tikv_capture
 from tidegate.source.tidb_ddl import Timeline
@@ -72,12 +73,13 @@ WORK = (
 
 
 class Served:
-    """A cluster with a session and a peer; captures into a directory."""
+    """A cluster with a session and a peer; captures into a directory, or a log at an address."""
 
-    def __init__(self, peer: TikvPeer, cluster: Cluster, directory: Path) -> None:
+    def __init__(self, peer: TikvPeer, cluster: Cluster, directory: Path, log: str = "") -> None:
         self.peer, self.cluster = peer, cluster
         self.session = Session(cluster.nodes["n1"])
-        self.log, self.own = directory / "log", directory / "own"
+        self.log: Any = location(log or str(directory / "log"))
+        self.uri, self.own = f"tidb+{log}" if log else f"tidb://{self.log}", directory / "own"
         self.writer = LogWriter(ChangeLog(cluster.storage.store, cluster.storage.oracle), self.own, 0)
 
     def execute(self, *work: str) -> int:
