@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from threading import Lock
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -64,15 +64,7 @@ class StorePath:
 
     @property
     def name(self) -> str:
-        return PurePosixPath(self.path).name
-
-    @property
-    def suffix(self) -> str:
-        return PurePosixPath(self.path).suffix
-
-    def is_dir(self) -> bool:
-        """Return True: a folder is there, as soon as it has files."""
-        return True
+        return self.path.rpartition("/")[2]
 
     def iterdir(self, after: str = "") -> Iterator["StorePath"]:
         """Return the files in the folder whose names sort after `after`."""
@@ -81,6 +73,10 @@ class StorePath:
             for entry in listed(self.uri, self.path or None, offset=f"{folder}{after}" if after else None):
                 if "/" not in entry["path"].removeprefix(folder):
                     yield StorePath(self.uri, entry["path"], entry["size"])
+
+    def glob(self, pattern: str) -> Iterator["StorePath"]:
+        """Return the files in the folder whose names end as `*END` says."""
+        return (path for path in self.iterdir() if path.name.endswith(pattern[1:]))
 
     @contextmanager
     def open(self, _mode: str = "rb") -> Iterator[Any]:

@@ -240,9 +240,9 @@ def read_windows(directory: Location, low: int, high: int, spans: Sequence[Span]
     for fresh in (False, True):
         chosen = [item for item in segments(directory, fresh=fresh) if item[1] > low and item[0] < high]
         edges = [low, *(item[1] for item in chosen)]
-        if gap := any(item[0] > edge for item, edge in zip(chosen, edges, strict=False)) or edges[-1] < high:
-            continue
-        break
+        gap = any(item[0] > edge for item, edge in zip(chosen, edges, strict=False)) or edges[-1] < high
+        if not gap:
+            break
     if gap:
         ranges = ", ".join(f"({item[0]}, {item[1]}]" for item in chosen) or "nothing of it"
         raise HistoryLost(f"changes of ({low}, {high}] are requested, but {directory} has {ranges}; start above it")
@@ -562,9 +562,8 @@ def forget_safe_point(log: Location, name: str) -> None:
 
 def safe_points(log: Location) -> list[LogSafePoint]:
     """Return all safe points by name; other files are ignored. Raises StateTooNew."""
-    directory = log / _FEEDS
-    paths: Iterable[Location] = directory.iterdir() if directory.is_dir() else ()
-    kept = map(_read_safe_point, sorted((path for path in paths if path.suffix == ".json"), key=str))
+    paths: Iterable[Location] = (log / _FEEDS).glob("*.json")
+    kept = map(_read_safe_point, sorted(paths, key=str))
     return [safe_point for safe_point in kept if safe_point is not None]
 
 
@@ -591,7 +590,7 @@ class SegmentLog:
 
     def begin(self) -> LogBegin:
         if (base := base_of(self.directory, fresh=True)) is not None:
-            return LogBegin(base[0], definitions(base[1]), base[1].suffix == WHOLE)
+            return LogBegin(base[0], definitions(base[1]), base[1].name.endswith(WHOLE))
         parts = segments(self.directory)
         if parts and parts[0][0] > 0:
             raise HistoryLost(
