@@ -1,15 +1,18 @@
 """Addresses of a cluster: PD's members, and what a mistake in one is answered with."""
 
+import re
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from tidegate.cli.capture import capture
 from tidegate.config.load import load
 from tidegate.config.tikv import TikvSource
-from tidegate.model.errors import ConfigError
+from tidegate.model.errors import ConfigError, UnsupportedError
 from tidegate.tikv.address import cluster_address
 
 
@@ -28,10 +31,28 @@ def test_members_are_reached_by_names_and_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rest", ["root:s3cret@pd:2379", "pd?log=s3://user:s3cret@bucket/log", "pd/path"])
 def test_a_wrong_address_is_refused_without_its_secrets(rest: str, tmp_path: Path) -> None:
-    """PD has no accounts, and a log is no object store's."""
+    """PD has no accounts, and an object store has its keys from the environment."""
     with pytest.raises(ConfigError) as refused:
         read(f"tikv://{rest}", tmp_path)
     assert "s3cret" not in str(refused.value)
+
+
+def test_a_log_is_a_directory_or_in_an_object_store(tmp_path: Path) -> None:
+    """Other addresses are refused with those that there are, by each of the ways to name a log."""
+    assert read("tikv://pd?log=s3://bucket/log", tmp_path).directory == "s3://bucket/log"
+    assert read("tikv://pd?log=log/", tmp_path).directory == "log"
+    known = "use s3:// or gs:// or azure:// or az:// or abfss://"
+    for log in ("ftp://host/log", "gcs://bucket/log", "delta%2Bs3://bucket/log"):
+        with pytest.raises((ConfigError, UnsupportedError)) as refused:
+            read(f"tikv://pd?log={log}", tmp_path)
+        assert str(refused.value).startswith("source-uri: log: ")
+        assert known in str(refused.value)
+    told = CliRunner().invoke(capture, ["tikv://pd", "--log", "ftp://host/log"])
+    assert "--log: " in str(told.exception)
+    assert known in str(told.exception)
+    for uri, said in (("tidb+ftp://host/log", "tidb:// or tidb+s3:// or "), ("tidb+s3://", "the bucket is missing")):
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            load(source_uri=uri, sink_uri=f"sqlite://{tmp_path}/a.db", state_dir=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,7 @@ def test_a_capture_into_an_object_store_that_is_killed_goes_on(served: Served, t
 
 @pytest.mark.more
 def test_lives_in_an_object_store(asked: list[Request], tmp_path: Path) -> None:
-    """Some of the lives that seeds draw: deaths, garbage collection, and a changefeed behind which the log is trimmed."""
+    """Some of the lives that seeds draw: deaths, garbage collection, and a changefeed behind which it is trimmed."""
     random = chance("lives in an object store")
     for seed in random.sample(range(500), 3):
         uri = f"s3://{BUCKET}/lives-{seed}"
