@@ -31,9 +31,8 @@ HOLDS: list[int] = []
 """Where PD was asked to hold garbage collection."""
 
 
-@pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    """A cluster that has tables already."""
+def watch_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let HOLDS tell what PD is asked."""
     answer = PdService.set_barrier
 
     def set_barrier(self: PdService, request: Any) -> Any:
@@ -42,6 +41,12 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 
     HOLDS.clear()
     monkeypatch.setattr(PdService, "set_barrier", set_barrier)
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """A cluster that has tables already."""
+    watch_holds(monkeypatch)
     cluster = Cluster.open()
     with TikvPeer(cluster.storage, stores=2, turn_s=0.02).in_thread() as peer:
         own = Served(peer, cluster, tmp_path)

@@ -13,7 +13,7 @@ from tests.s3 import BUCKET, environment, serving
 from tests.s3_proxy import Request, running
 from tests.upstream.tikv.capture_life import lived
 from tests.upstream.tikv.test_capture import BEFORE, WORK, Served, shop, until
-from tests.upstream.tikv.test_capture_command import PLACES, lives_and_dies
+from tests.upstream.tikv.test_capture_command import PLACES, lives_and_dies, watch_holds
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.load import load
 from tidegate.config.registry import forget_at_source
@@ -58,8 +58,9 @@ def asked(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Request]]
 
 
 @pytest.fixture
-def served(asked: list[Request], tmp_path: Path) -> Iterator[Served]:
+def served(asked: list[Request], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """A cluster that has tables already; captures into the store."""
+    watch_holds(monkeypatch)
     cluster = Cluster.open()
     with TikvPeer(cluster.storage, stores=2, turn_s=0.005).in_thread() as peer:
         own = Served(peer, cluster, tmp_path, f"s3://{BUCKET}/{tmp_path.name}")
