@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -269,7 +270,7 @@ def lived(seed: int, home: Path, log: str = "") -> Counter[str]:
         served = Served(peer, cluster, home, log)
         served.execute(*BEFORE, "DELETE FROM test.a", CREATE["b"], CREATE["p"])
         life = Life(seed, served, home)
-        holds.needed = served.high
+        holds.needed = partial(served.high, fresh=True)
         life.live()
         return life.did
 

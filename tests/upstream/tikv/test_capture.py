@@ -95,9 +95,10 @@ class Served:
         chosen = CaptureOptions(address=address, directory=self.log, feed="shop", **fields)  # type: ignore[arg-type]
         return Capture(chosen, RULES.matches, start_ts)
 
-    def high(self) -> int:
+    def high(self, *, fresh: bool = False) -> int:
         """The end of the captured log."""
-        return segments(self.log)[-1][1] if segments(self.log) else 0
+        written = segments(self.log, fresh=fresh)
+        return written[-1][1] if written else 0
 
     def captured(self, capture: Capture, ts: int) -> None:
         """Wait until the log has come to `ts`."""

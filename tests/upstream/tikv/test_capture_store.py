@@ -201,7 +201,7 @@ def test_a_capture_into_an_object_store_that_is_killed_goes_on(served: Served, t
     lives_and_dies(served, tmp_path, [*begin, *(place for place in PLACES if place not in begin)])
 
 
-@pytest.mark.more
+@pytest.mark.soak
 def test_lives_in_an_object_store(asked: list[Request], tmp_path: Path) -> None:
     """Some of the lives that seeds draw: deaths, garbage collection, and a changefeed behind which it is trimmed."""
     random = chance("lives in an object store")
