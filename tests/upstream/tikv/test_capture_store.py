@@ -32,6 +32,7 @@ from tidegate.source.tidb_segment import (
     trim,
 )
 from tidegate.source.tikv_capture import Capture, release
+from tidegate.spark.session import session
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tikv.peer import TikvPeer
 
@@ -208,3 +209,24 @@ def test_lives_in_an_object_store(asked: list[Request], tmp_path: Path) -> None:
     for seed in random.sample(range(500), 3):
         uri = f"s3://{BUCKET}/lives-{seed}"
         assert sum(lived(seed, tmp_path / str(seed), uri).values()) >= 30
+
+
+@pytest.mark.more
+def test_executors_read_a_log_in_an_object_store(served: Served, tmp_path: Path) -> None:
+    """Tasks of Spark find the store by the driver's variables, and what they land is what the upstream has."""
+    start_ts = served.execute("DELETE FROM test.a")
+    capture = captured(served, start_ts)
+    served.captured(capture, served.execute(*WORK))
+    capture.stop()
+    config = load(
+        source_uri=f"{served.uri}?ddl-ts=commit",
+        sink_uri=f"delta://{tmp_path}/lake?upkeep=off",
+        rules=("test.*", "!test.hidden"),
+        start_ts=start_ts,
+    )
+    spark = session()
+    try:
+        assert Changefeed(config).run(spark, until=served.high()).checkpoint_ts >= served.high()
+    finally:
+        spark.stop()
+    assert stored(f"{tmp_path}/lake") == {f"test.{name}": selected(served, f"test.{name}") for name in ("a", "p")}
