@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from threading import Thread
 from typing import Any
 
@@ -283,13 +284,11 @@ class Player(World):
             if place >= encode_bytes(high):
                 break
             inside.append(key)
-        pairs = []
-        for key in sorted(set(inside)):
-            if (value := self.value_at(key, request.version)) is not None:
-                pairs.append(kvrpcpb.KvPair(key=key, value=value))
-            if len(pairs) == request.limit:
-                break
-        return kvrpcpb.ScanResponse(pairs=pairs)
+        found = ((key, self.value_at(key, request.version)) for key in sorted(set(inside)))
+        held = ((key, b"" if request.key_only else value) for key, value in found if value is not None)
+        step = request.sample_step or 1
+        chosen = islice(held, 0, request.limit * step, step)
+        return kvrpcpb.ScanResponse(pairs=[kvrpcpb.KvPair(key=key, value=value) for key, value in chosen])
 
     def get(self, request: Any) -> Any:
         """A value."""

@@ -4,7 +4,7 @@ import base64
 import json
 import lzma
 from collections.abc import Container, Iterator
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -52,6 +52,12 @@ def cell(kind: str, value: object) -> Cell:
     return {"s": text}
 
 
+@lru_cache(1 << 16)
+def cells(kinds: tuple[str, ...], row: tuple[object, ...]) -> tuple[Cell, ...]:
+    """The values of a row; most rows are those of the moment before."""
+    return tuple(map(cell, kinds, row))
+
+
 def truth_of(number: int, ts: int, name: str, tables: dict[str, Shown]) -> Truth:
     """What a recording has of that moment."""
     found = {}
@@ -59,8 +65,8 @@ def truth_of(number: int, ts: int, name: str, tables: dict[str, Shown]) -> Truth
         shape = shape_of(table.partition(".")[0], shown.create)
         by_name = {column.name: column for column in shape.columns}
         columns = tuple(by_name[column] for column in shown.columns)
-        kinds = [column.type.lower() for column in columns]
-        rows = [tuple(map(cell, kinds, row)) for row in shown.rows.elements()]
+        kinds = tuple(column.type.lower() for column in columns)
+        rows = [cells(kinds, row) for row in shown.rows.elements()]
         found[table] = TruthTable(shape.key, columns, rows)
     return Truth(number, ts, found, name)
 
