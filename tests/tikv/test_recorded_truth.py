@@ -7,35 +7,28 @@ What the recordings have is hidden from the client: it registers ranges, asks PD
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.e2e.pairs import Pair, World
-from tests.e2e.rig import PROTOCOLS
-from tests.mariadb import Server, connected, running_server
-from tests.replay.stage import Stage
 from tests.source.tidb import modify_recording
 from tests.source.tidb.test_shown_log import switches
 from tests.tikv.replayed import RecordedCluster, Recording, kinds, modify, recorded_ddls, workload
-from tests.tikv.through import Count, Through, compare_database, compare_lake, within_ddls
+from tests.tikv.through import Count, Through, compare_lake, within_ddls
 from tests.tikv.truth import modify_truths, workload_truths
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.config import tikv as config
 from tidegate.model.mysql import ActionType
 from tidegate.tikv import registrations
 from tidegate.verify.local import Truth
-from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
 
 SEED = 44
 MOMENTS = 40
 BEGIN = 470735674857488386
 """The second recorded moment; what precedes it was received within 19.4 s."""
-REFUSED = {"shop.dropme": "RECOVER TABLE", "shop.flashed": "FLASHBACK TABLE dropme TO flashed"}
-"""Tables with DDLs that databases refuse (docs/formats/ddl-targets.md), and which: they keep no dropped rows."""
 RECORDINGS: dict[str, tuple[Callable[[], Recording], Callable[..., Iterator[Truth]]]] = {
     "workload": (workload, workload_truths),
     "modify": (modify, modify_truths),
@@ -139,60 +132,3 @@ def test_a_lake_has_what_sql_returned(tmp_path: Path, name: str, *, all_of_them:
             for truth in settled(truths(range(feed.begin, feed.recording.end + 1)), tmp_path):
                 compare_lake(count, lake, truth)
             told(count)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", RECORDINGS)
-@pytest.mark.parametrize("protocol", ["open", "canal"])
-def test_a_topic_folds_to_what_sql_returned(tmp_path: Path, bootstrap: str, name: str, protocol: str) -> None:
-    """A topic of a real Kafka, read by key into a lake, has every recorded moment."""
-    count = Count()
-    recording, truths = RECORDINGS[name]
-    with through(recording(), tmp_path) as feed:
-        world = World(name, {"tikv": ""}, feed.recording.end, lambda _: (), lambda _: ())
-        pair = Pair(world, "tikv", f"kafka-{protocol}", bootstrap, tmp_path)
-        keyless = tmp_path / "keyless.toml"
-        keyless.write_text("force-replicate = true\n")
-        feed.run(pair.sink_uri, feed.recording.end, path=keyless)
-        written = pair._written()
-        stage = Stage(tmp_path / "landed", PROTOCOLS[protocol], written)
-        while stage.land(max(map(len, written.values()))):
-            pass
-        every = settled(truths(range(feed.begin, feed.recording.end + 1)), tmp_path)
-        for truth in sorted(every, key=lambda truth: truth.ts):
-            stage.round(truth.ts)
-            compare_lake(count, tmp_path / "landed", truth)
-    told(count)
-
-
-@contextmanager
-def server(kind: str, home: Path) -> Iterator[Server]:
-    """An empty database."""
-    if kind == "mariadb":
-        with running_server(home) as found:
-            yield found
-        return
-    upstream = start_upstream(UpstreamOptions())
-    try:
-        port = upstream.port_of(1)
-        with closing(connected(port)) as connection:
-            yield Server(port, connection)
-    finally:
-        stop_upstream(upstream)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", RECORDINGS)
-@pytest.mark.parametrize("kind", ["tidb", "mariadb"])
-def test_a_database_has_what_sql_returned(tmp_path: Path, name: str, kind: str) -> None:
-    """Stopped and started anew at timestamps spread over the recording, one inside each kind of DDL among them."""
-    count, refused = Count(), REFUSED if kind == "mariadb" else {}
-    with through(RECORDINGS[name][0](), tmp_path) as feed, server(kind, tmp_path / "server") as found:
-        sink = f"{'mysql' if kind == 'mariadb' else 'tidb'}://root@127.0.0.1:{found.port}/"
-        rules = ("*.*", *(f"!{table}" for table in refused))
-        for truth in settled(chosen(name), tmp_path):
-            tables = {table: rows for table, rows in truth.tables.items() if table not in refused}
-            feed.run(sink, truth.ts, rules=rules)
-            compare_database(count, found, msgspec.structs.replace(truth, tables=tables))
-        feed.run(sink, feed.recording.end, rules=rules)
-    told(count)
