@@ -21,6 +21,7 @@ from tidegate.engine.ports import LocalTasks
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import Fenced, HistoryLost, SourceError
 from tidegate.objectstore import store_path
+from tidegate.objectstore.store_path import location
 from tidegate.source import tidb_log, tikv_capture
 from tidegate.source.tidb_segment import (
     ROWS,
@@ -230,3 +231,27 @@ def test_executors_read_a_log_in_an_object_store(served: Served, tmp_path: Path)
     finally:
         spark.stop()
     assert stored(f"{tmp_path}/lake") == {f"test.{name}": selected(served, f"test.{name}") for name in ("a", "p")}
+
+
+@pytest.mark.more
+def test_a_feed_of_a_cluster_has_its_log_beside_its_state(served: Served, tmp_path: Path) -> None:
+    """With a state directory in an object store, a changefeed of tikv:// needs no directory for its log, goes on where
+    it was, and leaves nothing behind at PD when it is removed."""
+    state, start_ts = f"s3://{BUCKET}/state-of-a-cluster", served.execute("DELETE FROM test.a")
+    config = load(
+        source_uri=f"tikv://{served.peer.pd}?force-version=true",
+        sink_uri=f"sqlite://{tmp_path}/shop.db",
+        state_dir=state,
+        name="shop",
+        rules=("test.*", "!test.hidden"),
+        start_ts=start_ts,
+    )
+    for work in (WORK[:4], WORK[4:]):
+        ts = served.execute(*work)
+        assert Changefeed(config).run(tasks=LocalTasks(), until=ts).checkpoint_ts >= ts
+    assert shop(tmp_path / "shop.db") == {f"test.{name}": selected(served, f"test.{name}") for name in ("a", "p")}
+    log = location(f"{state}/shop/_tidegate/capture")
+    assert segments(log)[-1][1] >= ts
+    forget_at_source(config)
+    assert not safe_points(log)
+    assert not served.peer.service.barriers
