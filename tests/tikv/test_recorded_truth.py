@@ -16,13 +16,15 @@ import pytest
 
 from tests.source.tidb import modify_recording
 from tests.source.tidb.test_shown_log import switches
-from tests.tikv.replayed import RecordedCluster, Recording, kinds, modify, recorded_ddls, workload
-from tests.tikv.through import Count, Through, compare_lake, within_ddls
+from tests.tikv.playback import Region
+from tests.tikv.replayed import Player, RecordedCluster, Recording, kinds, modify, recorded_ddls, workload
+from tests.tikv.through import Count, Through, compare_lake, ddls_at, within_ddls
 from tests.tikv.truth import modify_truths, workload_truths
 from tidegate.changelog.changelog import Changelog, changelog_uri
 from tidegate.config import tikv as config
 from tidegate.model.mysql import ActionType
 from tidegate.tikv import registrations
+from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
 from tidegate.verify.local import Truth
 
 SEED = 44
@@ -81,9 +83,24 @@ def settled(truths: Iterable[Truth], home: Path) -> Iterator[Truth]:
 
 def told(count: Count) -> None:
     """Say what was compared, and that nothing was wrong."""
-    sys.stdout.write(f"seed {SEED}: {count}\n")
+    inside = {kind: len(moments) for kind, moments in ddls_at(count.moments).items() if moments}
+    sys.stdout.write(f"seed {SEED}: {count}; {sorted(count.moments)}; of these inside DDLs by kind: {inside}\n")
     assert not count.wrong, "\n".join(count.wrong[:20])
     assert count.rows
+
+
+def test_samples_of_a_scan() -> None:
+    """Pages of samples are as those of TiKV: a pair of each `sample_step`, up to the limit, keys without values."""
+    world = Player(workload(BEGIN, 19_400), SEED, trouble=0)
+    (region,) = world.regions = [Region(1, b"", b"", 1, 1)]
+    context = kvrpcpb.Context(region_id=1, region_epoch=region.meta().region_epoch, peer=region.meta().peers[0])
+    scan = kvrpcpb.ScanRequest(context=context, start_key=b"m", end_key=b"n", limit=5, version=BEGIN)
+    whole = kvrpcpb.ScanRequest.FromString(scan.SerializeToString())
+    whole.limit = 100
+    scan.sample_step, scan.key_only = 7, True
+    pairs = world.scan(whole).pairs
+    assert [(pair.key, pair.value) for pair in world.scan(scan).pairs] == [(pair.key, b"") for pair in pairs[:35:7]]
+    assert len(pairs) == 100
 
 
 def test_the_begin_of_a_workload(tmp_path: Path) -> None:
@@ -126,7 +143,9 @@ def test_a_lake_has_what_sql_returned(tmp_path: Path, name: str, *, all_of_them:
             (ddl.commit_ts, ActionType.RENAME_TABLES) if steps[ddl.commit_ts] > 1 else (index, ddl.type)
             for index, ddl in enumerate(ddls)
         )
-        assert [kind for _, kind in once] == recorded_ddls(feed.recording)
+        kinds_of_ddls = recorded_ddls(feed.recording)
+        assert [kind for _, kind in once] == kinds_of_ddls
+        sys.stdout.write(f"DDLs: {dict(Counter(ActionType(kind).name for kind in kinds_of_ddls))}\n")
         if all_of_them:
             count = Count()
             for truth in settled(truths(range(feed.begin, feed.recording.end + 1)), tmp_path):

@@ -5,7 +5,7 @@ recorded truth   ─► tables at a timestamp  ◄── compared with ───
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,19 +42,19 @@ class Told(RecordingReader):
 class Count:
     """What was compared."""
 
-    moments: int = 0
+    moments: list[int] = field(default_factory=list)
     tables: int = 0
     rows: int = 0
     wrong: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return f"{self.moments} timestamps, {self.tables} tables, {self.rows} rows, {len(self.wrong)} wrong"
+        return f"{len(self.moments)} timestamps, {self.tables} tables, {self.rows} rows, {len(self.wrong)} wrong"
 
     def compare(self, truth: Truth, target: TableReader, *, once: bool) -> None:
         """Compare the tables of a moment; `once`: of equal changes of a table without a key in one transaction the
         target may keep one, so that a row is missing, or stays."""
         told = Told(truth.after, truth)
-        self.moments += 1
+        self.moments.append(truth.ts)
         for report in compare_sides(told, target):
             if report.name in truth.tables:
                 self.tables += 1
@@ -119,10 +119,10 @@ class Through:
         return done
 
 
-def compare_lake(count: Count, lake: Path, truth: Truth, *, once: bool = True) -> None:
+def compare_lake(count: Count, lake: Path, truth: Truth) -> None:
     """Compare a lake as of a moment."""
     with lake_at(str(lake), truth.ts, lambda *_: True) as (reader, _):
-        count.compare(truth, reader, once=once)
+        count.compare(truth, reader, once=False)
 
 
 def compare_database(count: Count, server: Server, truth: Truth) -> None:
@@ -134,14 +134,20 @@ def compare_database(count: Count, server: Server, truth: Truth) -> None:
 
 def within_ddls(moments: list[int], seed: int, most: int) -> list[int]:
     """Timestamps spread evenly over those given, one inside each kind of DDL among them, drawn by a seed."""
-    random, chosen = Random(seed), set[int]()
-    kinds: dict[str, list[int]] = {}
-    for ddl in ddls():
-        versions = [int(ts) for ts, _ in ddl["versions"]]
-        kinds.setdefault(ddl["kind"], []).extend(ts for ts in moments if versions and versions[0] <= ts < versions[-1])
-    chosen |= {random.choice(inside) for inside in kinds.values() if inside}
+    random = Random(seed)
+    chosen = {random.choice(inside) for inside in ddls_at(moments).values() if inside}
     first, last, spread = moments[0], moments[-1], most - len(chosen)
     for at in range(spread):
         wanted = first + (last - first) * at // (spread - 1)
         chosen.add(min((ts for ts in moments if ts not in chosen), key=lambda ts: abs(ts - wanted)))
     return sorted(chosen)
+
+
+def ddls_at(moments: Iterable[int]) -> dict[str, list[int]]:
+    """Each kind of DDL in the longer recording, with the timestamps, of those given, between its first and its last
+    schema version."""
+    moments, kinds = sorted(moments), dict[str, list[int]]()
+    for ddl in ddls():
+        versions = [int(ts) for ts, _ in ddl["versions"]]
+        kinds.setdefault(ddl["kind"], []).extend(ts for ts in moments if versions and versions[0] <= ts < versions[-1])
+    return kinds

@@ -8,20 +8,26 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from tests.source.tidb.kit import recorded_log
+from tests.source.tidb.kit import changes, recorded_log, write_log
 from tidegate.changelog.changelog import Changelog, changelog_uri, claim, commit_batch
 from tidegate.changelog.files import RowFiles, State, TaskReport
+from tidegate.config.changefeed import Changefeed
 from tidegate.engine.change import EventPosition
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.frontier import Reached
 from tidegate.engine.ports import LocalTasks
+from tidegate.kv.keys import IntHandle, record_key, record_prefix
+from tidegate.lakes.lake import Lake
 from tidegate.model.errors import MadeAnew
+from tidegate.model.kv_change import KvChange
 from tidegate.model.table import TableName
 from tidegate.source.tidb_changes import MountOptions
 from tidegate.source.tidb_land import LogLanding
-from tidegate.source.tidb_segment import SegmentLog, create_statements
+from tidegate.source.tidb_segment import SegmentLog, create_statements, in_order
 
 PLACE = ("topic", "partition", "offset")
+NOPK = 459
+"""A table without a key in a recorded stream."""
 
 
 class Landing(LogLanding):
@@ -75,6 +81,26 @@ def test_rows_and_ddls_have_no_place(tmp_path: Path) -> None:
     assert [some.column(name).null_count for name in (*PLACE, "seq")] == [some.num_rows] * 3 + [0]
     ddls = changelog.ddls(0, 1 << 62)
     assert [placed.position for placed in ddls] == [EventPosition(seq=seq) for seq in range(len(ddls))] != []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["replica", "changelog"])
+def test_equal_changes_of_a_transaction(tmp_path: Path, mode: str) -> None:
+    """Of a table without a key a lake has each change, those that a transaction makes to equal rows as well."""
+    rows = changes("interleave")
+    last = [row for row in rows if row.key.startswith(record_prefix(NOPK))][-2:]
+    others = [replace(row, key=record_key(NOPK, IntHandle(100 + row.key[-1]))) for row in last]
+
+    def stored(name: str, rows: list[KvChange]) -> list[str]:
+        log, lake = write_log(tmp_path / name, sorted(rows, key=in_order)), tmp_path / f"{name}-lake"
+        feed = Changefeed(f"tidb://{log}", f"delta://{lake}?mode={mode}", state_dir=tmp_path / f"{name}-state")
+        feed.run(tasks=LocalTasks(), idle_s=0)
+        return sorted(map(str, Lake(str(lake)).arrow("gi.nopk").to_pylist()))
+
+    once = stored("once", rows)
+    twice = [row for row in once if str(last[0].commit_ts) in row]
+    assert len(twice) == (2 if mode == "replica" else 4)
+    assert stored("twice", [*rows, *others]) == sorted([*once, *twice])
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ class Batch:
     or D.  `start_ts` is None if the source has none, 0 for rows that a DDL brings, `row_ids` (handles that are numbers)
     where there are none, `definition` (of the table at commit_ts - 1) where only `fields` are known, `positions` (an
     Arrow table: topic, partition and offset of each row's message) where rows are of no message or their positions are
-    unknown."""
+    unknown. `once`: each change landed once, without its handle."""
 
     schema: str
     table: str
@@ -66,10 +66,16 @@ class Batch:
     row_ids: Any = None
     definition: TableInfo | None = None
     positions: Any = None
+    once: bool = False
 
     @property
     def rows(self) -> int:
         return len(self.op)
+
+    @property
+    def repeats(self) -> bool:
+        """True if equal rows of one commit_ts may be one change, sent again; else they are as many changes."""
+        return self.row_ids is None and not self.once
 
     def part(self, start: int, stop: int) -> "Batch":
         """Return the rows from `start` to `stop` (exclusive) with their images, without copying."""

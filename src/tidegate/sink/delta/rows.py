@@ -27,7 +27,7 @@ log with a row of operation OLD for each old image; DDLs use it to remove rows.
     a DDL brings its value      update at (ts of the DDL, 1)             MODIFY that rewrites rows
 
 Within a ts a key is removed at most once and added at most once, so repeats are recognised by (ts, key, removed or
-added); without a key all columns, and the row's number where the source tells it, take its place.  If a repeat is split
+added); without a key, in a batch that may have repeats, all columns take its place.  If a repeat is split
 differently (an UPDATE in one copy, DELETE and INSERT in the other), the UPDATE is kept.  `folded` gives the rows that
 the upstream holds.
 
@@ -369,7 +369,7 @@ def _values(texts: Sequence[str | None], column: LakeColumn) -> Any:
 
 COMES: Final = ("insert", "update_postimage")
 NUMBER: Final = "_tidegate_number"
-_ROW_ID: Final = "_tidegate_row"
+_ROW: Final = "_tidegate_row"
 IMAGES: Final[Mapping[str, tuple[str, Side]]] = {
     "update_preimage": ("U", "before"),
     "update_postimage": ("U", "after"),
@@ -412,22 +412,22 @@ def change_rows(
     for chunk in chunks:
         for batch, _ in chunk.parts:
             reader = ImageReader(batch, table, options)
-            row_ids = pa.nulls(batch.rows, pa.int64()) if batch.row_ids is None else batch.row_ids
+            numbers = pa.array(before + np.arange(batch.rows), mask=np.full(batch.rows, batch.repeats))
             for kind, (op, side) in IMAGES.items():
                 some = reader.rows(op)
                 if some.any():
                     rows = reader.read(side, some, data if kind in COMES or leaving is None else leaving)
                     rows = stamped(_widened(rows, data), kind, reader.commit_ts(some), reader.commit_seq(some))
-                    rows = rows if has_key else rows.append_column(_ROW_ID, row_ids.filter(pa.array(some)))
+                    rows = rows if has_key else rows.append_column(_ROW, numbers.filter(pa.array(some)))
                     images[kind].append(_numbered(rows, before + np.flatnonzero(some)) if numbered else rows)
             before += batch.rows
     nothing = logical_schema(change_columns(columns)).empty_table()
-    nothing = nothing if has_key else nothing.append_column(_ROW_ID, pa.array([], pa.int64()))
+    nothing = nothing if has_key else nothing.append_column(_ROW, pa.array([], pa.int64()))
     nothing = _numbered(nothing, np.empty(0, np.int64)) if numbered else nothing
     every = pa.concat_tables([nothing, *(image for kind in IMAGES for image in images[kind])])
     if has_key:
         return _unique_images(every, key)
-    return _unique_images(every, [*(column.name for column in data), _ROW_ID]).drop_columns([_ROW_ID])
+    return _unique_images(every, [*(column.name for column in data), _ROW]).drop_columns([_ROW])
 
 
 def _numbered(images: pa.Table, numbers: Any) -> pa.Table:
@@ -604,12 +604,12 @@ def _with_old_images(reader: ImageReader, some: Any, columns: Sequence[LakeColum
 
 def _once(readers: Sequence[ImageReader]) -> list[Any]:
     """For the batch of each reader, which changes are the first of their kind in the chunk: commit_ts, operation,
-    layout and images. Numbered rows are no repeats."""
+    layout and images."""
     begins = np.cumsum([0, *(reader.batch.rows for reader in readers)])
     alike: defaultdict[tuple[str, Layout], list[pa.Table]] = defaultdict(list)
     first = np.zeros(begins[-1], np.bool_)
     for begin, reader in zip(begins, readers, strict=False):
-        if reader.batch.row_ids is not None:
+        if not reader.batch.repeats:
             first[begin : begin + reader.batch.rows] = True
             continue
         layout = Layout(reader.batch.fields, reader.batch.pk_names)

@@ -492,7 +492,7 @@ class EntryReader:
         ts = typed.commit_ts.to_numpy()
         gone, comes = np.flatnonzero(op != "I"), np.flatnonzero(op != "D")
         once = np.ones(len(op), np.bool_)
-        if not table.key and batch.row_ids is None:
+        if not table.key and batch.repeats:
             once = _once(ts, op, (before.identity, gone), (after.identity, comes))
         same = np.zeros(len(op), np.bool_)
         if table.key:
@@ -556,7 +556,7 @@ class _Side(NamedTuple):
 
 def _once(ts: Any, op: Any, *sides: tuple[Any, Any]) -> Any:
     """Which changes of a table without a key are the first of their kind: one of the same ts, operation and images is
-    a repeat of a source whose rows have no number."""
+    a repeat."""
     codes = [np.zeros(len(op), np.int64) for _ in sides]
     for code, (identity, rows) in zip(codes, sides, strict=True):
         code[rows] = pc.dictionary_encode(identity).indices.to_numpy() + 1

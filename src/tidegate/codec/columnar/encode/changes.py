@@ -38,6 +38,7 @@ def text_batch(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, ...] |
     before = _row_texts(_whole(rows, "before"), pc.not_equal(op, "I"), width)
     after = _row_texts(_whole(rows, "after"), pc.not_equal(op, "D"), width)
     positions = rows.select(["topic", "partition", "offset"])
+    is_of_log = positions.column("topic").null_count == rows.num_rows
     return Batch(
         schema=schema,
         table=table,
@@ -50,7 +51,8 @@ def text_batch(rows: Any, fields: tuple[Field, ...], pk_names: tuple[str, ...] |
         partition_id=_whole(rows, "partition_id"),
         before=before,
         after=after,
-        positions=None if positions.column("topic").null_count == rows.num_rows else positions,
+        positions=None if is_of_log else positions,
+        once=is_of_log,
     )
 
 
