@@ -158,7 +158,8 @@ class Player(World):
     """A world that follows a recording up to `goal`, with its splits, merges and errors."""
 
     def __init__(self, recording: Recording, seed: int, *, trouble: float) -> None:
-        self._marked, self._waited, self._stops = -1, 0, sorted(recording.history.marks)
+        self._recalled, self._waited, self._stops = (0, 0), 0, sorted(recording.history.marks)
+        """`_recalled`: a position, and how many of its marks have been."""
         self._still = 0
         """Steps without a row."""
         self.recalled = Counter[tuple[str, bool]]()
@@ -175,17 +176,18 @@ class Player(World):
         super().fail(stream, pair, error)
 
     def advance(self, count: int) -> None:
-        """Play rows up to the next mark, which waits for a registration of its region."""
-        if self._marked < self.position:
-            due = self.played.marks.get(self.position, ())
-            registered = {pair[1] for stream in self.streams for pair in stream.readers}
-            late = [kinds(mark.error) for mark in due if mark.region and mark.region not in registered]
+        """Play rows up to the next mark, which waits for a registration of its region; marks come one by one, as one
+        may be of a region that came with the one before."""
+        due = self.played.marks.get(self.position, [])
+        begun = self._recalled[1] if self._recalled[0] == self.position else 0
+        for index, mark in enumerate(due[begun:], begun):
+            is_seen = any(pair[1] == mark.region for stream in self.streams for pair in stream.readers)
             self._waited += 1
-            if any(self._waited <= (_WAITS if self.recalled[kind, True] else 10 * _WAITS) for kind in late):
+            longest = _WAITS if self.recalled[kinds(mark.error), True] else 10 * _WAITS
+            if mark.region and not is_seen and self._waited <= longest:
                 return
-            for mark in due:
-                self.recall(mark, seen=mark.region in registered)
-            self._marked, self._waited = self.position, 0
+            self.recall(mark, seen=is_seen)
+            self._recalled, self._waited = (self.position, index + 1), 0
         later = bisect_right(self._stops, self.position)
         stops = self._stops[later : later + 1]
         super().advance(min([count, *(stop - self.position for stop in stops)]))

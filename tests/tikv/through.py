@@ -20,6 +20,7 @@ from tidegate.config.registry import feed_of
 from tidegate.engine.loop import Engine, Meter
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.stop_signals import NoPauseEvent
+from tidegate.model.name import lowered
 from tidegate.sink.sql.connection import SqlOptions, TargetSession, probe
 from tidegate.verify.compare import ComparedTable, TableReader, TableReport, compare_sides
 from tidegate.verify.database import DatabaseReader
@@ -121,7 +122,8 @@ class Through:
 
 def compare_lake(count: Count, lake: Path, truth: Truth) -> None:
     """Compare a lake as of a moment."""
-    with lake_at(str(lake), truth.ts, lambda *_: True) as (reader, _):
+    names = {lowered(name) for name in truth.tables}
+    with lake_at(str(lake), truth.ts, lambda *name: lowered(".".join(name)) in names) as (reader, _):
         count.compare(truth, reader, once=False)
 
 
