@@ -73,3 +73,15 @@ def test_metrics_of_a_load_exist():
     made = {gauge.name for gauge in GAUGES} | {f"{counter.name}_total" for counter in COUNTERS}
 
     assert named | chunks == {name for name in made if name.startswith("tidegate_snapshot_")}
+
+
+def test_decisions_are_numbered():
+    """Each decision has a number of its own, in its file's name and its title, and none is missing."""
+    pages = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    numbers = [int(page.name[:4]) for page in pages]
+    assert numbers == list(range(numbers[0], numbers[0] + len(pages)))
+    assert [
+        page.name
+        for page, number in zip(pages, numbers, strict=True)
+        if not page.read_text().startswith(f"# {number}. ")
+    ] == []
