@@ -22,6 +22,9 @@ from tidegate.engine.stop_signals import NoPauseEvent
 from tidegate.source.tikv_capture import Capture
 from tidegate.tikv import registrations
 
+_ALL_MS = 1 << 42
+"""A log keeps what is younger, if no changefeed needs it: all of a recording, whenever it was made."""
+
 
 @dataclass(frozen=True)
 class Captured:
@@ -59,7 +62,7 @@ def captured(recording: Recording, seed: int, log: Path) -> Iterator[Captured]:
         patch.setattr(registrations, "_AHEAD_MS", 1 << 50)
         source = parse_tikv(f"tikv://{cluster.pd}", Document())
         options = capture_options(source, log, "all", rules=every.rules)
-        soon = msgspec.structs.replace(options, write_s=0.05, idle_s=0.05)
+        soon = msgspec.structs.replace(options, write_s=0.05, idle_s=0.05, gc_ttl_ms=_ALL_MS)
         found, capture = Captured(cluster, log), Capture(soon, every.matches, recording.ts0)
         for ts in (found.begin, recording.end):
             cluster.play_to(ts)
