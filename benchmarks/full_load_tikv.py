@@ -28,6 +28,7 @@ import numpy as np
 from full_load import CASES, TIMES, options_of, table
 from full_load_lake import CORES, seconds
 from rig import arguments
+from tests.tikv.reporting import ReportingPeer
 
 from tidegate.engine.load import LoadingSource, NoStream
 from tidegate.engine.load_plan import KeptPlan, LoadPlan, LoadReader
@@ -51,7 +52,6 @@ from tidegate.tikv import rpc
 from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.session import Session
-from tidegate_upstream.tikv.peer import TikvPeer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,8 +60,14 @@ BEGIN = datetime(2024, 1, 1, tzinfo=UTC)
 TYPES = ("BIGINT", "VARCHAR(60)", "DECIMAL(12, 2)", "DATETIME")
 
 
-class Prepared(TikvPeer):
+class Prepared(ReportingPeer):
     """A cluster with one table, whose rows are sent as they were prepared; the first has handle 1."""
+
+    def report(self, path: str) -> dict[str, Any]:
+        regions = super().report(path)
+        for region in regions["regions"]:
+            region["approximate_keys"] = len(self.ends) - 1
+        return dict(regions)
 
     def prepare(self, case: str, rows: int) -> None:
         """Make the table of a case and its rows."""
@@ -89,14 +95,13 @@ class Prepared(TikvPeer):
 
     async def _scan(self, plain: Any, raw: bytes, call: Any) -> bytes:
         request = kvrpcpb.ScanRequest.FromString(raw)
-        if not self.span[0] <= request.start_key < self.span[1]:
+        if not self.span[0] <= request.start_key <= self.span[1]:
             answer: bytes = (await plain.unary_unary(request, call)).SerializeToString()
             return answer
+        if request.reverse:
+            return self.pairs[self.ends[-2] :]
         first, stop = self._position(request.start_key), self._position(request.end_key)
-        if not request.sample_step:
-            return self.pairs[self.ends[first] : self.ends[min(first + request.limit, stop)]]
-        sample = range(first, stop, request.sample_step)[: request.limit]
-        return b"".join(self.pairs[self.ends[at] : self.ends[at + 1]] for at in sample)
+        return self.pairs[self.ends[first] : self.ends[min(first + request.limit, stop)]]
 
     def _position(self, key: bytes) -> int:
         if key >= self.span[1]:

@@ -277,7 +277,7 @@ class Player(World):
         """A page."""
         if error := self.region_error(request.context):
             return kvrpcpb.ScanResponse(region_error=error)
-        low, high = request.start_key, request.end_key
+        low, high = (request.start_key, request.end_key)[:: -1 if request.reverse else 1]
         last = self.region_of(encode_bytes(low)).end
         high = min(high, decode_bytes(last)[0]) if last else high
         inside = self.base[bisect_left(self.base, low) : bisect_left(self.base, high)]
@@ -286,10 +286,10 @@ class Player(World):
             if place >= encode_bytes(high):
                 break
             inside.append(key)
-        found = ((key, self.value_at(key, request.version)) for key in sorted(set(inside)))
+        keys = sorted(set(inside), reverse=request.reverse)
+        found = ((key, self.value_at(key, request.version)) for key in keys)
         held = ((key, b"" if request.key_only else value) for key, value in found if value is not None)
-        step = request.sample_step or 1
-        chosen = islice(held, 0, request.limit * step, step)
+        chosen = islice(held, request.limit)
         return kvrpcpb.ScanResponse(pairs=[kvrpcpb.KvPair(key=key, value=value) for key, value in chosen])
 
     def get(self, request: Any) -> Any:

@@ -1,15 +1,17 @@
 """The client of PD against a server that plays recorded answers, and against hostile ones."""
 
 import asyncio
+import json
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import parse_qs
 
 import grpc
 import pytest
 
 from tests.certificates import make_certificate
-from tests.tikv.scripted import ADVERTISED, Answer, Scripted, always, exchanges, recorded_pd, serving, with_pd
+from tests.tikv.scripted import ADVERTISED, DATA, Answer, Scripted, always, exchanges, recorded_pd, serving, with_pd
 from tidegate.model.errors import (
     ClusterMismatch,
     ClusterUnavailable,
@@ -315,3 +317,29 @@ def test_batches_of_ranges() -> None:
             for each in pdpb.BatchScanRegionsRequest.FromString(request).ranges:
                 _, goes_on = run_of(found, each.start_key, each.end_key)
                 assert goes_on is None or len(found) == limit
+
+
+def test_sizes_of_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a real PD reported over HTTP is read, page by page; what is no such report is an error."""
+    body = json.loads((DATA / "regions-key.json").read_text())
+    end = bytes.fromhex(body["regions"][-1]["end_key"])
+    pages = [body, {"count": 0, "regions": []}, {"count": 0, "regions": None}]
+    asked: list[str] = []
+
+    def report(_client: PdClient, _leader: str, name: str) -> dict[str, Any]:
+        asked.append(name)
+        return pages.pop(0)
+
+    monkeypatch.setattr(PdClient, "_report_of", report)
+
+    async def use(client: PdClient) -> None:
+        sizes = await client.sizes(b"", b"")
+        assert {number: (each.keys, each.mebibytes) for number, each in sizes.items()} == dict.fromkeys(
+            (26, 28, 30), (0, 1)
+        )
+        with pytest.raises(ClusterUnavailable, match="sizes of regions"):
+            await client.sizes(b"", b"")
+
+    with_pd(ALONE, use)
+    keys = [parse_qs(path.partition("?")[2], keep_blank_values=True, encoding="latin-1")["key"] for path in asked]
+    assert keys == [[""], [end.decode("latin-1")], [""]]

@@ -19,8 +19,7 @@ Pages = list[list[tuple[bytes, bytes]]]
 def answer(request: kvrpcpb.ScanRequest, rows: dict[bytes, bytes] = ROWS) -> kvrpcpb.ScanResponse:
     """A page of rows, as a store gives it."""
     inside = sorted(key for key in rows if request.start_key <= key < request.end_key)[: request.limit]
-    pairs = [kvrpcpb.KvPair(key=key, value=b"" if request.key_only else rows[key]) for key in inside]
-    return kvrpcpb.ScanResponse(pairs=pairs)
+    return kvrpcpb.ScanResponse(pairs=[kvrpcpb.KvPair(key=key, value=rows[key]) for key in inside])
 
 
 def locked(key: bytes, start_ts: int = TS - 5) -> kvrpcpb.KeyError:
@@ -87,13 +86,41 @@ def test_requests_say_how_they_are_served() -> None:
     """Priority, replica, resource group and source of a request are in its context."""
     cluster = Cluster([(10, b"", b"")])
     cluster.scan = answer
-    (page,) = read(cluster, key_only=True, resource_group="rg", replica_read="follower", request_source="external_x")
-    assert {value for _, value in page} == {b""}
+    (page,) = read(cluster, resource_group="rg", replica_read="follower", request_source="external_x")
+    assert page == sorted(ROWS.items())
     (context,) = [each.context for each in cluster.requests if isinstance(each, kvrpcpb.ScanRequest)]
     assert (context.priority, context.not_fill_cache, context.replica_read) == (kvrpcpb.Low, True, True)
     assert (context.peer.id, context.region_id, context.region_epoch.version) == (12, 10, 1)
     assert context.resource_control_context.resource_group_name == "rg"
     assert context.request_source == "external_x"
+
+
+@pytest.mark.parametrize("trouble", ["", "moved", "locked"])
+def test_the_last_key_is_read_backwards(trouble: str) -> None:
+    """The last key of a range is that of its last region that has one, asked for alone; a locked one counts."""
+    cluster, moved = Cluster([(10, b"", b"t020"), (20, b"t020", b"t0305"), (30, b"t0305", b"")]), trouble == "moved"
+
+    def scan(request: kvrpcpb.ScanRequest) -> kvrpcpb.ScanResponse:
+        nonlocal moved
+        if moved:
+            moved = False
+            cluster.regions = [(11, b"", b"t0305"), (30, b"t0305", b"")]
+            return kvrpcpb.ScanResponse(region_error=errorpb.Error(region_not_found=errorpb.RegionNotFound()))
+        assert (request.reverse, request.key_only, request.limit) == (True, True, 1)
+        inside = sorted(key for key in ROWS if request.end_key <= key < request.start_key)
+        pairs = [
+            kvrpcpb.KvPair(error=locked(key)) if trouble == "locked" else kvrpcpb.KvPair(key=key) for key in inside
+        ]
+        return kvrpcpb.ScanResponse(pairs=pairs[-1:])
+
+    cluster.scan = scan
+
+    async def use() -> list[bytes | None]:
+        async with cluster.pd() as pd:
+            snapshot = Snapshot(pd, TS)
+            return [await snapshot.last_key(*bounds) for bounds in ((b"t", b"u"), (b"t01", b"t0308"), (b"u", b"v"))]
+
+    assert run(use) == [b"t039", b"t030", None]
 
 
 def test_an_empty_range_has_no_pages() -> None:

@@ -1,23 +1,26 @@
 """A full load from TiKV: everything that a cluster had at one TSO, S, read range by range.
 
-    plan      S ─► definitions at S from the m-prefix ─► keys of each table's regions, of which some are borders
+    plan      S ─► definitions at S from the m-prefix ─► regions of each table from PD, with their sizes ─► borders
     chunk     KvScan pages of a range at S ─► columns of keys and values ─► mounted by columns ─► Batch
 
-A plan has TiKV read the keys of all tables once, and send one of some thousands: regions are cut and joined to ranges
-of about `chunk_rows`, or CHUNK_BYTES by the size of a table's first rows.  The bounds of a chunk are (first key, id of
-the database) and (key behind the last, id of the table), keys as hex: a task reads the definition at S itself, by these
-ids.  Rows are read at low priority, at the leader or at a follower, for a resource group; locks are resolved as a
-transaction's reader does (tikv/snapshot.py).
+A plan reads the first rows of each table and its last key, whatever lies between: regions are cut and joined to ranges
+of about `chunk_rows`, or CHUNK_BYTES by the size of the first rows.  Where in a region its keys are is a guess, so that
+a chunk has up to what a region has, or nothing.  The bounds of a chunk are (first key, id of the database) and (key
+behind the last, id of the table), keys as hex: a task reads the definition at S itself, by these ids.  Rows are read at
+low priority, at the leader or at a follower, for a resource group; locks are resolved as a transaction's reader does
+(tikv/snapshot.py).
 
 `TikvGuard` holds garbage collection at S, under a name of its own, until the load is done; a plan does so before it.
 """
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
 from typing import Any, Final, Self, TypeVar
 
@@ -33,12 +36,12 @@ from tidegate.engine.load_plan import LoadChunk, LoadGuard, LoadPlan, LoadReader
 from tidegate.engine.mount import Mounter
 from tidegate.engine.mount_columns import ColumnMounter, Records, batch_of_rows
 from tidegate.kv.keys import table_span
-from tidegate.model.errors import SchemaError, TidegateError
+from tidegate.model.errors import ClusterUnavailable, SchemaError, TidegateError
 from tidegate.model.mysql import STRINGS
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS
-from tidegate.mysql.encoding import decode_bytes, decode_int, encode_bytes
+from tidegate.mysql.encoding import decode_int, encode_bytes
 from tidegate.schema.stored.create import render_create_schema, render_create_table
 from tidegate.schema.stored.definition import StoredTable, parse_stored
 from tidegate.schema.stored.history import DefinitionHistory, shown
@@ -52,15 +55,19 @@ from tidegate.source.tikv_keys import Key, KeyedTable
 from tidegate.source.tikv_options import TikvLoadOptions
 from tidegate.source.upstream_address import rests_until
 from tidegate.tikv.address import address_of
-from tidegate.tikv.pd import PdClient
-from tidegate.tikv.snapshot import PAGE_PAIRS, Columns, ReadOptions, Snapshot
+from tidegate.tikv.pd import PdClient, RegionSize
+from tidegate.tikv.snapshot import PAGE_PAIRS, Columns, ReadOptions, Snapshot, bound_of
 
 T = TypeVar("T")
 BATCH_ROWS: Final = 65_536
 BATCH_BYTES: Final = 16 << 20
 _PAGE_ROWS: Final = 8_192
-_SAMPLES: Final = 4
-"""Keys of which a plan learns in each chunk."""
+_PIECES: Final = 4
+"""Ranges of which a chunk is joined."""
+_JOINED: Final = 16
+"""The most regions that a chunk is joined of: PD may not know yet what they hold."""
+_DIGITS: Final = 8
+"""Bytes behind those that two keys have in common that tell how far they are from each other."""
 _RENEW_S: Final = 60.0
 _PLAN_TTL_S: Final = 600
 """How long GC waits for a plan that died, or for its load to begin."""
@@ -278,62 +285,111 @@ class TikvReader(LoadReader):
     async def _cut(
         self, tables: Sequence[TableVersion], listed: Sequence[LoadTable], ts: int
     ) -> tuple[list[LoadTable], list[LoadChunk]]:
-        """The tables with what their samples tell of them, and their chunks."""
-        few = asyncio.Semaphore(self.options.connections)
+        """The tables with about what they hold, and their chunks."""
+        cutting = _Cutting(self._cluster, ts)
         parts = [
             (index, partition, physical_id)
             for index, each in enumerate(tables)
             for partition, physical_id in zip(_partitions(each) or ("",), each.stored.physical_ids, strict=True)
         ]
-        sampled = await asyncio.gather(*(self._sampled(physical_id, ts, few) for *_, physical_id in parts))
+        every = await asyncio.gather(
+            *(
+                cutting.pieces(physical_id, is_number=not tables[index].stored.is_common_handle)
+                for index, _, physical_id in parts
+            )
+        )
         chunks: list[LoadChunk] = []
         rows, size = [0] * len(tables), [0] * len(tables)
-        for (index, partition, physical_id), (samples, row_bytes, most) in zip(parts, sampled, strict=True):
+        for (index, partition, physical_id), (pieces, row_bytes, most) in zip(parts, every, strict=True):
             start, end = table_span(physical_id)
             ids = str(tables[index].schema_id), str(tables[index].stored.id)
-            bounds = [start, *borders(samples, most), end]
+            joined = ((key, max(count, most // _JOINED)) for key, count in pieces)
+            bounds = [start, *borders(joined, most), end]
             for first, stop in pairwise(bounds):
                 chunks.append(LoadChunk(len(chunks), index, partition, (first.hex(), ids[0]), (stop.hex(), ids[1])))
-            rows[index] += sum(count for _, count in samples)
-            size[index] += row_bytes * sum(count for _, count in samples)
+            rows[index] += sum(count for _, count in pieces)
+            size[index] += row_bytes * sum(count for _, count in pieces)
         change = msgspec.structs.replace
         estimates = zip(listed, rows, size, strict=True)
         return [change(each, estimated_rows=count, estimated_bytes=total) for each, count, total in estimates], chunks
 
-    async def _sampled(
-        self, physical_id: int, ts: int, few: asyncio.Semaphore
-    ) -> tuple[list[tuple[bytes, int]], int, int]:
-        """Keys of a table in their order with the rows from each to the next, the bytes of a row, and the rows of a
-        chunk."""
+
+class _Cutting:
+    """Cuts tables at `ts` into pieces of chunks, as PD tells of their regions."""
+
+    def __init__(self, cluster: _Cluster, ts: int) -> None:
+        self._options, self._pd, self._snapshot = cluster.options, cluster.pd, cluster.snapshot(ts)
+        self._few, self._is_told = asyncio.Semaphore(cluster.options.connections), True
+
+    async def pieces(self, physical_id: int, *, is_number: bool) -> tuple[list[tuple[bytes, int]], int, int]:
+        """Return keys of a table in their order with about the rows from each to the next, the bytes of a row, and the
+        rows of a chunk. `is_number`: its handles are numbers."""
         start, end = table_span(physical_id)
-        async with few:
-            first = await anext(self._cluster.snapshot(ts).columns(start, end), None)
-        row_bytes = sum(column.nbytes for column in first) // len(first[0]) if first else 1
-        most = max(min(self.options.chunk_rows, CHUNK_BYTES // row_bytes), 1)
-        if first is None or len(first[0]) < min(PAGE_PAIRS, most):
-            return [(start, len(first[0]) if first else 0)], row_bytes, most
-        step = max(most // _SAMPLES, 1)
+        async with self._few:
+            first = await anext(self._snapshot.columns(start, end), None)
+            row_bytes = sum(column.nbytes for column in first) // len(first[0]) if first else 1
+            most = max(min(self._options.chunk_rows, CHUNK_BYTES // row_bytes), 1)
+            if first is None or len(first[0]) < min(PAGE_PAIRS, most):
+                return [(start, len(first[0]) if first else 0)], row_bytes, most
+            regions = await self._pd.regions(encode_bytes(start), encode_bytes(end))
+            sizes, low = await self._sizes(start, end), first[0][0].as_py()
+            bounds = [bound_of(region, end) for region in regions[:-1]]
+            behind = max([low, *bounds])
+            bounds.append(await self._snapshot.last_key(behind, end) or behind)
+        alphabet = range(256) if is_number else sorted({*b"".join(first[0].to_pylist())})
+        pieces: list[tuple[bytes, int]] = []
+        for region, bound in zip(regions, bounds, strict=True):
+            size = sizes.get(region.region.id, RegionSize())
+            rows = size.keys or (size.mebibytes << 20) // row_bytes or most
+            if is_number:
+                rows = min(rows, _number(bound) - _number(low) + 1)
+            cuts = [low, *between(low, bound, -(-rows * _PIECES // most), alphabet)]
+            pieces += [(cut, -(-rows // len(cuts))) for cut in cuts]
+            low = bound
+        return pieces, row_bytes, most
 
-        async def of_region(low: bytes, high: bytes) -> list[tuple[bytes, int]]:
-            async with few:
-                pages = self._cluster.snapshot(ts, page_pairs=2, key_only=True, sample_step=step).columns(low, high)
-                return [(keys[0].as_py(), (step + 1) // (3 - len(keys))) async for keys, _ in pages]
-
-        ranges: list[tuple[bytes, bytes]] = []
-        for region in await self._cluster.pd.regions(encode_bytes(start), encode_bytes(end)):
-            last = region.region.end_key
-            bound = min(end, decode_bytes(last)[0]) if last else end
-            ranges.append((start, bound))
-            start = bound
-        every = await asyncio.gather(*(of_region(*each) for each in ranges))
-        return [sample for some in every for sample in some], row_bytes, most
+    async def _sizes(self, start: bytes, end: bytes) -> Mapping[int, RegionSize]:
+        """The sizes of regions by their ids; none once PD has not told them."""
+        try:
+            return await self._pd.sizes(encode_bytes(start), encode_bytes(end)) if self._is_told else {}
+        except ClusterUnavailable:
+            self._is_told = False
+            return {}
 
 
-def borders(samples: Iterable[tuple[bytes, int]], most: int) -> Iterator[bytes]:
-    """Return keys that cut a table so that at least `most` rows lie between two; `samples` are keys in their order,
+def _number(key: bytes) -> int:
+    """The handle that is a number of a key, or where a shorter key stands among them."""
+    return int.from_bytes(key[11:19].ljust(8, b"\0"))
+
+
+def between(low: bytes, high: bytes, pieces: int, alphabet: Sequence[int] = range(256)) -> Sequence[bytes]:
+    """Return keys that cut [low, high) into so many ranges, or fewer, as if its keys were spread evenly and made of the
+    bytes of an alphabet.
+
+    >>> [key[:3] for key in between(b"k01", b"k31", 3, b"0123456789")]
+    [b'k11', b'k21']
+    """
+    pairs, base = enumerate(zip(low, high, strict=False)), len(alphabet)
+    common = next((index for index, (one, other) in pairs if one != other), min(len(low), len(high)))
+
+    def number(key: bytes) -> int:
+        digits = (
+            min(bisect_left(alphabet, byte), base - 1) for byte in key[common : common + _DIGITS].ljust(_DIGITS, b"\0")
+        )
+        return reduce(lambda total, digit: total * base + digit, digits)
+
+    first, last = number(low), number(high)
+    cuts = (first + (last - first) * index // pieces for index in range(1, pieces))
+    places = [base**exponent for exponent in reversed(range(_DIGITS))]
+    keys = (low[:common] + bytes(alphabet[cut // place % base] for place in places) for cut in dict.fromkeys(cuts))
+    return [key for key in keys if low < key < high]
+
+
+def borders(pieces: Iterable[tuple[bytes, int]], most: int) -> Iterator[bytes]:
+    """Return keys that cut a table so that at least `most` rows lie between two; `pieces` are keys in their order,
     each with the rows from it to the next."""
     count = 0
-    for key, rows in samples:
+    for key, rows in pieces:
         if count >= most:
             yield key
             count = 0

@@ -17,6 +17,7 @@ from contextlib import closing
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
 
 import grpc
 import msgspec
@@ -55,6 +56,22 @@ _EVER: Final = (1 << 64) - 1
 
 class _Unsupported(PdRefused):
     """PD does not know a method."""
+
+
+class RegionSize(msgspec.Struct, frozen=True):
+    """About what a region holds, old versions and entries of indexes included; 0 where PD does not know it yet."""
+
+    keys: int = msgspec.field(name="approximate_keys", default=0)
+    mebibytes: int = msgspec.field(name="approximate_size", default=0)
+
+
+class _Sized(RegionSize, frozen=True, kw_only=True):
+    id: int
+    end_key: str
+
+
+class _Report(msgspec.Struct, frozen=True):
+    regions: list[_Sized] = []
 
 
 class GcState(msgspec.Struct, frozen=True):
@@ -260,6 +277,22 @@ class PdClient:
             return with_leaders(answer)
 
         return await self._either(batch, rpc.BATCH_SCAN_REGIONS, scan)
+
+    async def sizes(self, start: bytes, end: bytes) -> dict[int, RegionSize]:
+        """Return the sizes of the regions in [start, end) of encoded keys, by their ids. Raises ClusterUnavailable: PD
+        reports them over HTTP alone."""
+        sizes: dict[int, RegionSize] = {}
+        while True:
+            words = urlencode({"key": start, "end_key": end, "limit": PAGE_REGIONS})
+            try:
+                regions = msgspec.convert(await self.report(f"regions/key?{words}"), _Report).regions
+                reached = bytes.fromhex(regions[-1].end_key) if regions else b""
+            except ValueError as fault:
+                raise ClusterUnavailable(f"PD does not report the sizes of regions: {fault}") from fault
+            sizes |= {region.id: region for region in regions}
+            if reached <= start or (end and reached >= end):
+                return sizes
+            start = reached
 
     async def region(self, region_id: int) -> pdpb.Region | None:
         """Return the region of an id with its leader, None if there is none."""

@@ -49,13 +49,16 @@ _CALL_TIMEOUT_S: Final = 60.0
 _COLLECTED: Final = "GC life time is shorter than transaction duration"
 
 
+def bound_of(region: pdpb.Region, end: bytes) -> bytes:
+    """Return where a region ends, at most at `end`, as a raw key."""
+    last = region.region.end_key
+    return min(end, decode_bytes(last)[0]) if last else end
+
+
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How TiKV serves a read; `replica_read` is leader or follower, `page_pairs` the most pairs of a page."""
 
     page_pairs: int = PAGE_PAIRS
-    key_only: bool = False
-    sample_step: int = 0
-    """TiKV reads so many pairs for each that it returns."""
     resource_group: str = ""
     replica_read: str = "leader"
     request_source: str = "external_tidegate"
@@ -106,8 +109,7 @@ class Snapshot:
         while position < end:
             for region in await self.pd.regions(encode_bytes(position), encode_bytes(end)):
                 try:
-                    last = region.region.end_key
-                    bound = min(end, decode_bytes(last)[0]) if last else end
+                    bound = bound_of(region, end)
                     while position < bound:
                         page, position = await self._page(region, position, bound, limit)
                         waits = self._waits()
@@ -133,19 +135,35 @@ class Snapshot:
             else:
                 return None if answer.not_found else answer.value
 
+    async def last_key(self, start: bytes, end: bytes) -> bytes | None:
+        """Return the last key of [start, end), None if there is none; one that is locked counts. Raises
+        ClusterUnavailable."""
+        waits = self._waits()
+        while True:
+            try:
+                for region in reversed(await self.pd.regions(encode_bytes(start), encode_bytes(end))):
+                    low = region.region.start_key
+                    request = kvrpcpb.ScanRequest(
+                        start_key=bound_of(region, end),
+                        end_key=max(start, decode_bytes(low)[0]) if low else start,
+                        limit=1,
+                        version=self.ts,
+                        key_only=True,
+                        reverse=True,
+                    )
+                    for pair in (await self._call(rpc.KV_SCAN, region, request)).pairs:
+                        return pair.key or pair.error.locked.key
+            except _Moved as reason:
+                await waits.after(reason)
+            else:
+                return None
+
     def _waits(self) -> _Waits:
         return _Waits(self.options.patience_s)
 
     async def _page(self, region: pdpb.Region, start: bytes, end: bytes, limit: int) -> tuple[Columns, bytes]:
         """The pairs from `start` on, and the key behind them."""
-        request = kvrpcpb.ScanRequest(
-            start_key=start,
-            end_key=end,
-            limit=limit,
-            version=self.ts,
-            key_only=self.options.key_only,
-            sample_step=self.options.sample_step,
-        )
+        request = kvrpcpb.ScanRequest(start_key=start, end_key=end, limit=limit, version=self.ts)
         raw = await self._raw(rpc.KV_SCAN, region, request)
         if (page := read_pairs(raw, limit)) is not None:
             behind = page[0][-1].as_py() + b"\0" if len(page[0]) == limit else end

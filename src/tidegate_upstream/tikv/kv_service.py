@@ -4,6 +4,7 @@ A request names a region and its epoch; another leader or epoch is answered by a
 embedded store are optimistic, in two phases or one: no lock commits asynchronously.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -76,9 +77,11 @@ class KvService:
         return kvrpcpb.GetResponse(value=value or b"", not_found=value is None)
 
     def scan(self, request: kvrpcpb.ScanRequest, region: Region) -> kvrpcpb.ScanResponse:
-        span = region.overlap(request.start_key, request.end_key)
-        step = request.sample_step or 1
-        pairs = [] if span is None else list(self._pairs(*span, request.version, request.limit * step))[::step]
+        bounds = (request.start_key, request.end_key)[:: -1 if request.reverse else 1]
+        span, most = region.overlap(*bounds), sys.maxsize if request.reverse else request.limit
+        pairs = [] if span is None else list(self._pairs(*span, request.version, most))
+        if request.reverse:
+            pairs = pairs[: -request.limit - 1 : -1]
         if request.key_only:
             pairs = [
                 kvrpcpb.KvPair(key=pair.key, error=pair.error if pair.HasField("error") else None) for pair in pairs

@@ -4,8 +4,10 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, NamedTuple
@@ -14,8 +16,9 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from tests.source.load.kit import Loaded, loaded, of
+from tests.source.load.kit import Loaded, loaded, of, rows_of
 from tests.source.load.test_load_sql import SHAPES, counted
+from tests.tikv.reporting import ReportingPeer
 from tidegate.codec.columnar.encode.encoder import events_of
 from tidegate.config.full_load import parse_load
 from tidegate.config.load import load
@@ -31,34 +34,40 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.source import tikv_load
 from tidegate.source.large import table_info
-from tidegate.source.tikv_load import TikvGuard, TikvReader, borders
+from tidegate.source.tikv_load import TikvGuard, TikvReader, between, borders
 from tidegate.source.tikv_options import TikvLoadOptions
 from tidegate.spark.tasks import SparkTasks
 from tidegate.testing.script import run_here
+from tidegate.tikv import pd
+from tidegate.tikv.snapshot import PAGE_PAIRS
 from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
 from tidegate_upstream.tidb.change_log import Region
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.listener import Upstream
 from tidegate_upstream.tikv.kv_service import KvService
-from tidegate_upstream.tikv.peer import TikvPeer
 
 
 class Watched(KvService):
-    """A store that notes the requests of rows."""
+    """A store that notes the requests of rows, and counts the pairs that it reads for all of them."""
 
     seen: ClassVar[list[kvrpcpb.ScanRequest]] = []
+    pairs: ClassVar[Counter[bool]] = Counter()
+    """By whether keys alone were asked for."""
 
     def scan(self, request: kvrpcpb.ScanRequest, region: Region) -> kvrpcpb.ScanResponse:
-        if request.start_key.startswith(b"t") and not request.key_only:
-            self.seen.append(request)
-        return super().scan(request, region)
+        answer = super().scan(request, region)
+        if request.start_key.startswith(b"t"):
+            self.pairs[request.key_only] += len(answer.pairs)
+            if not request.key_only:
+                self.seen.append(request)
+        return answer
 
 
 class Both(NamedTuple):
     """A cluster, over SQL and over gRPC."""
 
     sql: Loaded
-    peer: TikvPeer
+    peer: ReportingPeer
 
     def reader(self, **options: Any) -> TikvReader:
         """A reader of it over gRPC."""
@@ -69,7 +78,7 @@ class Both(NamedTuple):
 def both() -> Iterator[Both]:
     """A cluster with tables of many shapes, a view and sequences, and regions that begin amid tables."""
     cluster = Cluster.open(None, nodes=("n1",))
-    peer = TikvPeer(cluster.storage, stores=2)
+    peer = ReportingPeer(cluster.storage, stores=2)
     peer.kv = [Watched(peer.log, number, 2) for number in (1, 2)]
     with Upstream(cluster) as made, peer.in_thread():
         sql = Loaded(made.ports["n1"])
@@ -215,6 +224,73 @@ def test_borders_cut_and_join(seed: int) -> None:
     assert len(ranges) == len(cuts) + 1
     assert all(most <= sum(rows) < most + 10 for rows in ranges[:-1])
     assert sum(ranges[-1][:-1]) < most
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranges_between_two_keys(seed: int) -> None:
+    """Keys between two others are inside, in their order; those of numbers cut as many ranges as asked, evenly."""
+    random = Random(seed)
+    low, high = sorted({random.randbytes(random.randint(0, 12)) for _ in range(9)})[:2]
+    cuts = [*between(low, high, random.randint(0, 40))]
+    assert [low, *cuts, high] == sorted({low, *cuts, high})
+
+    first, pieces = random.randint(-(1 << 40), 1 << 40), random.randint(2, 40)
+    last = first + random.randint(pieces, 1 << random.randint(10, 40))
+    keys = [record_key(45, IntHandle(number)) for number in (first, last)]
+    numbers = [first, *(decode_int(key, 11)[0] for key in between(*keys, pieces)), last]
+    assert len(numbers) == pieces + 1
+    sizes = [after - before for before, after in pairwise(numbers)]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.fixture(scope="module")
+def wide(both: Both) -> Both:
+    """Tables of 3,000 rows: `n` in five regions, `c` by text."""
+    both.sql.run("CREATE DATABASE wide")
+    both.sql.run("CREATE TABLE wide.n (k INT PRIMARY KEY)")
+    both.sql.run("CREATE TABLE wide.c (k VARCHAR(20), PRIMARY KEY (k) CLUSTERED)")
+    for first in range(0, 3000, 1000):
+        numbers = range(first, first + 1000)
+        both.sql.run("INSERT INTO wide.n VALUES " + ", ".join(f"({k})" for k in numbers))
+        both.sql.run("INSERT INTO wide.c VALUES " + ", ".join(f"('{k:04}')" for k in numbers))
+    chunks = both.reader().plan(lambda name: name.key == ("wide", "n")).chunks
+    for handle in (900, 901, 902, 2100):
+        assert chunks[0].lower is not None
+        table_id = decode_int(bytes.fromhex(chunks[0].lower[0]), 1)[0]
+        both.peer.log.split(record_key(table_id, IntHandle(handle)))
+    return both
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_plan_reads_no_rows_but_the_first(wide: Both, monkeypatch: pytest.MonkeyPatch, *, told: bool) -> None:
+    """A plan reads a page and the last key of a table. Where PD tells the sizes of regions, over several pages, chunks
+    have about the rows that are asked for, else they are regions; each row comes once."""
+    monkeypatch.setattr(pd, "PAGE_REGIONS", 2)
+    if not told:
+        monkeypatch.setattr(wide.peer, "report", lambda _: None)
+    wide.peer.reported.clear()
+    Watched.pairs.clear()
+    reader = wide.reader(chunk_rows=300)
+    plan = reader.plan(of("wide"))
+
+    assert Watched.pairs == {False: 2 * PAGE_PAIRS, True: 2}
+    assert len(wide.peer.reported) == (4 if told else 1)
+    rows: dict[str, list[list[int]]] = {"n": [], "c": []}
+    for chunk in plan.chunks:
+        table = plan.table_of(chunk)
+        values = [value for batch in reader.batches(table, chunk, plan.ts) for value in rows_of(batch)]
+        rows[table.name.table].append([int(k) for (k,) in values])
+    for ranges in rows.values():
+        assert [k for each in ranges for k in each] == [*range(3000)]
+    numbers = [*map(len, rows["n"])]
+    if told:
+        assert all(250 <= count <= 450 for count in numbers[:-1])
+        assert len(rows["c"]) <= 15
+        assert max(map(len, rows["c"])) <= 600
+        estimates = {table.name.table: table.estimated_rows for table in plan.tables}
+        assert all(3000 <= rows < 4500 for rows in estimates.values())  # `c` shares its region
+    else:
+        assert numbers == [900, 1200, 900]  # the two regions of a row join the next one
 
 
 def test_a_cluster_is_loaded_from_where_it_is_captured(tmp_path: Path) -> None:
