@@ -105,6 +105,10 @@ class BatchLoop(ABC):
     def _batch(self) -> None:
         """Steps 2 to 5 for one batch, which `_land` commits; without new data there is no batch."""
 
+    def prepare(self) -> None:
+        """Do what `Source.prepare` does."""
+        return
+
     @abstractmethod
     def idle(self) -> bool:
         """Return True if all data of the source has landed."""
@@ -280,6 +284,9 @@ class LandedSource(ChangelogSource):
 
     def carry(self, state: SchemaState) -> None:
         self._carried = state.tables
+
+    def prepare(self) -> None:
+        self.landing.prepare()
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         """Start landing at the changelog's positions. Raises errors of the source and its positions."""

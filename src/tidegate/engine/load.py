@@ -295,8 +295,8 @@ class LoadingSource(Source):
     stream: Source
     _: KW_ONLY
     ordered: bool
-    """The stream can begin at any TSO, so it begins at S; another one lands from its first message, and S is taken once
-    each of its partitions has brought a watermark."""
+    """The stream can begin at any TSO behind `prepare`, so it begins at S; another one lands from its first message,
+    and S is taken once each of its partitions has brought a watermark."""
     guard: Callable[[LoadPlan], LoadGuard] = lambda _: LoadGuard()
     keyless: bool = False
     """The stream brings tables without a handle key."""
@@ -573,6 +573,8 @@ class LoadingSource(Source):
     def _cover(self, tasks: Tasks) -> None:
         """Begin to land, and wait until the stream covers everything from now on."""
         if self.ordered:
+            if self.ts is None:
+                self.stream.prepare()
             return
         if not self._landing:
             self.stream.start(tasks, self.ts)

@@ -418,6 +418,10 @@ class Reading:
 class Source(Protocol):
     """A source of row changes and DDLs."""
 
+    def prepare(self) -> None:
+        """Begin what must run before a ts is taken at which a new feed starts. Raises SourceBehind until it does."""
+        return
+
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         """Start reading above `checkpoint_ts`; None for a new feed. Return the ts above which the feed begins.
 

@@ -15,9 +15,9 @@ of the tables in the filter are read, each under its number:
     frontier      48                            57           the least resolved ts of all, the m-prefix among them
 
 A dropped table is read until the frontier has come to its DROP.  Rows at or below the frontier are sorted, freed of
-those that came again, and written: every second if there are some, else every five, so that readers see it move.  What
-is above waits in memory, beyond `SPILL_BYTES` in files without a name.  A segment has about SEGMENT_ROWS rows, or
-SEGMENT_BYTES.
+those that came again, and written: every second if there are some, or a feed may wait for the begin, else every five,
+so that readers see it move.  What is above waits in memory, beyond `SPILL_BYTES` in files without a name.  A segment
+has about SEGMENT_ROWS rows, or SEGMENT_BYTES.
 
 Until it is written, a row is in TiKV: GC is held at the last segment's end less one, as `tidegate-<feed>-<log>`, where
 `<log>` tells the logs of feeds of one name apart.  The hold moves every minute, or ttl/3.  TiKV leaves out collected
@@ -401,6 +401,11 @@ class Capture:
             capture_loop().call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
             self._ended.wait(_ENDS_S)
 
+    @property
+    def has_log(self) -> bool:
+        """True once the log has begun, and goes on."""
+        return self._working is not None
+
     def failure(self) -> TidegateError | None:
         """Return the error that has ended it; None while it runs."""
         return self._error
@@ -547,7 +552,7 @@ class Capture:
             named = ", ".join(f"{job.id} ({JobState(job.state).name.lower()})" for job in running)
             if self._start_ts:
                 raise EnvironmentFault(
-                    f"DDL jobs run at ts {ts}, where a log cannot begin: {named}; begin at another start-ts"
+                    f"DDL jobs run at ts {ts}, where a log cannot begin: {named}; take another start-ts, or load-ts"
                 )
             self._waits_for = f"the change log begins when these DDL jobs have ended: {named}"
             await asyncio.sleep(self.options.write_s)
@@ -582,7 +587,7 @@ class Capture:
         """Write what is complete."""
         assert self._working is not None
         _, writer, waiting, _ = self._working
-        wrote_s, scans = 0.0, 0
+        begun_s, wrote_s, scans, idle_s = time.monotonic(), 0.0, 0, self.options.idle_s
         async for event in feed.events():
             if isinstance(event, SpanRows):
                 waiting.add(event.rows)
@@ -599,7 +604,7 @@ class Capture:
                 scans = feed.scans
                 await self._keep_above(pd, writer.low)
             for end, rows in waiting.take(writer.low, high):
-                if len(rows) or end < high or now_s - wrote_s >= self.options.idle_s:
+                if len(rows) or end < high or not begun_s + idle_s <= now_s < wrote_s + idle_s:
                     failpoint("capture/before-segment")
                     self._log_bytes += size_of(await _in_thread(writer.write_columns, rows, end))
                     failpoint("capture/after-segment")

@@ -5,7 +5,8 @@
     run     an error that ends the capture ends the reader; the next start begins the capture again
     stop    both end
 
-A new log begins at the feed's checkpoint, at start-ts for a new feed, else at a timestamp of now.
+A new log begins at the feed's checkpoint, at start-ts or load-ts for a new feed, else at a timestamp of now at which no
+DDL job runs; a load without load-ts takes S behind it.
 """
 
 from collections.abc import Iterator
@@ -31,12 +32,22 @@ def _begun(capture: Capture, start_ts: int | None) -> Iterator[None]:
         raise SourceBehind(waits_for or str(behind)) from behind
 
 
+def _prepare(capture: Capture) -> None:
+    """Begin a capture. Raises SourceBehind until its log has begun."""
+    with _begun(capture, None):
+        if not capture.has_log:
+            raise SourceBehind("the change log of the capture has not begun")
+
+
 class CapturedSource(LogSource):
     """Reads the log of a capture."""
 
     def __init__(self, capture: Capture, *log: Any, **options: Any) -> None:
         super().__init__(*log, **options)
         self._capture = capture
+
+    def prepare(self) -> None:
+        _prepare(self._capture)
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         with _begun(self._capture, checkpoint_ts):
@@ -63,6 +74,10 @@ class CapturedLanding(LogLanding):
     def __init__(self, capture: Capture, *log: Any, **options: Any) -> None:
         super().__init__(*log, **options)
         self._capture = capture
+
+    def prepare(self) -> None:
+        self.waits = True
+        _prepare(self._capture)
 
     def ended(self) -> bool:
         """Return False, as CapturedSource does."""

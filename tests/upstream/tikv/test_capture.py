@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import cache
+from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -43,7 +45,7 @@ from tidegate.source.tidb_segment import (
     segments,
 )
 from tidegate.source.tikv_capture import Capture, CaptureOptions, release
-from tidegate.source.tikv_load import TikvGuard
+from tidegate.source.tikv_load import TikvGuard, TikvReader
 from tidegate.source.tikv_options import TikvLoadOptions
 from tidegate.tikv.address import ClusterAddress
 from tidegate.tikv.pd import PdClient
@@ -590,10 +592,12 @@ def test_a_feed_that_waits_for_a_log_learns_its_tables(served: Served, tmp_path:
 JOB = next(row for row in recorded("rows") if table_span(JOB_TABLE.id)[0] <= row.key < table_span(JOB_TABLE.id)[1])
 
 
+@pytest.mark.parametrize("mode", ["never", "initial"])
 def test_a_begin_that_waits_for_a_ddl_job_says_so(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    """A new log cannot begin amid a job, such as one that is paused: its feed names it in its reports, and goes on."""
+    """A new log cannot begin amid a job, such as one that is paused, nor can a load take its timestamp: the feed names
+    it in its reports, and goes on. A timestamp that a user gave is refused there."""
     runs, pages = True, Snapshot.pages
 
     def with_job(self: Snapshot, start: bytes, end: bytes) -> Any:
@@ -610,18 +614,67 @@ def test_a_begin_that_waits_for_a_ddl_job_says_so(
         reports.append(progress)
         runs = runs and not any("begins when these DDL jobs have ended" in text for text in progress.warnings)
 
-    config = load(
-        source_uri=f"tikv://{served.peer.pd}?log={served.log}&force-version=true",
-        sink_uri=f"sqlite://{tmp_path}/waits.db",
-        state_dir=tmp_path / "waits",
-        rules=("test.*",),
-    )
-    last = Engine(feed_of(config), LocalTasks(pickles=False), Meter(report), Pause()).run(idle_s=2)
+    def run(name: str, **options: Any) -> Progress:
+        config = load(
+            source_uri=f"tikv://{served.peer.pd}?log={served.log}-{name}&force-version=true",
+            sink_uri=f"sqlite://{tmp_path}/{name}.db",
+            state_dir=tmp_path / name,
+            rules=("test.*",),
+            **options,
+        )
+        return Engine(feed_of(config), LocalTasks(pickles=False), Meter(report), Pause()).run(idle_s=2)
+
+    given = {"start_ts": served.execute()} if mode == "never" else {"load_ts": served.execute()}
+    with pytest.raises(EnvironmentFault, match="take another start-ts, or load-ts"):
+        run("given", load_mode=mode, **given)
+    last = run("waits", load_mode=mode)
     assert last.capture is not None
     assert last.capture.ts > 0
     assert last.capture.log_bytes > 0
     job = decode_job_row(JOB.key, JOB.value or b"")
     assert any(f"begins when these DDL jobs have ended: {job.id} (" in text for text in last.warnings)
+    if mode == "initial":
+        assert shop(tmp_path / "waits.db")["test.a"] == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, pytest.param(4, marks=pytest.mark.more)])
+def test_a_load_amid_a_ddl_job(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """S falls behind each step of a job that rewrites rows, with rows that the job's columns were written for before
+    and behind it: the target has what SQL shows."""
+    plan, reached, goes_on = TikvReader.plan, Event(), Event()
+    steps = count(1)
+
+    def amid(name: str) -> None:
+        if name == "ddl/after-step" and next(steps) == step:
+            reached.set()
+            assert goes_on.wait(60)
+
+    def planned(self: TikvReader, *arguments: Any) -> LoadPlan:
+        ddl = pool.submit(Session(served.cluster.nodes["n1"]).execute, "ALTER TABLE test.a MODIFY v VARCHAR(9)")
+        until(lambda: reached.is_set() or ddl.done())
+        served.execute("INSERT INTO test.a VALUES (6, 6)")
+        made = plan(self, *arguments)
+        assert any(each.name.table == "a" for each in made.tables)
+        served.execute("INSERT INTO test.a VALUES (7, 7); UPDATE test.a SET v = 8 WHERE id = 1")
+        goes_on.set()
+        ddl.result(60)
+        return made
+
+    monkeypatch.setattr(TikvReader, "plan", planned)
+    served.cluster.failpoint = amid
+    config = load(
+        source_uri=f"tikv://{served.peer.pd}?log={served.log}&force-version=true",
+        sink_uri=f"sqlite://{tmp_path}/shop.db",
+        state_dir=tmp_path / "home",
+        rules=("test.a",),
+        load_mode="initial",
+    )
+    with ThreadPoolExecutor(1) as pool:
+        for ts in (1, None):  # the load, and what comes behind it
+            end = ts or served.execute()
+            Engine(feed_of(config), LocalTasks(pickles=False), Meter(lambda _: None), Pause()).run(until=end)
+    assert reached.is_set()
+    assert shop(tmp_path / "shop.db") == {"test.a": [(1, "8"), (2, "2"), (6, "6"), (7, "7")]}
 
 
 class Pause(NoPauseEvent):
