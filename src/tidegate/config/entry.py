@@ -92,6 +92,11 @@ class FullLoad(NamedTuple):
     number: int = 0
     tables: TableFilter | None = None
 
+    @property
+    def begins(self) -> bool:
+        """True if the changefeed begins with rows, its own or somebody else's."""
+        return self.mode not in {"never", "definitions"}
+
 
 @dataclass(frozen=True, slots=True)
 class FeedConfig:

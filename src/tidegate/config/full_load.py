@@ -1,7 +1,7 @@
 """How a changefeed begins with the rows that are there: `[source] load` and `load-from`, `run --load`, `--load-from`.
 
     load       initial    every row as of one TSO, then the stream; a restart never loads again
-               never      the stream alone
+               never      the stream alone; load-from is for rows that are requested later (tidegate table, verify)
                done       the stream above load-ts, whose rows somebody else has put into the target
                only       the rows alone: a batch job, without a source of its own
                cancel     ends a load that is not done, and drops its tables
@@ -175,9 +175,9 @@ def full_load(
     if mode == "never":
         if ts is not None and not load_from:
             raise ConfigError("load-ts is the TSO of a load: give load-from, or load = done")
-        if not uri:
-            return None
-        return FullLoad("definitions", parse_load(uri, "definitions-from"), None, force, moment or "start")
+        if uri:
+            return FullLoad("definitions", parse_load(uri, "definitions-from"), None, force, moment or "start")
+        return FullLoad(mode, parse_load(load_from), None, force) if load_from else None
     load_ts = int(value("load-ts") or 0) or None if ts is None else ts
     if load_ts is not None and not 0 < load_ts <= MAX_TS:
         raise ConfigError(f"load-ts is {load_ts}: write a TSO of the database, a number between 1 and {MAX_TS}")
@@ -219,7 +219,7 @@ def check_stream(config: FeedConfig, source: SourceEntry, sink: SinkEntry) -> No
             f"load-from: with {lacking} changes have no commit_ts, so nobody can tell which of them a load has; "
             "let the changefeed that writes send it (enable-tidb-extension=true for canal-json)"
         )
-    if config.start_ts is not None:
+    if config.start_ts is not None and config.load.begins:
         raise ConfigError("start-ts does not go with load-from: the changes follow behind the load, see load-ts")
 
 
@@ -311,7 +311,7 @@ def look_at(config: FeedConfig, home: str, source: SourceEntry, sink: SinkEntry)
     from tidegate.engine.load_plan import KeptPlan, without_keyless
 
     load = _load_of(config)
-    if load is None or load.options is None:
+    if load is None or load.options is None or not (load.begins or load.definitions):
         return None
     accept, ts = config.table_filter().matches, None if KeptPlan(home).read() is not None else load.ts
     reader, _ = _readers(msgspec.structs.replace(load.options, whole=False))
@@ -322,17 +322,19 @@ def look_at(config: FeedConfig, home: str, source: SourceEntry, sink: SinkEntry)
 
 def not_loading(config: FeedConfig, home: str, stream: "Source") -> "Source":
     """Return the stream of a feed that is to begin without a load, or goes on without one: it does not start amid a
-    load."""
-    from tidegate.engine.load import LoadingSource
+    load, and tells of a request that waits for load-from."""
     from tidegate.engine.load_plan import KeptPlan, LoadReader
+    from tidegate.engine.refresh import RefreshingSource
+    from tidegate.engine.reload import KeptReload
     from tidegate.objectstore.stores import STORE_ERRORS
 
-    kept = KeptPlan(home)
-    with suppress(TidegateError, *STORE_ERRORS):  # its start reads it again
-        if kept.read() is None:
+    kept, requests = KeptPlan(home), KeptReload(home)
+    with suppress(TidegateError, *STORE_ERRORS):  # its start reads them again
+        request = requests.read()
+        if kept.read() is None and (request is None or request.outcome):
             return stream
     accept = config.table_filter().matches
-    return LoadingSource(LoadReader(), kept, accept, stream, ordered=True, mode="never")
+    return RefreshingSource(LoadReader(), kept, accept, stream, ordered=True, mode="never", requests=requests)
 
 
 def _comparison(

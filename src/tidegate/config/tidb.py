@@ -145,7 +145,7 @@ def log_of(config: FeedConfig, sink: SinkEntry, home: str = "") -> "tuple[ShownL
     mount = MountOptions(source.force_replicate, source.verify, source.refuse_corrupt, source.bdr, sink.keeps_keyless)
     directory = location(source.directory)
     kept = kept_safe_point(directory, safe_point_name(config.name, home))
-    begins = kept is None and config.load is not None  # a load gives a new feed a checkpoint
+    begins = kept is None and config.load is not None and config.load.begins  # a load gives a new feed a checkpoint
     log = SegmentLog(directory, source.ddl_ts or (COMMIT if begins else ""))
     return ShownLog(log, "" if kept is None else kept.ddl_ts or FINISH), mount, source.ticdc_texts
 

@@ -42,7 +42,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -109,6 +109,9 @@ from tidegate.model.tso import LOGICAL_BITS, shown_ts
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.state import Database, SchemaState
 
+if TYPE_CHECKING:
+    from tidegate.engine.reload import KeptReload
+
 _NEEDED_DDLS: Final = frozenset({ActionType.CREATE_TABLE, ActionType.DROP_TABLE})
 """Statements without which a load would have no table, or its rows beside those of before."""
 FILLED_MAX: Final = 5
@@ -122,6 +125,9 @@ NO_LOAD: Final = (
 
 
 NO_ROWS: Final = "the feed has no database to load from beside its changes: start it with load-from, and ask again"
+
+
+WITHOUT_ROWS: Final = "the feed runs without load-from, which has its rows: start it with load-from, and it goes on"
 
 
 CANCELLED: Final = "the load of the feed was cancelled: "
@@ -322,6 +328,8 @@ class LoadingSource(Source):
     """That of a later load, which replaces tables, and begins once: where none of its number or a higher one has."""
     selects: Callable[[str, str], bool] | None = None
     """The tables of a later load; None for all."""
+    requests: "KeptReload | None" = None
+    """The requests of rows that come again."""
 
     _sink: Sink[Any] | None = field(default=None, init=False)
     _target_state: SchemaState = field(default_factory=SchemaState, init=False)
@@ -351,8 +359,8 @@ class LoadingSource(Source):
         if self.mode == "never":
             if plan is not None and (plan.chunks or plan.cancelled) and not is_done(plan, checkpoint_ts):
                 raise ConfigError(
-                    f"the load of this feed at {shown_ts(plan.ts)} is not done, and without load-from its tables would "
-                    "lack rows: give load-from again, or begin in a fresh target"
+                    f"the load of this feed at {shown_ts(plan.ts)} is not done, and without it its tables would lack "
+                    "rows: give load-from again, without load = never, or begin in a fresh target"
                 )
             return self.stream.start(tasks, checkpoint_ts)
         if self.mode == "cancel":
@@ -456,12 +464,17 @@ class LoadingSource(Source):
             )
         return plan
 
+    @property
+    def reads_rows(self) -> bool:
+        """True where rows can be read beside the stream."""
+        return type(self.reader) is not LoadReader and not self.defined and not isinstance(self.stream, NoStream)
+
     def reload_plan(
         self, selects: Callable[[str, str], bool], checkpoint_ts: int
     ) -> tuple[int, Callable[[], LoadPlan]]:
         """Return a TSO of now, and what plans at it the tables that are loaded beside the stream. Raises ConfigError
         where no rows are read, SourceBehind while the database is behind the checkpoint, or has no such table."""
-        if type(self.reader) is LoadReader or self.defined or isinstance(self.stream, NoStream):
+        if not self.reads_rows:
             raise ConfigError(NO_ROWS)
         left_by, ts = self._left_by(), self.reader.newest_ts()
         if ts < checkpoint_ts:

@@ -22,7 +22,8 @@ which is written down before its first row.
     R and above                    begins again with another R: whether its rows are there is not known
 
 Where R is collected amid a slice, it begins again, too: the stream has nothing there, and the rows are read anew.  A
-reload of a lake, which shows no table amid it, is engine/reload.py.
+feed that is started without load-from follows its stream alone: the request waits, and says so.  A reload of a lake,
+which shows no table amid it, is engine/reload.py.
 """
 
 import time
@@ -38,7 +39,16 @@ import msgspec
 from tidegate.engine import reload
 from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.load import FewTasks, LoadChanges, LoadingSource, load_progress, parts_of, sizes_of
+from tidegate.engine.load import (
+    NO_ROWS,
+    WITHOUT_ROWS,
+    FewTasks,
+    LoadChanges,
+    LoadingSource,
+    load_progress,
+    parts_of,
+    sizes_of,
+)
 from tidegate.engine.load_plan import (
     LoadChunk,
     LoadPlan,
@@ -114,7 +124,7 @@ class RefreshingSource(LoadingSource):
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         begun = super().start(tasks, checkpoint_ts)
         self._is_open, self._stale, self._request = False, None, self.requests.read()
-        if self._slice is not None and begun >= self._slice.ts:
+        if self._slice is not None and (begun >= self._slice.ts or not self.reads_rows):
             self._put(slice=None)
         return begun
 
@@ -188,6 +198,9 @@ class RefreshingSource(LoadingSource):
             if time.monotonic() >= self._due_s:
                 self._look(ts)
         elif not self._is_open and ts >= self._begin_ts and (self.stream.frontier() or 0) >= part.ts:
+            if {str(table.name) for table in part.tables}.intersection(self._altered()):
+                self._put(slice=None)
+                return
             try:
                 self._is_open = self._check_clear(ts, part.ts)
             except ConfigError:  # another R
@@ -196,13 +209,15 @@ class RefreshingSource(LoadingSource):
     def _look(self, checkpoint_ts: int) -> None:
         self._due_s = time.monotonic() + self.requests.look_s
         if self._planning is None:
-            self._request = self.requests.read()
+            self._request = self.requests.look()
         request = self._request
         if request is None or request.outcome or not self._is_own(request):
             return
         try:
             if reason := NOT_AGAIN.get((self._ability, request.kind)):
                 raise ConfigError(reason)
+            if not self.reads_rows:
+                raise ConfigError(NO_ROWS) if request.plan is None else SourceBehind(WITHOUT_ROWS)
             self._step(request, checkpoint_ts)
             self._waits = ""
         except TidegateError as error:
@@ -222,8 +237,8 @@ class RefreshingSource(LoadingSource):
             self._put(plan=plan, failed=failed)
         elif plan is None:
             if new := self._planned_aside(TableFilter.parse(request.rules).matches, checkpoint_ts):
-                self._put(plan=new)
-        elif altered := self._altered(request):
+                self._put(plan=new, begun={str(table.name): Begun(new.ts, 0) for table in new.tables})
+        elif altered := self._altered():
             self._stale = None
             self._plan_again(plan, altered, checkpoint_ts)
         elif request.done < len(plan.chunks):
@@ -268,8 +283,11 @@ class RefreshingSource(LoadingSource):
         plan = LoadPlan(ts, tables=tuple(tables), chunks=tuple(chunks))
         return plan, tuple(f"{name}: {reason}" for name, reason in failed.items())
 
-    def _altered(self, request: Reload) -> list[str]:
-        """Return the tables of which a DDL came amid their reload: it may have moved rows that were there before."""
+    def _altered(self) -> list[str]:
+        """Return the tables of which a DDL came since they were planned: it may have moved rows that were there before,
+        or taken the partitions of chunks away."""
+        request = self._request
+        assert request is not None
         versions = {str(table.name): table.version for table in self._state.tables.values()}
         return [name for name, begun in request.begun.items() if 0 < begun.ts < versions.get(name, 0)]
 
@@ -277,7 +295,8 @@ class RefreshingSource(LoadingSource):
         """Begin the reload of tables again, with the definitions of now."""
         request = self._request
         assert request is not None
-        tries = {name: request.begun[name].tries + 1 for name in altered}
+        begun_before = {str(plan.table_of(chunk).name) for chunk in plan.chunks[: request.done]}
+        tries = {name: request.begun[name].tries + (name in begun_before) for name in altered}
         if self._leave_out(
             {name: "DDLs come faster than its rows" for name, count in tries.items() if count > AGAIN_MAX}
         ):
@@ -288,7 +307,7 @@ class RefreshingSource(LoadingSource):
         plan, done = _without(plan, tries, request.done)
         moved = [msgspec.structs.replace(chunk, table=chunk.table + len(plan.tables)) for chunk in new.chunks]
         plan = msgspec.structs.replace(plan, tables=(*plan.tables, *new.tables), chunks=(*plan.chunks, *moved))
-        begun = request.begun | {name: Begun(0, count) for name, count in tries.items()}
+        begun = request.begun | {name: Begun(new.ts, count) for name, count in tries.items()}
         self._put(plan=plan, done=done, swept=0, begun=begun)
 
     def _plan_slice(self, request: Reload, plan: LoadPlan, checkpoint_ts: int) -> None:
@@ -340,9 +359,7 @@ class RefreshingSource(LoadingSource):
         if begin_ts(definitions) <= max(checkpoint_ts, self._shown_ts):
             raise SourceBehind(f"the database is at {shown_ts(ts)}, and the feed is there")
         failpoint("refresh/planned")
-        tries = {str(name): request.begun.get(str(name), Begun(0, 0)).tries for name in first}
-        begun = request.begun | {name: Begun(ts, count) for name, count in tries.items()}
-        self._put(slice=part, definitions=definitions, begun=begun)
+        self._put(slice=part, definitions=definitions)
         failpoint("refresh/plan-kept")
 
     def _refused(self, info: TableInfo, request: Reload, ts: int) -> str:

@@ -23,7 +23,7 @@ before the tables are known, a group of none keeps S' and its state for them.
     rules, plan, outcome     there                      it failed: the group goes, T stays as it was
 
 The chunks are those of a full load (engine/load.py); where a table stands is in its own commits.  With a plan that is
-written down S' is never taken again.
+written down S' is never taken again: a feed that is started without load-from keeps the group, and says so.
 """
 
 import threading
@@ -36,7 +36,16 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.load import NO_ROWS, FewTasks, LoadChanges, LoadingSource, load_progress, parts_of, sizes_of
+from tidegate.engine.load import (
+    NO_ROWS,
+    WITHOUT_ROWS,
+    FewTasks,
+    LoadChanges,
+    LoadingSource,
+    load_progress,
+    parts_of,
+    sizes_of,
+)
 from tidegate.engine.load_plan import KeptStruct, LoadPlan, defined_tables, defined_ts, schema_of, some_of
 from tidegate.engine.plan import Create, Rows, Unit
 from tidegate.engine.ports import Parked, ReloadProgress, SinkPosition, Source, Tasks, WithReload
@@ -111,7 +120,7 @@ def key_texts(table: TableInfo, row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """R of a table's first slice, 0 before it, and how often it began again."""
+    """The TSO of the definition that a table's chunks are of, and how often it began again."""
 
     ts: int
     tries: int
@@ -170,11 +179,23 @@ class KeptReload(KeptStruct[Reload]):
     def __init__(self, home: str) -> None:
         super().__init__(home, "_tidegate/reload.json", Reload, "reload")
         self._is_paid = "://" in home
+        self._due_s = 0.0
+        self._last: Reload | None = None
 
     @property
     def look_s(self) -> float:
         """The interval at which a feed looks for a request."""
         return STORE_LOOK_S if self._is_paid else LOOK_S
+
+    def look(self) -> Reload | None:
+        """Return what was there at most `look_s` ago, however many parts of a feed ask."""
+        if time.monotonic() >= self._due_s:
+            self._due_s, self._last = time.monotonic() + self.look_s, self.read()
+        return self._last
+
+    def write(self, value: Reload) -> Reload:
+        self._last = super().write(value)
+        return self._last
 
     def ask(self, rules: Sequence[str], *, resend: bool = False) -> None:
         """Request a reload. Raises ConfigError for rules that are none, and while another one is not done."""
@@ -209,7 +230,9 @@ class Reloads:
     ) -> None:
         self.sink = sink
         self._source, self._patience, self._warn = source, patience, warn
-        self._kept = KeptReload(sink.home)
+        self._loads = source if isinstance(source, LoadingSource) and source.reads_rows else None
+        requests = source.requests if isinstance(source, LoadingSource) else None
+        self._kept = requests or KeptReload(sink.home)
         self._reload: Reload | None = None
         self._due_s = 0.0
         self._aside = tasks.aside("reload")
@@ -262,7 +285,7 @@ class Reloads:
         due = planning is None and self._plan is None and time.monotonic() >= self._due_s
         if due:
             self._due_s = time.monotonic() + self._kept.look_s
-            self._reload = self._kept.read()
+            self._reload = self._kept.look()
             self._await()
         reload, plan = self._reload, self._plan
         if group is not None and self._ts != group.checkpoint.ts:
@@ -297,11 +320,11 @@ class Reloads:
         if self._source.whole_from(checkpoint_ts) > checkpoint_ts:  # the feed's own load comes first
             return
         try:
-            if not isinstance(self._source, LoadingSource):
+            if self._loads is None:
                 raise ConfigError(NO_ROWS)
             if self._planning is None:
                 matches = TableFilter.parse(reload.rules).matches
-                self._ahead, make = self._source.reload_plan(matches, checkpoint_ts)
+                self._ahead, make = self._loads.reload_plan(matches, checkpoint_ts)
                 self._planning = self._pool.submit(make)
                 return
             plan = self._planning.result()
@@ -332,9 +355,12 @@ class Reloads:
 
     def _is_loaded(self, plan: LoadPlan) -> bool:
         """Begin to load, and return True once all is there; an error that is final ends the reload."""
+        if self._loads is None:
+            self._warn(f"{self._reload} waits: {WITHOUT_ROWS}")
+            return False
         if self._loading is None:
             self._sizes = sizes_of([*parts_of(plan)])
-            self._loading = self._pool.submit(self._run, plan)
+            self._loading = self._pool.submit(self._run, self._loads, plan)
         if not self._loading.done():
             return False
         error = self._loading.exception()
@@ -344,19 +370,17 @@ class Reloads:
             self.end(error)
         return error is None
 
-    def _run(self, plan: LoadPlan) -> None:
+    def _run(self, source: LoadingSource, plan: LoadPlan) -> None:
         outage = Outage(self._patience)
 
         def survive(error: TidegateError) -> None:
             if self._stop.wait(outage.pause_s(error)):
                 raise error
 
-        retry(partial(self._load, plan, outage), survive)
+        retry(partial(self._load, source, plan, outage), survive)
         failpoint("reload/loaded")
 
-    def _load(self, plan: LoadPlan, outage: Outage) -> None:
-        source = self._source
-        assert isinstance(source, LoadingSource)
+    def _load(self, source: LoadingSource, plan: LoadPlan, outage: Outage) -> None:
         limited = FewTasks(self._aside, source.connections) if source.connections else self._aside
         try:
             with source.guard(plan) as guard:
@@ -376,9 +400,9 @@ class Reloads:
         """Note the outcome."""
         if self._reload is None or self._stop.is_set():
             return
-        if isinstance(self._source, LoadingSource) and self._plan is not None:
+        if self._loads is not None and self._plan is not None:
             try:
-                self._source.guard(self._plan).restore()
+                self._loads.guard(self._plan).restore()
             except TidegateError as left:
                 self._warn(f"{self._reload}: tidb_gc_life_time of the upstream is not as it was: {left}")
         outcome = DONE if error is None else f"{error.code}: {error}"

@@ -570,8 +570,8 @@ class Changefeeds:
             record, before, config = feed.record, feed.record.config.get("source", {}), self.config_of(feed.record)
             if not (uri := load_from or _database(record)):
                 raise ApiParamInvalid(f"load_from is empty, and {feed_id.name} has begun without a database to load")
-            mode = {"load": _mode(record)} if before.get("load") == "never" else {}
-            changed = {**record.config, "source": {**before, **mode, "load-from": uri}}
+            mode = {"load": "never"} if not before.get("load-from") else {}  # these tables alone
+            changed = {**record.config, "source": {**mode, **before, "load-from": uri}}
             rules = record.config.get("filter", {}).get("rules", ())
             if adds and rules:
                 changed["filter"] = {**record.config["filter"], "rules": [*rules, *tables]}
@@ -617,7 +617,8 @@ class Changefeeds:
                     f"the load of {feed_id.name} cannot be looked up: {first_line(error)}"
                 ) from error
             checkpoint_ts = view.progress.checkpoint_ts if view.progress else view.checkpoint_ts
-            is_open = is_unfinished(plan, int(section.get("load-number", 0)), checkpoint_ts)
+            begins = plan is not None or section.get("load") != "never"
+            is_open = begins and is_unfinished(plan, int(section.get("load-number", 0)), checkpoint_ts)
             if not _database(view.record) or section.get("load") == "done" or not is_open:
                 raise UpdateRefused(f"{feed_id.name} has no load that is unfinished")
             self.pause(feed_id, who)
