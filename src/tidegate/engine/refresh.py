@@ -21,9 +21,9 @@ which is written down before its first row.
     below R                        goes on
     R and above                    begins again with another R: whether its rows are there is not known
 
-Where R is collected amid a slice, it begins again, too: the stream has nothing there, and the rows are read anew.  A
-feed that is started without load-from follows its stream alone: the request waits, and says so.  A reload of a lake,
-which shows no table amid it, is engine/reload.py.
+Where R is collected amid a slice, or its upstream stays away, it begins again, too: the stream has nothing there, and
+the rows are read anew.  A feed that is started without load-from follows its stream alone: the request waits, and says
+so.  A reload of a lake, which shows no table amid it, is engine/reload.py.
 """
 
 import time
@@ -73,7 +73,7 @@ from tidegate.engine.ports import (
     parks,
 )
 from tidegate.engine.reload import DONE, NOT_AGAIN, Begun, KeptReload, Reload, RepairKeys
-from tidegate.model.errors import ConfigError, HistoryLost, Retry, SinkRefused, SourceBehind, TidegateError
+from tidegate.model.errors import ConfigError, HistoryLost, Retry, SinkRefused, SourceBehind, SourceError, TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.mysql import MysqlType
 from tidegate.model.name import lowered
@@ -123,7 +123,7 @@ class RefreshingSource(LoadingSource):
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         begun = super().start(tasks, checkpoint_ts)
-        self._is_open, self._stale, self._request = False, None, self.requests.read()
+        self._is_open, self._stale, self._request = False, None, self.requests.look()
         if self._slice is not None and (begun >= self._slice.ts or not self.reads_rows):
             self._put(slice=None)
         return begun
@@ -198,13 +198,22 @@ class RefreshingSource(LoadingSource):
             if time.monotonic() >= self._due_s:
                 self._look(ts)
         elif not self._is_open and ts >= self._begin_ts and (self.stream.frontier() or 0) >= part.ts:
-            if {str(table.name) for table in part.tables}.intersection(self._altered()):
-                self._put(slice=None)
-                return
             try:
-                self._is_open = self._check_clear(ts, part.ts)
+                self._open(part, ts)
             except ConfigError:  # another R
                 self._put(slice=None)
+
+    def _open(self, part: LoadPlan, checkpoint_ts: int) -> None:
+        """Let the chunks of a slice come. Raises ConfigError where the stream has something there, or had a DDL that
+        the chunks do not know."""
+        request, names = self._request, {str(table.name) for table in part.tables}
+        assert request is not None
+        if names.intersection(self._altered()):
+            raise ConfigError("its tables have changed since they were planned")
+        self._is_open = self._check_clear(checkpoint_ts, part.ts)
+        if first := names.intersection(request.begun) - self._begun_before(request):
+            begun = {name: Begun(part.ts, request.begun[name].tries) for name in first}
+            self._put(begun=request.begun | begun)
 
     def _look(self, checkpoint_ts: int) -> None:
         self._due_s = time.monotonic() + self.requests.look_s
@@ -291,11 +300,16 @@ class RefreshingSource(LoadingSource):
         versions = {str(table.name): table.version for table in self._state.tables.values()}
         return [name for name, begun in request.begun.items() if 0 < begun.ts < versions.get(name, 0)]
 
+    def _begun_before(self, request: Reload) -> set[str]:
+        """Return the tables of which chunks are done."""
+        plan = request.plan
+        return {str(plan.table_of(chunk).name) for chunk in plan.chunks[: request.done]} if plan else set()
+
     def _plan_again(self, plan: LoadPlan, altered: Sequence[str], checkpoint_ts: int) -> None:
         """Begin the reload of tables again, with the definitions of now."""
         request = self._request
         assert request is not None
-        begun_before = {str(plan.table_of(chunk).name) for chunk in plan.chunks[: request.done]}
+        begun_before = self._begun_before(request)
         tries = {name: request.begun[name].tries + (name in begun_before) for name in altered}
         if self._leave_out(
             {name: "DDLs come faster than its rows" for name, count in tries.items() if count > AGAIN_MAX}
@@ -347,9 +361,8 @@ class RefreshingSource(LoadingSource):
             ),
             over=True,
         )
-        begun_before = {chunk.table for chunk in plan.chunks[: request.done]}
-        first = {plan.table_of(chunk).name for chunk in chunks if not chunk.keys and chunk.table not in begun_before}
-        anew = [name for name in tables if self._ability == "tables" and name in first]
+        begun_before = self._begun_before(request)
+        anew = [name for name in tables if self._ability == "tables" and str(name) not in begun_before]
         definitions = LoadPlan(
             defined_ts(part),
             databases=tuple(item for item in plan.databases if lowered(item[0]) not in self._state.databases),
@@ -464,11 +477,13 @@ class RefreshingSource(LoadingSource):
         """End a request whose rows cannot be read or written; a slice whose R is collected begins again."""
         if not self._is_open:
             return super().refused(error)
-        if isinstance(error, HistoryLost) and self._lost < LOST_MAX:
-            self._lost, self._is_open = self._lost + 1, False
+        is_lost = isinstance(error, HistoryLost)
+        is_away = isinstance(error, SourceError) and error.retry is Retry.LATER
+        if is_away or (is_lost and self._lost < LOST_MAX):  # the feed can go on without its rows
+            self._lost, self._is_open = self._lost + is_lost, False
             self._put(slice=None)
             return True
-        if parks(error) or isinstance(error, HistoryLost):
+        if parks(error) or is_lost:
             self._end(error)
             return True
         return super().refused(error)

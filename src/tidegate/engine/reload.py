@@ -120,7 +120,8 @@ def key_texts(table: TableInfo, row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """The TSO of the definition that a table's chunks are of, and how often it began again."""
+    """The TSO behind which a DDL of a table lets it begin again, that of its plan and later of its first slice, and how
+    often one did."""
 
     ts: int
     tries: int

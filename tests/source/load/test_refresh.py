@@ -29,6 +29,7 @@ from tests.redis_server import running_redis
 from tests.sink.webhook.receiver import Receiver, receiving
 from tests.source.load.feeds import (
     LAKES,
+    RANGES,
     TABLES,
     Database,
     Draw,
@@ -47,11 +48,13 @@ from tidegate.config.load import document_of
 from tidegate.config.load import load as load_config
 from tidegate.config.registry import home_of, sink_of, source_of, status_of
 from tidegate.engine import refresh, reload
+from tidegate.engine.load import WITHOUT_ROWS
+from tidegate.engine.load_plan import LoadPlan
 from tidegate.engine.ports import ReloadProgress
 from tidegate.engine.progress import Progress
 from tidegate.engine.refresh import RefreshingSource
 from tidegate.engine.reload import NOT_AGAIN, REPAIR_MAX, KeptReload, Reload, RepairKeys, check_resend, key_text
-from tidegate.model.errors import ConfigError
+from tidegate.model.errors import ConfigError, SourceError
 from tidegate.model.event import RowChange
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS
@@ -128,6 +131,7 @@ class Refreshed(Feed):
     forced: bool = False
     rules: Sequence[str] = field(default_factory=lambda: RULES)
     receiver: Receiver | None = None
+    mode: str | None = None
     may_die: Callable[[], bool] = lambda: True
 
     @property
@@ -150,8 +154,9 @@ class Refreshed(Feed):
             rules=self.rules,
             name=self.home.name,
             state_dir=None if self.sink in LAKES else self.home / "state",
+            load_mode=self.mode,
             load_from=self.database.address if self.loads else None,
-            start_ts=None if self.loads else self.begun,
+            start_ts=None if self.loads and not self.mode else self.begun,
         )
 
     @property
@@ -395,6 +400,93 @@ def test_a_column_is_added_amid_a_reload(tmp_path: Path, monkeypatch: pytest.Mon
         assert feed.ended(iter(())).outcome == reload.DONE
         assert not ddls
         assert as_upstream(feed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "ALTER TABLE w.p REMOVE PARTITIONING",
+        "ALTER TABLE w.p DROP PARTITION p",
+        "ALTER TABLE w.p REORGANIZE PARTITION p, q INTO (PARTITION o VALUES LESS THAN (1000))",
+    ],
+)
+def test_partitions_change_behind_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ddl: str) -> None:
+    """Chunks of partitions that are gone before the first of them is read are planned again."""
+    ddls, plan_slice = [ddl], RefreshingSource._plan_slice
+    statements = [f"CREATE TABLE w.p (id INT PRIMARY KEY) {RANGES}", "INSERT INTO w.p VALUES (1), (2), (200)"]
+    with loaded(tmp_path / "feed", "sqlite", statements) as feed:
+
+        def planned(*given: Any) -> None:
+            feed.database.play([ddls.pop()] if ddls else ())
+            plan_slice(*given)
+
+        monkeypatch.setattr(RefreshingSource, "_plan_slice", planned)
+        feed.kept.ask(["w.*"])
+        assert feed.ended(iter(())).outcome == reload.DONE
+        assert not ddls
+        feed.kept.ask_repair([RepairKeys(TableName("w", "p"), ("id",), (("1",), ("2",), ("200",)))])
+        assert feed.ended(iter(())).outcome == reload.DONE
+        assert as_upstream(feed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", ["sqlite", "files"])
+@pytest.mark.parametrize("place", ["refresh/plan-kept", "round/applied", "refresh/slice-done"])
+def test_a_start_without_load_from(sink: str, place: str, tmp_path: Path) -> None:
+    """Amid a reload the feed goes on, and says why that waits; with load-from it is done. A request without a plan ends
+    by name."""
+    with damaged(tmp_path / "feed", sink) as feed:
+        feed.kept.ask(["w.*"])
+        feed.may_die = lambda: (now := feed.kept.read()) is not None and now.slice is not None
+        left = [place]
+        with suppress(Died), armed({place: partial(feed.dies, left, place)}):
+            for _ in range(60):
+                finished(feed.config, feed.database.now(), feed.database)
+        assert not left
+        feed.loads = False
+        feed.database.play([*Work(3).rows(9), "REPLACE INTO w.single VALUES (8)"])
+        last = finished(feed.config, feed.database.now(), feed.database)
+        assert [text for text in last.warnings if f"waits: {WITHOUT_ROWS}" in text]
+        assert (("id", "8"),) in feed.tables()["w.single"]
+        feed.loads = True
+        assert feed.ended(Work(5).rows(60)).outcome == reload.DONE
+        assert not feed.wrong()
+        feed.loads = False
+        feed.kept.ask(["w.*"])
+        finished(feed.config, feed.database.now(), feed.database)
+        assert "start it with load-from, and ask again" in (feed.kept.read() or Reload()).outcome
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", ["sqlite", "replica"])
+def test_a_request_before_the_first_checkpoint(sink: str, tmp_path: Path) -> None:
+    """With `load = never` load-from is for what is requested: a new feed loads those tables, and no other ones."""
+    database = Database(tmp_path / "log")
+    try:
+        database.play((*TABLES, *Work(1).rows(40)))
+        database.trim()
+        servers = Servers("", SimpleNamespace(port=0), 0)  # type: ignore[arg-type]
+        feed = Refreshed(Draw.of(0), sink, database, servers, tmp_path / "feed", begun=database.now(), mode="never")
+        KeptReload(home_of(feed.config)).ask(["w.t"])
+        assert feed.ended(Work(2).rows(9)).outcome == reload.DONE
+        wrong = {text.partition(":")[0] for text in feed.wrong()}
+        assert "w.t" not in wrong
+        assert "w.parts" in wrong
+    finally:
+        database.close()
+
+
+@pytest.mark.slow
+def test_a_database_that_stays_away(tmp_path: Path) -> None:
+    """Its slice is given up, and the feed goes on without its rows."""
+    with loaded(tmp_path / "feed", "sqlite", ["CREATE TABLE w.t (id INT PRIMARY KEY)"]) as feed:
+        source, part = source_of(feed.config), LoadPlan(7)
+        assert isinstance(source, RefreshingSource)
+        source._request, source._is_open = source.requests.write(Reload(("w.*",), part, slice=part)), True
+        assert source.refused(SourceError("the database is away"))
+        assert feed.kept.read() == Reload(("w.*",), part)
+        assert not source._is_open
 
 
 @pytest.mark.slow

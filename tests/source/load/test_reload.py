@@ -25,8 +25,8 @@ from tidegate.config.entry import FeedConfig
 from tidegate.config.load import document_of, load
 from tidegate.config.registry import sink_of, source_of, status_of
 from tidegate.engine import reload
-from tidegate.engine.load import LoadingSource
-from tidegate.engine.load_plan import LoadPlan
+from tidegate.engine.load import WITHOUT_ROWS, LoadingSource
+from tidegate.engine.load_plan import KeptPlan, LoadPlan
 from tidegate.engine.loop import Engine
 from tidegate.engine.reload import KeptReload, Reload
 from tidegate.lakes.lake import Lake
@@ -84,6 +84,14 @@ class Reloaded(Feed):
                 return found
             left = left[1:] if found is not None and found.outcome else left
         raise AssertionError(f"{found} has not ended")
+
+    def dying(self, place: str) -> None:
+        """Follow the log until it dies there."""
+        left = [place]
+        with suppress(Died), armed({place: self._killing(left, place)}):
+            for _ in range(60):
+                finished(self.config, self.database.now(), self.database)
+        assert not left
 
     def _killing(self, left: list[str], name: str) -> Callable[[], None]:
         def die() -> None:
@@ -377,6 +385,38 @@ def test_a_reload_that_fails(database: Database, tmp_path: Path) -> None:
     finished(feed.config, database.now(), database)
     assert feed.tables() == before
     assert not latest(DeltaOptions(root=feed.root, feed="")).parked
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["reload/plan-kept", "reload/parked", "load/files-written", "reload/loaded"])
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_start_without_load_from(place: str, database: Database, tmp_path: Path, *, begins: bool) -> None:
+    """Amid a reload the tables stay as they were, the feed goes on and says why the reload waits, whether it began with
+    a load or not; with load-from it is done."""
+    feed = begun(database, tmp_path)
+    if begins:
+        KeptPlan(feed.root).write(LoadPlan(1, done=True))
+    KeptReload(feed.root).ask(["w.*"])
+    feed.dying(place)
+    feed.loads = False
+    database.play([*Work(11).rows(9), "INSERT INTO w.single VALUES (8)"])
+    last = finished(feed.config, database.now(), database)
+    assert [text for text in last.warnings if f"waits: {WITHOUT_ROWS}" in text]
+    assert Lake(feed.root).arrow("w.single").to_pylist() == [{"id": 8}]
+    feed.loads = True
+    assert feed.ended(Work(12).rows(60)).outcome == reload.DONE
+    same(feed)
+
+
+@pytest.mark.slow
+def test_a_request_is_read_once(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lake's feed has two parts that look for requests: together they read the file once an interval."""
+    feed, read, reads = begun(database, tmp_path), KeptReload.read, list[str]()
+    monkeypatch.setattr(reload, "LOOK_S", 3600.0)
+    monkeypatch.setattr(KeptReload, "read", lambda kept: (reads.append(""), read(kept))[1])
+    database.play(Work(3).rows(9))
+    run_here(source_of(feed.config), sink_of(feed.config), until=database.now(), rules=feed.rules)
+    assert len(reads) == 1
 
 
 @pytest.mark.slow
