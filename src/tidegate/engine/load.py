@@ -42,7 +42,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -56,6 +56,7 @@ from tidegate.engine.event_filter import EventFilter, MessageFilter
 from tidegate.engine.load_plan import (
     SILENT_NAMED,
     KeptPlan,
+    KeptStruct,
     LoadChunk,
     LoadGuard,
     LoadPlan,
@@ -108,9 +109,6 @@ from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import LOGICAL_BITS, shown_ts
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.schema.state import Database, SchemaState
-
-if TYPE_CHECKING:
-    from tidegate.engine.reload import KeptReload
 
 _NEEDED_DDLS: Final = frozenset({ActionType.CREATE_TABLE, ActionType.DROP_TABLE})
 """Statements without which a load would have no table, or its rows beside those of before."""
@@ -328,7 +326,7 @@ class LoadingSource(Source):
     """That of a later load, which replaces tables, and begins once: where none of its number or a higher one has."""
     selects: Callable[[str, str], bool] | None = None
     """The tables of a later load; None for all."""
-    requests: "KeptReload | None" = None
+    requests: KeptStruct[Any] | None = None
     """The requests of rows that come again."""
 
     _sink: Sink[Any] | None = field(default=None, init=False)

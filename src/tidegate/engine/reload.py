@@ -233,7 +233,7 @@ class Reloads:
         self._source, self._patience, self._warn = source, patience, warn
         self._loads = source if isinstance(source, LoadingSource) and source.reads_rows else None
         requests = source.requests if isinstance(source, LoadingSource) else None
-        self._kept = requests or KeptReload(sink.home)
+        self._kept = requests if isinstance(requests, KeptReload) else KeptReload(sink.home)
         self._reload: Reload | None = None
         self._due_s = 0.0
         self._aside = tasks.aside("reload")

@@ -370,7 +370,7 @@ def between(low: bytes, high: bytes, pieces: int, alphabet: Sequence[int] = rang
     [b'k11', b'k21']
     """
     pairs, base = enumerate(zip(low, high, strict=False)), len(alphabet)
-    common = next((index for index, (one, other) in pairs if one != other), min(len(low), len(high)))
+    common = next((index for index, (byte, other) in pairs if byte != other), min(len(low), len(high)))
 
     def number(key: bytes) -> int:
         digits = (
@@ -380,8 +380,8 @@ def between(low: bytes, high: bytes, pieces: int, alphabet: Sequence[int] = rang
 
     first, last = number(low), number(high)
     cuts = (first + (last - first) * index // pieces for index in range(1, pieces))
-    places = [base**exponent for exponent in reversed(range(_DIGITS))]
-    keys = (low[:common] + bytes(alphabet[cut // place % base] for place in places) for cut in dict.fromkeys(cuts))
+    weights = [base**exponent for exponent in reversed(range(_DIGITS))]
+    keys = (low[:common] + bytes(alphabet[cut // weight % base] for weight in weights) for cut in dict.fromkeys(cuts))
     return [key for key in keys if low < key < high]
 
 
