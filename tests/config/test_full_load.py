@@ -35,7 +35,9 @@ def test_a_file_says_what_options_say(tmp_path: Path) -> None:
     assert given is not None
     assert (in_file.mode, in_file.ts, in_file.options.chunk_rows) == ("initial", 7, 5)
     assert (given.mode, given.ts, given.options.chunk_rows) == ("initial", 8, 6)
-    assert load(path, load_mode="never").load is None
+    later = load(path, load_mode="never").load
+    assert later is not None
+    assert (later.mode, later.begins, later.options.chunk_rows) == ("never", False, 5)
     assert load(source_uri=TOPIC, sink_uri=LAKE).load is None
 
 
