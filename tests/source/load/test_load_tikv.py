@@ -24,10 +24,11 @@ from tidegate.config.full_load import parse_load
 from tidegate.config.load import load
 from tidegate.engine.load import LoadingSource, NoStream
 from tidegate.engine.load_plan import KeptPlan, LoadChunk, LoadPlan, LoadReader, LoadTable, create_statements
-from tidegate.kv.keys import IntHandle, record_key
+from tidegate.kv.keys import IntHandle, record_key, table_span
 from tidegate.model.errors import ConfigError
 from tidegate.model.table import TableName
 from tidegate.mysql.encoding import decode_int
+from tidegate.schema.job import JOB_TABLE
 from tidegate.schema.stored.definition import render_stored
 from tidegate.schema.stored.meta import Meta, counter_key, table_key
 from tidegate.sink.delta.options import DeltaOptions
@@ -46,6 +47,8 @@ from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.listener import Upstream
 from tidegate_upstream.tikv.kv_service import KvService
 
+JOBS = table_span(JOB_TABLE.id)[0]
+
 
 class Watched(KvService):
     """A store that notes the requests of rows, and counts the pairs that it reads for all of them."""
@@ -56,7 +59,7 @@ class Watched(KvService):
 
     def scan(self, request: kvrpcpb.ScanRequest, region: Region) -> kvrpcpb.ScanResponse:
         answer = super().scan(request, region)
-        if request.start_key.startswith(b"t"):
+        if request.start_key.startswith(b"t") and not JOBS <= request.start_key < JOBS + b"\xff":
             self.pairs[request.key_only] += len(answer.pairs)
             if not request.key_only:
                 self.seen.append(request)
