@@ -136,13 +136,13 @@ async def capture(target: str, directory: Path) -> dict[str, Any]:
     writer = SegmentWriter(directory, BEGIN - 1)
     async with channel, EventFeed(cluster) as feed:
         spans = Spans(feed, Tables(lambda *_: True), BEGIN - 1)
-        own._working = feed, writer, Waiting(directory), spans  # noqa: SLF001  a capture without PD
-        writing = asyncio.create_task(own._write(pd, feed, spans))  # type: ignore[arg-type]  # noqa: SLF001
-        while writer.low < END_TS and not writing.done():  # noqa: ASYNC110
+        work = own._work(pd, feed, writer, Waiting(directory), spans)  # type: ignore[arg-type]  # noqa: SLF001
+        working = asyncio.create_task(work)
+        while writer.low < END_TS and not working.done():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-        writing.cancel()
+        working.cancel()
         with suppress(asyncio.CancelledError):
-            await writing
+            await working
     took_s = time.monotonic() - begun
     return {"anonymous_mib": peak.mib, "resident_mib": memory_mib("VmHWM"), "took_s": round(took_s, 1)}
 

@@ -1,6 +1,7 @@
 """Changefeeds of a server whose upstream is a cluster, by `--pd` or by the words of TiCDC's API."""
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.server.http_kit import Client, served
 from tests.server.kit import ServerHome, until
 from tidegate.config.load import load
 from tidegate.model.errors import ConfigError, UriInvalid
+from tidegate.model.tso import compose, to_datetime
 from tidegate.server.changefeeds import ClientReach
 from tidegate.server.client import request_body
 from tidegate.server.config import server_config
@@ -122,6 +124,43 @@ def test_what_is_refused(
     answer = client.post("/changefeeds", body(home, "refused", 0) | words)
     assert answer.json["error_code"] == f"CDC:{code}", answer.text
     assert said in answer.json["error_msg"]
+
+
+@pytest.mark.parametrize("days", [1, -1])
+def test_now_is_that_of_pd(tmp_path: Path, days: int) -> None:
+    """A changefeed begins, is resumed and is asked whether it is synced by the clock of its cluster, wherever the
+    server's is: rows between the two would be lost, or come twice."""
+    cluster = Cluster.open(now_ms=lambda: time.time_ns() // 1_000_000 + days * 86_400_000)
+    session, oracle = Session(cluster.nodes["n1"]), cluster.storage.oracle
+    session.execute("CREATE TABLE test.a (id INT PRIMARY KEY)")
+    session.execute("INSERT INTO test.a VALUES (1)")
+    with (
+        TikvPeer(cluster.storage).in_thread() as peer,
+        served(ClusterHome(tmp_path), source_uri="") as (server, client),
+    ):
+        before = oracle.next()
+        named = {"pd_addrs": [f"http://{peer.pd}"]}
+        made = client.post("/changefeeds", body(tmp_path, "now", 0, **named))
+        assert made.status == 200, made.text
+        assert before < server.changefeeds.get(FeedId("default", "now")).record.start_ts < oracle.next()
+        session.execute("INSERT INTO test.a VALUES (2)")
+        until(lambda: rows(tmp_path, "now") == [2], "rows")
+        told = client.post("/tso", {"changefeed_id": "now"}).json
+        now_ts = compose(told["timestamp"], told["logic_time"])
+        assert before < now_ts < oracle.next()
+        synced = client.get("/changefeeds/now/synced").json["now_ts"]
+        assert synced[:10] in {f"{to_datetime(ts):%Y-%m-%d}" for ts in (now_ts, oracle.next())}
+        assert client.post("/changefeeds/now/pause").status == 200
+        for ts, said in ((now_ts, "stores the checkpoint"), (oracle.next() + compose(3_600_000), "in the future")):
+            assert said in client.post("/changefeeds/now/resume", {"overwrite_checkpoint_ts": ts}).text
+        assert "larger than current tso" in client.post("/changefeeds", body(tmp_path, "f", ts, **named)).text
+
+
+def test_the_time_of_the_servers_cluster(cluster: Cluster, serving: tuple[Server, Client, Path]) -> None:
+    """Without a changefeed, PD of the server's own upstream is asked."""
+    before = cluster.storage.oracle.next()
+    told = serving[1].post("/tso", {}).json
+    assert before < compose(told["timestamp"], told["logic_time"]) < cluster.storage.oracle.next()
 
 
 def test_the_upstream_of_a_server(tmp_path: Path) -> None:

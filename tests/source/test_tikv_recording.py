@@ -87,9 +87,7 @@ async def captured(world: World, log: Path) -> int:
         EventFeed(cluster, random=Random(1)) as feed,
     ):
         capture = Capture(options, EVERY.matches)
-        spans = Spans(feed, tables, TS)
-        capture._working = feed, writer, Waiting(log), spans
-        writing = asyncio.create_task(capture._write(Held(), feed, spans))
+        writing = asyncio.create_task(capture._work(Held(), feed, writer, Waiting(log), Spans(feed, tables, TS)))
         while writer.low < final:
             assert not writing.done(), writing.result()
             world.step()

@@ -34,6 +34,9 @@ def test_rows_come_once_and_in_order(spill_bytes: int, tmp_path: Path, monkeypat
             waiting.add(change_batch([row] * chance.randint(1, 2)))
         ends = [low]
         for end, piece in waiting.take(low, high):
+            if high < 1000:
+                row = change(chance, chance.randint(high + 1, 1000))
+                waiting.add(change_batch([rows.setdefault((row.commit_ts, row.key), row)]))
             found = changes_of(piece)
             assert all(ends[-1] < row.commit_ts <= end for row in found)
             taken += found

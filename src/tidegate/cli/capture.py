@@ -93,14 +93,21 @@ def capture(
     if source.log:
         raise ConfigError("give the directory of the log with --log alone")
     chosen = TableFilter.parse(rules or DEFAULT_RULES)
-    begin_ts = None if start_ts is None else parse_ts(start_ts, now_ms=time.time_ns() // 1_000_000)
+    begin_ts = None if start_ts in {None, "now"} else parse_ts(start_ts, now_ms=time.time_ns() // 1_000_000)
     directory = location(state_directory(log, "--log"))
     options = capture_options(source, directory, name, rules=chosen.rules)
-    from tidegate.source.tikv_capture import Capture, release
+    from tidegate.source.tikv_capture import Capture, captures_held, release
 
     if releases:
-        if not release(options):
+        names = captures_held(options)
+        if names is None:
             raise ConfigError(f"{directory} has no captured log")
+        if name not in names:
+            raise ConfigError(
+                f"PD has no hold of a capture {name} of the log {directory}, nothing was released: "
+                + (f"it has that of {', '.join(names)}; name it with -c" if names else "it has none of this log")
+            )
+        release(options)
         echo(f"{directory}: the hold on garbage collection is released")
         return
 

@@ -8,6 +8,7 @@ second SIGINT              stop at once; the next run continues from the checkpo
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -121,7 +122,6 @@ def run(
 
     Options override the values of CONFIG, a changefeed file as TiCDC has it, with a [source] section."""
     now_ms = time.time_ns() // 1_000_000
-    caught_up = compose(now_ms) if until == NOW else None
     if (
         path is None
         and (source_uri is None or sink_uri is None)
@@ -142,9 +142,9 @@ def run(
     )
     from tidegate.cli import options as logging
     from tidegate.config.changefeed import Changefeed
+    from tidegate.config.registry import upstream_now
     from tidegate.engine import progress
 
-    ends_at = config.target_ts if caught_up is None else caught_up
     logging.configure(json=as_json, displays=not as_json)
     if not as_json:
         echo(f"changefeed {config.name}: {config.source_uri} -> {config.sink_uri}", err=True)
@@ -153,17 +153,18 @@ def run(
     if checks:
         _check(config, as_json=as_json)
         return
+    now_ts = upstream_now(config) if NOW in {until, start_ts} else None
     with (
         stop_on_signals() as stop,
         progress.display(json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
     ):
-        Changefeed(config).run(
+        Changefeed(replace(config, start_ts=now_ts) if start_ts == NOW else config).run(
             tasks=spark_tasks(master, settings, archive),
             on_progress=show,
             stop=stop,
-            until=ends_at,
+            until=now_ts if until == NOW else config.target_ts,
             idle_s=idle_s,
-            stop_when_ended=ends_at is not None and ends_at <= compose(now_ms),
+            stop_when_ended=until == NOW or (config.target_ts is not None and config.target_ts <= compose(now_ms)),
         )
 
 

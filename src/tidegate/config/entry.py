@@ -9,6 +9,7 @@ refused by every sink that does not list them in `acts`, or in `accepts` if they
 """
 
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from tidegate.engine.filter import EventRule, SelectorRule, TableFilter, selecto
 from tidegate.model.errors import ChangefeedIdInvalid, ConfigError, InputError, UnsupportedError
 from tidegate.model.left_out import KnownTables
 from tidegate.model.option import Option
+from tidegate.model.tso import compose
 
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
@@ -333,6 +335,8 @@ class SourceEntry(Entry[SourceAddress]):
     check: "Callable[[FeedConfig, SinkEntry], KnownTables | None]" = lambda *_: None
     """Connects to the source without changing anything and returns its tables; None if they are known only as it is
     read."""
+    now: Callable[[Any], int] = lambda _: compose(time.time_ns() // 1_000_000)
+    """Returns a timestamp of now from the upstream at an address; one that is not asked has this machine's clock."""
     forget: "Callable[[FeedConfig, str], None]" = lambda *_: None
     """Ends what the source, or its upstream, keeps for a changefeed with this home, which does not go on."""
     open: "Callable[[FeedConfig, str, SinkEntry], Source] | None" = None

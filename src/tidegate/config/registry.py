@@ -83,6 +83,11 @@ def entries_of(config: FeedConfig) -> tuple[SourceEntry, SinkEntry]:
     return source, next(entry for entry in SINKS.values() if isinstance(config.sink, entry.address))
 
 
+def upstream_now(config: FeedConfig) -> int:
+    """Return a timestamp of now by the clock of a changefeed's upstream. Raises ClusterUnavailable."""
+    return entries_of(config)[0].now(config.source)
+
+
 def home_of(config: FeedConfig) -> str:
     """Return the home of a changefeed: its lake, or its directory below the state directory."""
     entry = entries_of(config)[1]

@@ -26,7 +26,7 @@ from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.model.left_out import FILTERED, KnownTables, LeftOut
 from tidegate.model.option import MAX_RETRY, Option
 from tidegate.objectstore.store_path import location
-from tidegate.source.tikv_options import origin_of
+from tidegate.source.tikv_options import ORIGIN, origin_of
 
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
@@ -127,8 +127,15 @@ def rules_of(config: FeedConfig) -> TableFilter:
 
     @cache  # asked first where the log has begun, which may be later than now
     def captured() -> TableFilter | None:
+        from tidegate.source.tidb_segment import is_captured
+
         origin = origin_of(directory)
-        return None if origin is None else TableFilter.parse(origin.rules, case_sensitive=origin.case_sensitive)
+        if origin is None and is_captured(directory):
+            raise ConfigError(
+                f"the log {directory} is a capture's, and has lost {ORIGIN}, which tells its tables: restore the file, "
+                "or capture into another directory"
+            )
+        return None if origin is None else origin.tables
 
     return rules.within(captured)
 

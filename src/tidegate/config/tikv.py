@@ -8,6 +8,8 @@
 The keys of the changefeed act as those of config/tidb.py do, whose reader reads the log that the capture writes.
 """
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from tidegate.engine.ports import Source
     from tidegate.schema.stored.snapshot import StoredSnapshot
     from tidegate.source.tikv_capture import Capture, CaptureOptions
+    from tidegate.source.tikv_load import TikvReader
 
 _LOG: Final = "capture"
 
@@ -106,18 +109,27 @@ def capture_options(source: TikvSource, directory: Location, feed: str, **tables
     )
 
 
-def cluster_schema(config: FeedConfig) -> "StoredSnapshot":
-    """Return the schema of the cluster at the start of a changefeed. Raises HistoryLost, ClusterUnavailable."""
+@contextmanager
+def _reader(source: TikvSource) -> "Iterator[TikvReader]":
+    """A reader of what is in the cluster."""
     with needs_grpc():
         from tidegate.source.tikv_load import TikvReader
-    source = config.source
-    assert isinstance(source, TikvSource)
     names = ("pd", "ca_path", "cert_path", "key_path", "host_mapping")
-    reader = TikvReader(TikvLoadOptions(**{name: getattr(source, name) for name in names}))
-    try:
+    with closing(TikvReader(TikvLoadOptions(**{name: getattr(source, name) for name in names}))) as reader:
+        yield reader
+
+
+def cluster_schema(config: FeedConfig) -> "StoredSnapshot":
+    """Return the schema of the cluster at the start of a changefeed. Raises HistoryLost, ClusterUnavailable."""
+    assert isinstance(config.source, TikvSource)
+    with _reader(config.source) as reader:
         return reader.schema(config.start_ts)
-    finally:
-        reader.close()
+
+
+def cluster_now(source: TikvSource) -> int:
+    """Return a timestamp of PD. Raises ClusterUnavailable."""
+    with _reader(source) as reader:
+        return reader.newest_ts()
 
 
 def _log_of(source: TikvSource, home: str) -> Location:
@@ -174,6 +186,7 @@ SOURCE: Final = SourceEntry(
     address=TikvSource,
     land=_land,
     open=_open,
+    now=cluster_now,
     forget=_forget,
     ordered=True,
     tells_start_ts=True,

@@ -20,7 +20,7 @@ tiflow, cdc/sink/dmlsink/mq/transformer/columnselector.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -146,9 +146,9 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True)
 class TableFilter:
-    """Parsed rules, the last one first. Build it with `parse`."""
+    """Parsed rules, the last one first; equal to those of other texts with the same meaning. Build it with `parse`."""
 
-    rules: tuple[str, ...]
+    rules: tuple[str, ...] = field(compare=False)
     _rules: tuple[_Rule, ...]
 
     @classmethod

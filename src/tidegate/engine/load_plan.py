@@ -101,6 +101,8 @@ class LoadPlan(msgspec.Struct, frozen=True):
     """Views that a load which was cancelled has made."""
     broken_from: int = 0
     """The TSO above which an earlier load, which was not done, has made tables; 0 where no table lacks rows of it."""
+    safe_point: str = ""
+    """The name of what keeps garbage collection from passing S; empty where it needs none."""
 
     def table_of(self, chunk: LoadChunk) -> LoadTable:
         """Return the table of a chunk."""

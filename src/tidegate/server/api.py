@@ -34,7 +34,7 @@ from tidegate.config.changefeed import OWN
 from tidegate.config.tikv_load import cluster_uri
 from tidegate.config.uri import mask_uri
 from tidegate.model.errors import ConfigError, UriInvalid
-from tidegate.model.tso import compose
+from tidegate.model.tso import compose, physical_ms
 from tidegate.server import answers
 from tidegate.server.answers import address, version_text
 from tidegate.server.metrics import TYPE
@@ -47,7 +47,6 @@ from tidegate.server.record import (
     FeedView,
     NewFeed,
     parse_id,
-    wall_ms,
 )
 from tidegate.server.replica_config import masked, parse_replica_config, unmasked
 from tidegate.server.routes import (
@@ -69,8 +68,8 @@ from tidegate.server.routes import (
     SyncedStatus,
     TableNotMoved,
     TsoAnswer,
+    TsoBody,
     UpdateBody,
-    UpstreamWords,
     VerifiedTables,
     answer,
     body_of,
@@ -214,7 +213,7 @@ class ChangefeedRoutes:
     def synced(self, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
         """Show whether everything written upstream is in the sink."""
         view = self._feeds.get(parse_id(changefeed_id, namespace))
-        return answer(answers.synced(view, compose(wall_ms()), self._identity.zone))
+        return answer(answers.synced(view, self._feeds.upstream_now(view.id), self._identity.zone))
 
     def move(self, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
         """Refuse: one server runs all tables of a changefeed, so none is moved, split or merged."""
@@ -324,7 +323,7 @@ class ServerRoutes:
                 RouteRow("GET", "/processors", self.processors, ProcessorList),
                 RouteRow("GET", "/processors/{changefeed_id}/{capture_id}", self.processor),
                 RouteRow("POST", "/owner/resign", self.resign, EmptyAnswer),
-                RouteRow("POST", "/tso", self.tso, TsoAnswer, UpstreamWords, required=False),
+                RouteRow("POST", "/tso", self.tso, TsoAnswer, TsoBody, required=False),
                 RouteRow("GET", "/unsafe/metadata", self.metadata),
                 RouteRow("POST", "/unsafe/resolve_lock", self.resolve_lock, EmptyAnswer, LockBody),
                 RouteRow("DELETE", "/unsafe/service_gc_safepoint", self.done, EmptyAnswer),
@@ -428,9 +427,11 @@ class ServerRoutes:
         return answer({"table_ids": []})
 
     def tso(self, request: Request) -> Response:
-        """Return the current timestamp."""
-        read_body(body_of(request), UpstreamWords, required=False)
-        return answer({"timestamp": wall_ms(), "logic_time": 0})
+        """Return a timestamp of now, of PD where the upstream is a cluster."""
+        body = read_body(body_of(request), TsoBody, required=False)
+        feed = parse_id(body.changefeed_id, body.namespace or NAMESPACE) if body.changefeed_id else None
+        ts = self._feeds.upstream_now(feed)
+        return answer({"timestamp": physical_ms(ts), "logic_time": ts - compose(physical_ms(ts))})
 
     def metadata(self) -> Response:
         """List the stored records of changefeeds, without secrets."""

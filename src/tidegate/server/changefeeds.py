@@ -49,9 +49,9 @@ import msgspec
 from tidegate.config import full_load
 from tidegate.config.entry import Document, FeedConfig, checkpoints_of, is_landed
 from tidegate.config.load import document_of, load
-from tidegate.config.registry import SOURCES, entries_of, feed_of, forget_at_source, home_of
+from tidegate.config.registry import SOURCES, entries_of, feed_of, forget_at_source, home_of, upstream_now
 from tidegate.config.tidb import TidbSource
-from tidegate.config.tikv import TikvSource, cluster_schema
+from tidegate.config.tikv import TikvSource, cluster_now, cluster_schema, parse_tikv
 from tidegate.config.uri import LocalName, mask_text, mask_uri, reporting_names, scheme_of, state_directory
 from tidegate.engine.load_plan import KeptPlan, is_unfinished
 from tidegate.engine.plan import Checkpoint
@@ -92,6 +92,7 @@ from tidegate.server.record import (
 from tidegate.server.running import RunEnd, RunningFeed, SparkHost
 from tidegate.sink.metrics_tally import SHOWN
 from tidegate.sink.sql.connection import SqlOptions, TargetSession
+from tidegate.source.tikv_options import SCHEME as TIKV
 
 LOG: Final = logging.getLogger(__name__)
 OWN: Final = ("server.db", "server.db-wal", "server.db-shm", "token")
@@ -448,15 +449,14 @@ class Changefeeds:
 
     def verify(self, new: NewFeed) -> Verified:
         """Return the tables that a new changefeed would replicate. Raises the error of an invalid request."""
-        return verified(self._client_reach.admitted(partial(self.config_of, self._record(new))))
+        return verified(self._requested(new)[1])
 
     def create(self, new: NewFeed, who: str) -> FeedView:
         """Create a changefeed and start it. Raises the error of an invalid request, or of its sink."""
         with self.operation_log.noting("create", new.id, who, mask_uri(new.sink_uri)):
             if new.id in self._owned():
                 raise ChangefeedExists(f"changefeed already exists, {new.id.name}")
-            record = self._record(new)
-            config = self._client_reach.admitted(partial(self.config_of, record))
+            record, config = self._requested(new)
             ignore = bool((new.config or {}).get("ignore-ineligible-table", False))
             check_eligible(config, verified(config), ignore=ignore)
             probe(config)
@@ -499,6 +499,14 @@ class Changefeeds:
                 self._replace(feed, updated.with_moment(Moment(now(), "updated", "", who)))
             return self._view(feed)
 
+    def upstream_now(self, feed_id: FeedId | None = None) -> int:
+        """Return a timestamp of now by the clock of a changefeed's upstream, else of the server's. Raises
+        ClusterUnavailable."""
+        if feed_id is not None:
+            return upstream_now(self.config_of(self.get(feed_id).record))
+        source = self._config.source_uri
+        return cluster_now(parse_tikv(source, Document())) if scheme_of(source) == TIKV else compose(wall_ms())
+
     def pause(self, feed_id: FeedId, who: str) -> FeedView:
         """Stop a changefeed; its checkpoint is kept. Does nothing if it does not run."""
         with self.operation_log.noting("pause", feed_id, who):
@@ -522,9 +530,10 @@ class Changefeeds:
                 raise UpdateRefused(f"the last run of {feed_id.name} has not ended yet; try again in some seconds")
             with feed.lock:
                 if overwrite_checkpoint_ts:
-                    if overwrite_checkpoint_ts > compose(wall_ms()):
+                    config = self.config_of(feed.record)
+                    if overwrite_checkpoint_ts > upstream_now(config):
                         raise ApiParamInvalid("invalid checkpoint-ts: it lies in the future")
-                    move_checkpoint(self.config_of(feed.record), overwrite_checkpoint_ts)
+                    move_checkpoint(config, overwrite_checkpoint_ts)
                     moved = msgspec.structs.replace(
                         feed.record, checkpoint_ts=overwrite_checkpoint_ts, resolved_ts=overwrite_checkpoint_ts
                     )
@@ -665,8 +674,23 @@ class Changefeeds:
 
     # Records
 
+    def _requested(self, new: NewFeed) -> tuple[FeedRecord, FeedConfig]:
+        """Return the record of a new changefeed and its configuration; where it says no start-ts, it begins now, by the
+        clock of its upstream. Raises the error of invalid timestamps and addresses."""
+        record = self._record(new)
+        config = self._client_reach.admitted(partial(self.config_of, record))
+        now_ts = upstream_now(config)
+        if new.start_ts > now_ts:
+            raise ApiParamInvalid(f"invalid start_ts {new.start_ts}, larger than current tso {now_ts}")
+        start = new.start_ts or (0 if entries_of(config)[0].start_ts_refused else now_ts)
+        if new.target_ts and new.target_ts <= start:
+            raise TargetBelowStart(f"target_ts {new.target_ts} is not above start_ts {start}")
+        record = msgspec.structs.replace(record, start_ts=start, checkpoint_ts=start, resolved_ts=start)
+        return record, self.config_of(record)
+
     def _record(self, new: NewFeed) -> FeedRecord:
-        """Return the record of a new changefeed. Raises the error of invalid timestamps and addresses."""
+        """Return the record of a new changefeed, without what its upstream is asked for. Raises the error of invalid
+        addresses."""
         if not new.sink_uri:
             raise UriInvalid("sink_uri is empty, can't not create a changefeed without sink_uri")
         section, rows = (new.config or {}).get("source", {}), loads_from(new.config or {})
@@ -676,24 +700,15 @@ class Changefeeds:
         source = new.source_uri or str(section.get("uri", "") or own)
         if not source:
             raise UriInvalid("source-uri is missing: name one, or start the server with --source-uri")
-        now_ts = compose(wall_ms())
-        if new.start_ts > now_ts:
-            raise ApiParamInvalid(f"invalid start_ts {new.start_ts}, larger than current tso {now_ts}")
-        entry = SOURCES.get(scheme_of(source))
-        start = new.start_ts or (now_ts if entry is not None and not entry.start_ts_refused else 0)
-        if new.target_ts and new.target_ts <= start:
-            raise TargetBelowStart(f"target_ts {new.target_ts} is not above start_ts {start}")
         return FeedRecord(
             id=new.id,
             sink_uri=new.sink_uri,
             source_uri=source,
             config=dict(new.config or {}),
-            start_ts=start,
+            start_ts=new.start_ts,
             target_ts=new.target_ts,
             create_time=datetime.now().astimezone().isoformat(),
             creator_version=VERSION,
-            checkpoint_ts=start,
-            resolved_ts=start,
             epoch=self._epoch,
         )
 

@@ -277,9 +277,9 @@ def confirm(text: str) -> None:
         raise Aborted("aborted: nothing was changed")
 
 
-def now_ts(client: ApiClient) -> int:
-    """Return the current timestamp of the server."""
-    answer = client.ask("POST", "/tso", {})
+def now_ts(client: ApiClient, name: str = "", namespace: str = "") -> int:
+    """Return a timestamp of now of the upstream of a changefeed, else of the server's."""
+    answer = client.ask("POST", "/tso", {"changefeed_id": name, "namespace": namespace} if name else {})
     return compose(int(answer["timestamp"]), int(answer["logic_time"]))
 
 
@@ -566,7 +566,7 @@ def pause(name: str, namespace: str) -> None:
 def resume(name: str, namespace: str, checkpoint: str, *, no_confirm: bool) -> None:
     """Resume a changefeed that is paused, failed or finished."""
     client = connected()
-    now = now_ts(client)
+    now = now_ts(client, name, namespace)
     ts = now if checkpoint == "now" else _checkpoint(checkpoint, now)
     info = client.ask("GET", feed_path(name), namespace=namespace)
     if not no_confirm:
@@ -617,7 +617,7 @@ def statistics(name: str, namespace: str, interval: int, times: int | None) -> N
     while True:
         info = client.ask("GET", feed_path(name), namespace=namespace)
         done_ms = physical_ms(info["checkpoint_ts"])
-        gaps = physical_ms(info["resolved_ts"]) - done_ms, physical_ms(now_ts(client)) - done_ms
+        gaps = physical_ms(info["resolved_ts"]) - done_ms, physical_ms(now_ts(client, name, namespace)) - done_ms
         show({"sink_gap": f"{gaps[0]}ms", "replication_gap": f"{gaps[1]}ms"})
         printed += 1
         if printed == times:

@@ -278,6 +278,13 @@ class ResumeBody(UpstreamWords):
     overwrite_checkpoint_ts: Tso = 0
 
 
+class TsoBody(UpstreamWords):
+    """Whose upstream is asked for a timestamp; the server's own without a changefeed."""
+
+    changefeed_id: str = Field("", description="The changefeed whose upstream is asked. Not in TiCDC's API.")
+    namespace: str = ""
+
+
 class LogBody(SentBody):
     """The log level to set, and other levels of packages: `{"tikv": "debug"}`."""
 

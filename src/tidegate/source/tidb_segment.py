@@ -98,6 +98,8 @@ _TABLE_KEY: Final = b"t"
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})\.seg")
 _STORED_NAME: Final = re.compile(r"(\d{20})\.seg")
 _WRITER: Final = "writer"
+CAPTURE: Final = "capture"
+"""The file that a capture locks while it runs, and leaves in its log's directory."""
 _ANY_MAGIC: Final = re.compile(rb"TGSEG([0-9]{3})")
 _TAIL_BYTES: Final = 8 + len(MAGIC)
 _CODEC: Final = "segment"
@@ -382,6 +384,13 @@ def _columns_of_block(data: bytes, name: str, block: Block, spans: Sequence[Span
     keys = rows.column(0).to_pylist()
     kept = [any(key >= start and (not end or key < end) for start, end in inside) for key in keys]
     return rows.filter(pa.array(kept, pa.bool_()))
+
+
+def is_captured(directory: Location) -> bool:
+    """Return whether a capture has written into the log."""
+    if isinstance(directory, Path):
+        return (directory / CAPTURE).exists()
+    return any(read_footer(path).writer for _, _, path in segments(directory)[-1:])
 
 
 def create(path: Location, data: bytes, writer: str) -> Location:

@@ -41,15 +41,17 @@ Source: TiCDC's puller, sorter and GC manager; PD's service safe points.
 import asyncio
 import fcntl
 import logging
+import mmap
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import TemporaryFile
 from threading import Event, Lock, Thread
+from types import CoroutineType
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -80,6 +82,7 @@ from tidegate.schema.job import JOB_TABLE, JobState, decode_job_row
 from tidegate.schema.stored.definition import ElementState, StoredSchema, StoredTable, parse_stored
 from tidegate.schema.stored.history import defined_by
 from tidegate.source.tidb_segment import (
+    CAPTURE,
     SCHEMA,
     SegmentWriter,
     base_of,
@@ -101,21 +104,24 @@ from tidegate.tikv.snapshot import Snapshot
 from tidegate.tikv.versions import Component, check_versions, row_stores
 
 LOG: Final = logging.getLogger(__name__)
+T = TypeVar("T")
 META: Final = 0
 _NAMES: Final = {META: "the schema", JOB_TABLE.id: "the DDL jobs"}
 SPILL_BYTES: Final = 256 << 20
 SEGMENT_ROWS: Final = 200_000
 SEGMENT_BYTES: Final = 64 << 20
 WRITE_S, IDLE_S, KEEP_S = 1.0, 5.0, 60.0
+_CHECKS: Final = 10
+"""How often in WRITE_S it is looked for what is complete."""
 _ENDS_S: Final = 60.0
 RELEASE_S: Final = 5.0
 """How long PD is asked to end a hold, which ends by itself after gc-ttl."""
 _AHEAD_S: Final = 60.0
 """How far the clock of start-ts may be ahead of PD's."""
-_MARK: Final = "capture"
+SPILL: Final = ".spill-"
+"""Of files that have a name only while they are made, where the file system has no others."""
 _FIRST: Final = Lock()
 Accept = Callable[[str, str], bool]
-T = TypeVar("T")
 
 
 class CaptureOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,18 +161,19 @@ class Waiting:
         self._fresh.append(rows)
         self.size_bytes += rows.nbytes
         if self.size_bytes > self._spill_bytes:
-            with NamedTemporaryFile(dir=self._directory, prefix=".spill-") as file:
+            with TemporaryFile(dir=self._directory, prefix=SPILL) as file:
                 with pa.ipc.new_file(file, COLUMNS) as writer:
                     writer.write_batch(_by_time(self._fresh))
                 file.flush()
-                self._spilled.append(pa.ipc.open_file(pa.memory_map(file.name)).get_batch(0))
+                spilled = pa.BufferReader(pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+                self._spilled.append(pa.ipc.open_file(spilled).get_batch(0))
             self.spilled_bytes += self.size_bytes
             self._fresh, self.size_bytes = [], 0
 
     def take(self, low: int, high: int) -> Iterator[tuple[int, Any]]:
-        """Return the rows in (low, high] and forget them and those below: pieces of about SEGMENT_ROWS rows, or
-        SEGMENT_BYTES, each with its end, in commit order and each row once."""
-        runs = [*self._spilled, _by_time(self._fresh)]
+        """Return the rows in (low, high] and forget them and those below, while more may be added: pieces of about
+        SEGMENT_ROWS rows, or SEGMENT_BYTES, each with its end, in commit order and each row once."""
+        runs, self._spilled, self._fresh, self.size_bytes = [*self._spilled, _by_time(self._fresh)], [], [], 0
         times = [numbers(run, "commit_ts") for run in runs]
         inside = np.sort(np.concatenate([each[(each > low) & (each <= high)] for each in times]))
         row_bytes = sum(run.nbytes for run in runs) / max(sum(map(len, runs)), 1)
@@ -178,8 +185,8 @@ class Waiting:
             yield end, in_commit_order(joined([piece for piece in pieces if len(piece)]))
             low = end
         above = [run.slice(int(np.searchsorted(each, high, "right"))) for run, each in zip(runs, times, strict=True)]
-        self._spilled = [run for run in above[:-1] if len(run)]
-        self._fresh = [above[-1].take(np.arange(len(above[-1])))] if len(above[-1]) else []
+        self._spilled += [run for run in above[:-1] if len(run)]
+        self._fresh += [above[-1].take(np.arange(len(above[-1])))] if len(above[-1]) else []
         self.size_bytes, self.spilled_bytes = (sum(run.nbytes for run in runs) for runs in (self._fresh, self._spilled))
 
 
@@ -318,7 +325,7 @@ def _alone(directory: Location) -> Iterator[None]:
         return
     try:
         directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
-        mark = os.open(directory / _MARK, os.O_RDWR | os.O_CREAT, 0o644)
+        mark = os.open(directory / CAPTURE, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as fault:
         raise EnvironmentFault(
             f"the log {directory} cannot be written ({fault.strerror}): give a directory that may be written"
@@ -332,6 +339,8 @@ def _alone(directory: Location) -> Iterator[None]:
             ) from taken
         except OSError as fault:  # a file system without locks
             LOG.warning("%s cannot be locked for one capture: %s", directory, fault.strerror)
+        for left in directory.glob(f"{SPILL}*"):
+            left.unlink(missing_ok=True)
         yield
     finally:
         os.close(mark)
@@ -363,13 +372,25 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+def _whereabouts(tasks: Iterable[asyncio.Task[None]]) -> str:
+    """Return in which functions tasks wait that have not ended."""
+    places = []
+    for task in tasks:
+        names, work = list[str](), None if task.done() else task.get_coro()
+        while isinstance(work, CoroutineType):
+            names.append(work.__qualname__)
+            work = work.cr_await
+        places.append(" > ".join(names))
+    return ", ".join(filter(None, places)) or "its begin"
+
+
 class Capture:
     """Captures a cluster beside the caller, between `start` and `stop`. `start_ts` is the begin of a new log; None:
     now."""
 
     def __init__(self, options: CaptureOptions, accept: Accept, start_ts: int | None = None) -> None:
         self.options, self._accept, self._start_ts = options, accept, start_ts
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._error: TidegateError | None = None
         self._ended = Event()
         self._ended.set()
@@ -395,11 +416,16 @@ class Capture:
         capture_loop().call_soon_threadsafe(self._begun)
 
     def stop(self) -> None:
-        """End; rows that are not written yet come again."""
+        """End; rows that are not written yet come again. One that does not end is left behind, with an error."""
         self._stops = True
         if not self._ended.is_set():
-            capture_loop().call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
-            self._ended.wait(_ENDS_S)
+            capture_loop().call_soon_threadsafe(lambda: [task.cancel() for task in self._tasks[:1]])
+            if not self._ended.wait(_ENDS_S):
+                self._error = SourceError(
+                    f"the capture {self.options.feed} into {self.options.directory} has not ended in {_ENDS_S:g} s: "
+                    f"it waits in {_whereabouts(self._tasks)}; see whether disk and PD answer"
+                )
+                LOG.error("%s", self._error)
 
     @property
     def has_log(self) -> bool:
@@ -425,8 +451,8 @@ class Capture:
         )
 
     def _begun(self) -> None:
-        self._task = capture_loop().create_task(self.run())
-        self._task.add_done_callback(self._done)
+        self._tasks = [capture_loop().create_task(self.run())]
+        self._tasks[0].add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         error: BaseException | None = asyncio.CancelledError() if task.cancelled() else task.exception()
@@ -455,25 +481,33 @@ class Capture:
             try:
                 async with EventFeed(pd) as feed:
                     waiting = Waiting(directory if isinstance(directory, Path) else None)
-                    spans = Spans(feed, tables, low)
-                    self._working = feed, writer, waiting, spans
-                    works = (self._write(pd, feed, spans), self._keep(pd, writer))
-                    tasks = [asyncio.create_task(work) for work in works]
-                    try:
-                        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-                        for task in tasks:
-                            if task.done():
-                                task.result()
-                    finally:
-                        for task in tasks:
-                            task.cancel()
-                        await asyncio.gather(*tasks, return_exceptions=True)
+                    await self._work(pd, feed, writer, waiting, Spans(feed, tables, low))
             finally:
                 self._working = None
                 writer.close()
         finally:
             self._waits_for = ""
             await pd.close()
+
+    async def _work(self, pd: PdClient, feed: EventFeed, writer: SegmentWriter, waiting: Waiting, spans: Spans) -> None:
+        """Take and write until it is cancelled. Raises what ends it."""
+        self._working = feed, writer, waiting, spans
+        works = (
+            self._take(feed, waiting, spans),
+            self._write(pd, feed, writer, waiting, spans),
+            self._keep(pd, writer),
+        )
+        tasks = [asyncio.create_task(work) for work in works]
+        self._tasks += tasks
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _kept(self) -> CaptureOrigin:
         """The origin of an existing log, one without a cluster for a new log. ConfigError if its filter is another one,
@@ -489,9 +523,9 @@ class Capture:
             raise ConfigError(
                 f"the log {directory} is of another writer, or has lost {ORIGIN}: give another log directory"
             )
-        if (kept.rules, kept.case_sensitive) != (options.rules, options.case_sensitive):
+        if kept.tables != CaptureOrigin(0, options.rules, case_sensitive=options.case_sensitive).tables:
             raise ConfigError(
-                f"the log {directory} has the tables of the filter {', '.join(kept.rules) or '*.*'}, "
+                f"the log {directory} has the tables of the filter {', '.join(kept.tables.rules)}, "
                 f"not of {', '.join(options.rules) or '*.*'}: it may lack rows. Give back the filter and its "
                 "case-sensitive, or another log directory, whose log begins at the feed's checkpoint"
             )
@@ -576,29 +610,31 @@ class Capture:
         try:
             await self._hold(pd, low)
         except HistoryLost as gone:
-            age_ms = time.time_ns() // 1_000_000 - physical_ms(low)
+            age_ms = physical_ms(await pd.tso()) - physical_ms(low)
             kind = GcTtlExceeded if age_ms > self.options.gc_ttl_ms else HistoryLost
             raise kind(
                 f"the log {self.options.directory} ends at ts {low}, and the cluster keeps nothing of that time "
                 f"({gone}); begin a new log and a new copy of the data; a longer gc-ttl avoids this"
             ) from gone
 
-    async def _write(self, pd: PdClient, feed: EventFeed, spans: Spans) -> None:
-        """Write what is complete."""
-        assert self._working is not None
-        _, writer, waiting, _ = self._working
-        begun_s, wrote_s, scans, idle_s = time.monotonic(), 0.0, 0, self.options.idle_s
+    async def _take(self, feed: EventFeed, waiting: Waiting, spans: Spans) -> None:
+        """Take what comes."""
         async for event in feed.events():
             if isinstance(event, SpanRows):
                 waiting.add(event.rows)
                 spans.rows(event.span, event.rows)
-                continue
-            spans.resolve(event.span, event.ts)
+            else:
+                spans.resolve(event.span, event.ts)
+
+    async def _write(
+        self, pd: PdClient, feed: EventFeed, writer: SegmentWriter, waiting: Waiting, spans: Spans
+    ) -> None:
+        """Write what is complete, whether or not more comes."""
+        begun_s, wrote_s, scans, idle_s = time.monotonic(), 0.0, 0, self.options.idle_s
+        while True:
+            await asyncio.sleep(self.options.write_s / _CHECKS)
             now_s = time.monotonic()
-            if now_s - wrote_s < self.options.write_s:
-                continue
-            high = spans.frontier()
-            if high <= writer.low:
+            if now_s - wrote_s < self.options.write_s or (high := spans.frontier()) <= writer.low:
                 continue
             if scans != feed.scans or time.time() - self._held_s > self.options.ttl_s / 2:
                 scans = feed.scans
@@ -616,31 +652,43 @@ class Capture:
             await asyncio.sleep(min(KEEP_S, self.options.ttl_s / 3))
             await self._keep_above(pd, writer.low)
             failpoint("capture/moved")
-            await _in_thread(self._trim)
+            await _in_thread(self._trim, writer.low)
 
-    def _trim(self) -> None:
+    def _trim(self, low: int) -> None:
         directory, ttl_ms = self.options.directory, self.options.gc_ttl_ms
-        now_ms = time.time_ns() // 1_000_000
-        bound = safe_point(directory, now_ms, ttl_ms)
-        trim(directory, compose(now_ms - ttl_ms) if bound is None else bound, lazily=True)
+        bound = safe_point(directory, time.time_ns() // 1_000_000, ttl_ms)
+        trim(directory, low - compose(ttl_ms) if bound is None else bound, lazily=True)
         self._log_bytes = sum(size_of(path) for _, _, path in segments(directory))
 
 
-async def _release(address: ClusterAddress, name: str) -> None:
-    pd = PdClient(address, patience_s=RELEASE_S)
-    try:
-        await pd.release(name)
-    finally:
-        await pd.close()
+def _with_pd(options: CaptureOptions, ask: Callable[[PdClient], Awaitable[T]]) -> T:
+    """Return what PD answers within a while. Raises ClusterUnavailable."""
+
+    async def answer() -> T:
+        pd = PdClient(options.address, patience_s=RELEASE_S)
+        try:
+            return await ask(pd)
+        finally:
+            await pd.close()
+
+    return asyncio.run_coroutine_threadsafe(answer(), capture_loop()).result(2 * RELEASE_S + _ENDS_S)
 
 
-def release(options: CaptureOptions) -> bool:
-    """End the hold on GC of a capture that does not go on; return False for a directory without a captured log. Raises
-    ClusterUnavailable, SourceError for one that runs, which needs its hold."""
+def captures_held(options: CaptureOptions) -> list[str] | None:
+    """Return the names of the captures for whose log PD holds GC; None for a directory without a captured log. Raises
+    ClusterUnavailable."""
     origin = origin_of(options.directory)
     if origin is None:
-        return False
-    with _alone(options.directory):
-        work = _release(options.address, _hold_name(options.feed, origin))
-        asyncio.run_coroutine_threadsafe(work, capture_loop()).result(2 * RELEASE_S + _ENDS_S)
-    return True
+        return None
+    before, _, behind = _hold_name("\n", origin).partition("\n")
+    holds = [name for name in _with_pd(options, PdClient.holds) if name.startswith(before) and name.endswith(behind)]
+    return [name[len(before) : len(name) - len(behind)] for name in holds]
+
+
+def release(options: CaptureOptions) -> None:
+    """End the hold on GC of a capture that does not go on, if there is one. Raises ClusterUnavailable, SourceError for
+    one that runs, which needs its hold."""
+    origin = origin_of(options.directory)
+    if origin is not None:
+        with _alone(options.directory):
+            _with_pd(options, lambda pd: pd.release(_hold_name(options.feed, origin)))

@@ -10,10 +10,12 @@ behind the last, id of the table), keys as hex: a task reads the definition at S
 low priority, at the leader or at a follower, for a resource group; locks are resolved as a transaction's reader does
 (tikv/snapshot.py).
 
-`TikvGuard` holds garbage collection at S, under a name of its own, until the load is done; a plan does so before it.
+`TikvGuard` holds garbage collection at S, under a name of the plan's own, until the load is done; a plan does so before
+it.  Loads at one S hold it each for itself.
 """
 
 import asyncio
+import secrets
 import time
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -252,8 +254,9 @@ class TikvReader(LoadReader):
         schemas = {each.schema for each in chosen}
         listed = [LoadTable(name_of(each), texts[name_of(each)], (), _partitions(each)) for each in tables]
         chunks: list[LoadChunk] = []
+        safe_point = f"{_hold_name(ts)}-{secrets.token_hex(4)}"
         if tables and self.options.whole:
-            async with _held(_SafePoint(pd, ts, _PLAN_TTL_S)):
+            async with _held(_SafePoint(pd, ts, _PLAN_TTL_S, safe_point)):
                 listed, chunks = await self._cut(tables, listed, ts)
         continued = [(name_of(each), await self._continued(each, ts)) for each in sequences if self.options.sequences]
         return LoadPlan(
@@ -274,6 +277,7 @@ class TikvReader(LoadReader):
             temporary=tuple(map(name_of, temporary)),
             unselected=tuple(name_of(each) for each in every if not selects(name_of(each))),
             chunks=tuple(chunks),
+            safe_point=safe_point,
         )
 
     async def _continued(self, sequence: TableVersion, ts: int) -> str:
@@ -425,17 +429,22 @@ class _Mounting:
         return mounted.batch
 
 
+def _hold_name(ts: int) -> str:
+    """The name of plans from releases in which loads at one S shared it."""
+    return f"tidegate-load-{ts}"
+
+
 class _SafePoint:
     """What keeps garbage collection from passing S, for `ttl_s` after its last renewal."""
 
-    def __init__(self, pd: PdClient, ts: int, ttl_s: int) -> None:
+    def __init__(self, pd: PdClient, ts: int, ttl_s: int, name: str) -> None:
         self.error: TidegateError | None = None
-        self._pd, self._ts, self._ttl_s = pd, ts, ttl_s
+        self._pd, self._ts, self._ttl_s, self._name = pd, ts, ttl_s, name
         self._turn, self._over = asyncio.Lock(), False
 
     async def take(self) -> None:
         """Hold S. Raises StartBeforeGc, HistoryLost."""
-        await self._pd.hold(f"tidegate-load-{self._ts}", self._ttl_s, self._ts)
+        await self._pd.hold(self._name, self._ttl_s, self._ts)
         await self._pd.check_kept(self._ts)
 
     async def renew(self) -> None:
@@ -454,7 +463,7 @@ class _SafePoint:
         """Let S go; no renewal follows."""
         async with self._turn:
             self._over = True
-            await self._pd.release(f"tidegate-load-{self._ts}")
+            await self._pd.release(self._name)
 
 
 @asynccontextmanager
@@ -474,7 +483,8 @@ class TikvGuard(LoadGuard):
 
     def __init__(self, options: TikvLoadOptions, plan: LoadPlan) -> None:
         self._options, self._cluster = options, _Cluster(options)
-        self._safe_point = _SafePoint(self._cluster.pd, plan.ts, options.gc_ttl_s)
+        name = plan.safe_point or _hold_name(plan.ts)
+        self._safe_point = _SafePoint(self._cluster.pd, plan.ts, options.gc_ttl_s, name)
         self._renewal: Future[None] | None = None
 
     def __enter__(self) -> Self:

@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from tidegate.engine.chunk_size import CHUNK_ROWS
+from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import ConfigError
 from tidegate.model.kept_state import StateKind, decode_state
 from tidegate.model.option import Local, Option
@@ -74,6 +75,11 @@ class CaptureOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
     rules: tuple[str, ...]
     log: str = ""
     case_sensitive: bool = False
+
+    @property
+    def tables(self) -> TableFilter:
+        """The filter whose tables the log has."""
+        return TableFilter.parse(self.rules, case_sensitive=self.case_sensitive)
 
 
 def origin_of(directory: Location) -> CaptureOrigin | None:

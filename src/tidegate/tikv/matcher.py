@@ -49,7 +49,7 @@ from tidegate.tikv.walk import Batch as Walked
 _PREWRITE, _COMMIT, _ROLLBACK, _COMMITTED, _INITIALIZED = (int(kind) for kind in LogType)
 _PUT, _DELETE = int(KvOp.PUT), int(KvOp.DELETE)
 
-(_STATE, _CHECKPOINT, _RESOLVED, _HEAD, _STORED, _WAITING, _REASON, _ROW) = range(8)
+(_STATE, _CHECKPOINT, _RESOLVED, _HEAD, _STORED, _REASON, _ROW) = range(7)
 """Columns of registrations. _HEAD begins the list of entries that INITIALIZED looks at; _ROW is the row that failed."""
 _FREE, _ENDED, _SCANNING, _LIVE, _FAILED = range(5)
 
@@ -79,7 +79,7 @@ class ColumnMatcher:
     """The matcher of all registrations of a stream."""
 
     def __init__(self) -> None:
-        self._registrations = np.zeros((64, 8), np.int64)
+        self._registrations = np.zeros((64, _ROW + 1), np.int64)
         self._counts = np.zeros(7, np.int64)
         self._entries = np.zeros((0, _ENTRY), np.int64)
         self._slots = np.zeros(2, np.int32)
@@ -90,17 +90,13 @@ class ColumnMatcher:
         """Bytes of stored rows."""
         return int(self._registrations[:, _STORED].sum())
 
-    def waiting(self, registration: int) -> int:
-        """Count the PREWRITEs that a registration has stored."""
-        return int(self._registrations[registration, _WAITING])
-
     def begin(self, checkpoint_ts: int) -> int:
         """Return the number of a new registration, which stays the same until it ends."""
         free = np.flatnonzero(self._registrations[:, _STATE] == _FREE)
         if not len(free):
             free = np.arange(len(self._registrations), 2 * len(self._registrations))
             self._registrations = np.concatenate([self._registrations, np.zeros_like(self._registrations)])
-        self._registrations[free[0]] = (_SCANNING, checkpoint_ts, checkpoint_ts, -1, 0, 0, 0, 0)
+        self._registrations[free[0]] = (_SCANNING, checkpoint_ts, checkpoint_ts, -1, 0, 0, 0)
         return int(free[0])
 
     def resolve(self, registration: int, ts: int) -> None:
@@ -114,7 +110,7 @@ class ColumnMatcher:
 
     def end(self, registration: int) -> None:
         """Forget a registration and what it has stored."""
-        self._registrations[registration, [_STATE, _STORED, _WAITING]] = _ENDED, 0, 0
+        self._registrations[registration, [_STATE, _STORED]] = _ENDED, 0
 
     def apply(self, batch: Walked, owners: Any) -> Matched:
         """Take the rows of a batch; `owners` has the registration of each item, -1 for rows that nobody awaits."""
@@ -259,7 +255,6 @@ def _take_prewrite(index: int, own: Any, table: Any) -> None:
     entry = entries[index]
     if entry[_FLAGS] & _HAS_PREWRITE:
         entry[_FLAGS] &= ~_HAS_PREWRITE
-        own[_WAITING] -= 1
         _drop(entry, VALUE, own)
         _drop(entry, OLD_VALUE, own)
     if entry[_FLAGS] == 0:
@@ -330,7 +325,6 @@ def _prewrite(words: Any, row: Any, index: int, own: Any, table: Any) -> None:
         _drop(entry, OLD_VALUE, own)
     else:
         entry[_FLAGS] |= _HAS_PREWRITE
-        own[_WAITING] += 1
     entry[GENERATION] = row[GENERATION]
     _keep(words, row, entry, VALUE, own, table)
     _keep(words, row, entry, OLD_VALUE, own, table)

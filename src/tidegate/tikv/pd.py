@@ -294,11 +294,6 @@ class PdClient:
                 return sizes
             start = reached
 
-    async def region(self, region_id: int) -> pdpb.Region | None:
-        """Return the region of an id with its leader, None if there is none."""
-        answer = await self._call(rpc.GET_REGION_BY_ID, region_id=region_id)
-        return pdpb.Region(region=answer.region, leader=answer.leader) if answer.HasField("region") else None
-
     # --- garbage collection ---
 
     async def hold(self, service_id: str, ttl_s: int, ts: int) -> None:
@@ -343,6 +338,14 @@ class PdClient:
             return GcState(least.min_safe_point, {least.service_id.decode(): least.min_safe_point})
 
         return await self._either(state, rpc.GET_GC_STATE, services)
+
+    async def holds(self) -> dict[str, int]:
+        """Return where GC is held, by name; an older PD tells all of them over HTTP. Raises ClusterUnavailable."""
+        state = await self.gc_state()
+        if rpc.GET_GC_STATE.path not in self._unsupported:
+            return state.barriers
+        points = (await self.report("gc/safepoint")).get("service_gc_safe_points") or ()
+        return {point["service_id"]: point["safe_point"] for point in points}
 
     async def check_kept(self, ts: int) -> None:
         """Raise HistoryLost unless all versions above `ts` are kept: TiKV itself leaves out collected ones silently."""

@@ -68,7 +68,6 @@ TSO: Final = Method(_PD + "Tso", pdpb.TsoRequest, pdpb.TsoResponse)
 GET_STORE: Final = Method(_PD + "GetStore", pdpb.GetStoreRequest, pdpb.GetStoreResponse)
 GET_ALL_STORES: Final = Method(_PD + "GetAllStores", pdpb.GetAllStoresRequest, pdpb.GetAllStoresResponse)
 GET_REGION: Final = Method(_PD + "GetRegion", pdpb.GetRegionRequest, pdpb.GetRegionResponse)
-GET_REGION_BY_ID: Final = Method(_PD + "GetRegionByID", pdpb.GetRegionByIDRequest, pdpb.GetRegionResponse)
 SCAN_REGIONS: Final = Method(_PD + "ScanRegions", pdpb.ScanRegionsRequest, pdpb.ScanRegionsResponse)
 BATCH_SCAN_REGIONS: Final = Method(
     _PD + "BatchScanRegions", pdpb.BatchScanRegionsRequest, pdpb.BatchScanRegionsResponse

@@ -46,7 +46,6 @@ class PdService:
             rpc.GET_STORE: self.store,
             rpc.GET_ALL_STORES: self.all_stores,
             rpc.GET_REGION: self.region,
-            rpc.GET_REGION_BY_ID: self.region_by_id,
             rpc.SCAN_REGIONS: self.scan,
             rpc.BATCH_SCAN_REGIONS: self.batch_scan,
             rpc.UPDATE_SERVICE_GC_SAFE_POINT: self.update_safe_point,
@@ -98,14 +97,7 @@ class PdService:
 
     def region(self, request: pdpb.GetRegionRequest) -> pdpb.GetRegionResponse:
         key = raw(request.region_key)
-        return self._answered(next(region for region in self.log.regions if not region.end or key < region.end))
-
-    def region_by_id(self, request: pdpb.GetRegionByIDRequest) -> pdpb.GetRegionResponse:
-        return self._answered(self.log.regions.find(request.region_id))
-
-    def _answered(self, region: Any) -> pdpb.GetRegionResponse:
-        if region is None:
-            return pdpb.GetRegionResponse(header=self.header())
+        region = next(region for region in self.log.regions if not region.end or key < region.end)
         both = placed(region, len(self.stores))
         return pdpb.GetRegionResponse(header=self.header(), region=both.region, leader=both.leader)
 

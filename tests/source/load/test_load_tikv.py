@@ -312,7 +312,7 @@ def test_a_hold_ends_with_its_load(both: Both, monkeypatch: pytest.MonkeyPatch) 
     """PD holds S while a load runs, renewed; what is released is not taken again, by a renewal amid it either."""
     monkeypatch.setattr(tikv_load, "_RENEW_S", 0.02)
     plan = both.reader().plan(of("shapes"))
-    pd, name = both.peer.service, f"tidegate-load-{plan.ts}"
+    pd, name = both.peer.service, plan.safe_point
     assert pd.barriers[name][1] < time.time() + 601  # that of the plan, until its load begins
     with TikvGuard(TikvLoadOptions(pd=both.peer.pd), plan) as guard:
         ends = pd.barriers[name][1]
@@ -323,6 +323,20 @@ def test_a_hold_ends_with_its_load(both: Both, monkeypatch: pytest.MonkeyPatch) 
         guard.restore()
         time.sleep(0.1)
         assert name not in pd.barriers
+
+
+def test_loads_at_one_ts_hold_it_each(both: Both) -> None:
+    """The first that ends leaves what the other one still reads; a plan of an earlier release has its name of then."""
+    plans = [both.reader().plan(of("shapes"), ts) for ts in [both.reader().newest_ts()] * 2]
+    options, pd = TikvLoadOptions(pd=both.peer.pd), both.peer.service
+    with TikvGuard(options, plans[0]) as first, TikvGuard(options, plans[1]):
+        first.restore()
+        assert [plan.safe_point in pd.barriers for plan in plans] == [False, True]
+    former = msgspec.structs.replace(plans[1], safe_point="")
+    with TikvGuard(options, former) as guard:
+        assert f"tidegate-load-{former.ts}" in pd.barriers
+        guard.restore()
+    TikvGuard(options, plans[1]).restore()
 
 
 @pytest.mark.slow

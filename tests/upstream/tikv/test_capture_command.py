@@ -98,6 +98,11 @@ def test_a_capture_reports_stops_and_releases(served: Served, tmp_path: Path) ->
     assert captured == own
     holds = [name for name in served.peer.service.barriers if name.startswith("tidegate-capture-")]
     assert len(holds) == 1
+    with running(capture_words(served, "--release", "-c", "shop"), "", tmp_path) as process:
+        assert process.wait(ENDS_S) == 1
+    assert "PD has no hold of a capture shop of the log" in (said := (tmp_path / "said").read_text())
+    assert "it has that of capture; name it with -c" in said
+    assert list(served.peer.service.barriers) == holds
     with running(capture_words(served, "--release"), "", tmp_path) as process:
         assert process.wait(ENDS_S) == 0
     assert not served.peer.service.barriers
