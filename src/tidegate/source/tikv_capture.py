@@ -45,14 +45,14 @@ import mmap
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Event, Lock, Thread
 from types import CoroutineType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -372,18 +372,6 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _whereabouts(tasks: Iterable[asyncio.Task[None]]) -> str:
-    """Return in which functions tasks wait that have not ended."""
-    places = []
-    for task in tasks:
-        names, work = list[str](), None if task.done() else task.get_coro()
-        while isinstance(work, CoroutineType):
-            names.append(work.__qualname__)
-            work = work.cr_await
-        places.append(" > ".join(names))
-    return ", ".join(filter(None, places)) or "its begin"
-
-
 class Capture:
     """Captures a cluster beside the caller, between `start` and `stop`. `start_ts` is the begin of a new log; None:
     now."""
@@ -418,14 +406,23 @@ class Capture:
     def stop(self) -> None:
         """End; rows that are not written yet come again. One that does not end is left behind, with an error."""
         self._stops = True
-        if not self._ended.is_set():
-            capture_loop().call_soon_threadsafe(lambda: [task.cancel() for task in self._tasks[:1]])
-            if not self._ended.wait(_ENDS_S):
-                self._error = SourceError(
-                    f"the capture {self.options.feed} into {self.options.directory} has not ended in {_ENDS_S:g} s: "
-                    f"it waits in {_whereabouts(self._tasks)}; see whether disk and PD answer"
-                )
-                LOG.error("%s", self._error)
+        if self._ended.is_set():
+            return
+        capture_loop().call_soon_threadsafe(lambda: [task.cancel() for task in self._tasks[:1]])
+        if self._ended.wait(_ENDS_S):
+            return
+        places = list[str]()
+        for task in [task for task in self._tasks if not task.done()]:
+            names, waits = list[str](), cast("Any", task.get_coro())
+            while isinstance(waits, CoroutineType):
+                names.append(waits.__qualname__)
+                waits = waits.cr_await
+            places.append(" > ".join(names))
+        self._error = SourceError(
+            f"the capture {self.options.feed} into {self.options.directory} has not ended in {_ENDS_S:g} s: "
+            f"it waits in {', '.join(places) or 'its begin'}; see whether disk and PD answer"
+        )
+        LOG.error("%s", self._error)
 
     @property
     def has_log(self) -> bool:

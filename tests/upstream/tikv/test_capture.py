@@ -475,7 +475,11 @@ def lost(served: Served, **options: object) -> TidegateError:
     high, ts = served.high(), served.execute("UPDATE test.a SET v = 7 WHERE id = 1", "DELETE FROM test.a WHERE id = 1")
     served.peer.service.barriers.clear()
     assert served.peer.collect_garbage(ts) == ts
-    served.peer.cut_streams()
+    if (working := capture._working) is not None:
+        streams = working[0].registrations.streams
+        former = list(streams.values())
+        served.peer.cut_streams()
+        until(lambda: not any(stream in former for stream in list(streams.values())))
     served.peer.advances = True
     until(lambda: capture.failure() is not None)
     capture.stop()
