@@ -89,18 +89,19 @@ def told(count: Count) -> None:
     assert count.rows
 
 
-def test_samples_of_a_scan() -> None:
-    """Pages of samples are as those of TiKV: a pair of each `sample_step`, up to the limit, keys without values."""
+def test_a_scan_backwards() -> None:
+    """The last keys are as those of TiKV: the bounds change places, keys come without values."""
     world = Player(workload(BEGIN, 19_400), SEED, trouble=0)
     (region,) = world.regions = [Region(1, b"", b"", 1, 1)]
     context = kvrpcpb.Context(region_id=1, region_epoch=region.meta().region_epoch, peer=region.meta().peers[0])
     scan = kvrpcpb.ScanRequest(context=context, start_key=b"m", end_key=b"n", limit=5, version=BEGIN)
     whole = kvrpcpb.ScanRequest.FromString(scan.SerializeToString())
-    whole.limit = 100
-    scan.sample_step, scan.key_only = 7, True
+    scan.reverse, scan.key_only = True, True
+    scan.start_key, scan.end_key = b"n", b"m"
+    whole.limit = 1 << 20
     pairs = world.scan(whole).pairs
-    assert [(pair.key, pair.value) for pair in world.scan(scan).pairs] == [(pair.key, b"") for pair in pairs[:35:7]]
-    assert len(pairs) == 100
+    assert [(pair.key, pair.value) for pair in world.scan(scan).pairs] == [(pair.key, b"") for pair in pairs[:-6:-1]]
+    assert len(pairs) > 100
 
 
 def test_the_begin_of_a_workload(tmp_path: Path) -> None:
