@@ -107,8 +107,8 @@ def test_a_topic_folds_to_what_sql_returned(
     stage = Stage(lake, PROTOCOLS[protocol], written)
     while stage.land(max(map(len, written.values()))):
         pass
-    truths = RECORDINGS[name][1](range(feed.begin, feed.recording.end + 1))
-    for number, truth in enumerate(settled(list(truths)[::step], feed.log)):
+    truths = sorted(RECORDINGS[name][1](range(feed.begin, feed.recording.end + 1)), key=lambda truth: truth.ts)
+    for number, truth in enumerate(truths[::step]):
         if number % AT_ONCE == 0:
             stage.round(truth.ts)
         with lake_at(str(lake), truth.ts, lambda *table, truth=truth: ".".join(table) in truth.tables) as (reader, _):

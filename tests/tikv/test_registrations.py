@@ -336,6 +336,23 @@ def test_late_knowledge() -> None:
     assert client.due(2.0) == [(SPAN, b"m", b"y")]
 
 
+def test_an_older_state_elsewhere() -> None:
+    """A region that has moved beyond the range of an older state, by a merge and a split: that state, which PD or a
+    registration that waits still knows, is asked for under another id, and its error ends it alone."""
+    client = Client(region(2, b"m", b"", version=8), region(2, b"", b"m", version=5))
+    newest, older = client.sent()
+    assert (newest.request_id, newest.start_key, newest.end_key) == (1, b"m", b"y")
+    assert (older.request_id, older.start_key, older.end_key) == (2, b"b", b"m")
+
+    client.rows(INITIALIZED)
+    client.error(Error(epoch_not_match=errorpb.EpochNotMatch()), request=2)
+    assert client.due(0.0) == [(SPAN, b"b", b"m")]
+    client.machine.register(SPAN, [region(4, b"", b"m", version=8)], client.now)
+    client.rows(INITIALIZED, number=4)
+    client.resolve(150, 4)
+    assert client.resolve(150, 2) == [SpanResolved(SPAN, 150)]
+
+
 def test_stream_ends() -> None:
     """With a stream all its registrations end, also those that wait; their ranges are placed a second later."""
     client = Client(region(2, b"", b"f"), region(4, b"f", b"m"), region(6, b"m", b""), window=1)

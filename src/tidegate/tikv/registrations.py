@@ -7,7 +7,8 @@
 A registration is of one span, region and stream; (request_id, region_id) names it on the stream.  A span has one
 request_id, under which TiKV groups its resolved ts.  A pair that was deregistered may still be in TiKV's queue, so the
 region's next registration on that stream has another request_id: TiKV can then neither refuse it as a duplicate nor end
-it by the answer to the first.  Events of a pair that is not registered are late and are skipped.
+it by the answer to the first.  So has an older state of a region, at another range, beside its newest one.  Events of
+a pair that is not registered are late and are skipped.
 
 `CURES` tells for each error of an Event what follows: the region again, its range by what PD knows by then, or the end
 of the feed.  An Event without rows and error ends its registration as an unknown error does.  Registrations of a range
@@ -375,12 +376,12 @@ class Registrations:
         while self.has_room and stream.waiting and len(stream.scanning) < self._window:
             registration = stream.waiting.popleft()
             span, own, part = registration.span, registration.region.region, registration.part
-            fresh = (number for number in span.request_ids if (number, own.id) not in stream.deregistered)
+            pairs = ((number, own.id) for number in span.request_ids)
+            fresh = (pair[0] for pair in pairs if pair not in stream.deregistered and pair not in stream.registrations)
             registration.request_id = next(fresh, 0) or self._request_id()
             if registration.request_id not in span.request_ids:
                 span.request_ids.append(registration.request_id)
             registration.number = stream.matcher.begin(part.ts)
-            assert registration.pair not in stream.registrations, registration.pair
             stream.registrations[registration.pair] = stream.numbers[registration.number] = registration
             stream.scanning.append(registration)
             assert part.start < part.end, "TiKV panics"
