@@ -17,6 +17,7 @@ from tidegate.config.entry import FeedConfig, checkpoints_of
 from tidegate.config.full_load import look_at
 from tidegate.config.load import load
 from tidegate.config.registry import entries_of, feed_of, forget_at_source, home_of, sink_of, status_of
+from tidegate.config.uri import mask_text
 from tidegate.engine.load_plan import unloaded
 from tidegate.engine.loop import Engine, Meter
 from tidegate.engine.ports import Checkpoints, Sink, Tasks, WithCheck
@@ -117,8 +118,9 @@ class Changefeed:
             if on_progress is not None:
                 on_progress(progress)
 
+        meter = Meter(report, mask=mask_text)
         engine = Engine(
-            feed_of(self.config, self._sink()), tasks or SparkTasks(spark), Meter(report), stop or threading.Event()
+            feed_of(self.config, self._sink()), tasks or SparkTasks(spark), meter, stop or threading.Event()
         )
         target_ts = self.config.target_ts
         until = target_ts if until is None else until

@@ -1,7 +1,7 @@
 """Fields of log records: what a record is about, for readers that are programs.
 
-    with fields(changefeed="default/orders"):        every record of this context, until the end of the block
-        LOG.warning("%s", error)                     an error in its arguments or trace adds its own: code, table, ..
+    with fields(changefeed="default/orders"):    every record of this context, until the end of the block
+        LOG.warning("%s", error)                 an error in its arguments, trace or `extra` adds its code, table, ..
 
 The fields of an error are `code` and those of `Where` that are known.  A thread begins without the fields of the one
 that starts it, unless it runs in a copy of its context.
@@ -36,7 +36,8 @@ def fields(**values: Field) -> Iterator[None]:
 def fields_of(record: logging.LogRecord) -> dict[str, Field]:
     """Return the fields of a record; called by the thread that writes it."""
     arguments = record.args if isinstance(record.args, tuple) else ()
-    errors = [value for value in (*arguments, (record.exc_info or (None, None))[1]) if isinstance(value, TidegateError)]
+    values = *arguments, (record.exc_info or (None, None))[1], getattr(record, "error", None)
+    errors = [value for value in values if isinstance(value, TidegateError)]
     of_record: dict[str, Field] = {**_CONTEXT.get({})}
     for error in errors:
         where = msgspec.structs.asdict(error.where)

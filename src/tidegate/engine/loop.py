@@ -132,9 +132,17 @@ all tables back."""
 class Meter:
     """Keeps the last report and sends each new one to `report`."""
 
-    def __init__(self, report: Callable[[Progress], None], *, silent_after_s: float = SILENT_AFTER_S) -> None:
+    def __init__(
+        self,
+        report: Callable[[Progress], None],
+        *,
+        silent_after_s: float = SILENT_AFTER_S,
+        mask: Callable[[str], str] = str,
+    ) -> None:
         self.report = report
         self.silent_after_s = silent_after_s
+        self._mask = mask
+        """Hides the secrets of a text that is logged."""
         self.moved: dict[tuple[str, int], tuple[int | None, float]] = {}
         """Partition -> its resolved ts, and the time at which that was first seen."""
         self.begun_s = time.monotonic()
@@ -160,6 +168,9 @@ class Meter:
         finally:
             self.spent_s[phase] += time.monotonic() - begun_s  # type: ignore[assignment]
 
+    def _log(self, level: int, text: str, error: TidegateError | None = None) -> None:
+        LOG.log(level, "%s", self._mask(text), extra={"error": error})
+
     def send(self, **changes: object) -> Progress:
         """Report what changed."""
         with self.lock:
@@ -184,7 +195,7 @@ class Meter:
     def warn(self, text: str) -> None:
         """Report a warning to the user; each text once."""
         if text not in self.now.warnings:
-            LOG.warning("%s", text)
+            self._log(logging.WARNING, text)
             self._warned(text)
 
     def _warned(self, text: str) -> None:
@@ -196,13 +207,13 @@ class Meter:
         too, unless the error was `reported` before."""
         shown = self._shown(error, tries, next_s)
         self.enter("warning", error=shown)
-        LOG.warning("try %d failed, the next is in %.1f s: %s", tries, next_s, error)
+        self._log(logging.WARNING, f"try {tries} failed, the next is in {next_s:.1f} s: {error}", error)
         if not reported:
             self._warned(f"{error.code}: {error}; retrying")
 
     def failed(self, error: TidegateError, *, tries: int) -> Progress:
         """Report the error that ended the feed."""
-        LOG.error("the changefeed has failed: %s", error)
+        self._log(logging.ERROR, f"the changefeed has failed: {error}", error)
         return self.enter("failed", error=self._shown(error, tries, None), phase="stopped", ddl=None)
 
     def _shown(self, error: TidegateError, tries: int, next_s: float | None) -> FeedError:
@@ -284,7 +295,7 @@ class Meter:
         """Report a round that is done and published."""
         ts = planned.resolved_ts
         for ddl in planned.ddls:
-            LOG.info("DDL at ts %d: %.1000s", ddl.commit_ts, ddl.query)
+            self._log(logging.INFO, f"DDL at ts {ddl.commit_ts}: {ddl.query[:1000]}")
         LOG.debug("%d rows, %d DDLs up to ts %d", planned.rows, len(planned.ddls), ts)
         self._count_tables(planned, results, ts)
         for result in results:
