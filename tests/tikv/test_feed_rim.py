@@ -246,6 +246,22 @@ def test_half_open(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len([event for event in events if isinstance(event, SpanRows)]) == 2
 
 
+def test_a_scan_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream whose first scans bring nothing is given up after a while, and their regions are read anew."""
+    monkeypatch.setattr(registrations, "STALLED_S", 0.2)
+
+    async def play(store: Store) -> AsyncIterator[Any]:
+        if len(store.requests) == 1:
+            await asyncio.sleep(60)
+        yield rows(committed(b"v"))
+        yield resolved(BEGIN + 9)
+        await asyncio.sleep(60)
+
+    store = Store(play)
+    assert [type(event) for event in store.run(first)] == [SpanRows, SpanResolved]
+    assert len(store.requests) == 2
+
+
 HELD: dict[str, tuple[list[Any], str]] = {
     "a scan that does not end": ([cdcpb.ChangeDataEvent()], "its scan has not ended"),
     "no resolved ts": ([rows()], "no resolved ts comes"),

@@ -19,7 +19,7 @@ from tidegate.model.errors import (
     VersionIncompatible,
 )
 from tidegate.model.tso import compose, physical_ms
-from tidegate.tikv.registrations import ATTEMPTS, SILENCE_S, WORKERS, Registrations, SpanResolved, SpanRows
+from tidegate.tikv.registrations import ATTEMPTS, SILENCE_S, STALLED_S, WORKERS, Registrations, SpanResolved, SpanRows
 from tidegate.tikv.stubs import cdcpb_pb2 as cdcpb
 from tidegate.tikv.stubs import errorpb_pb2 as errorpb
 from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
@@ -368,10 +368,60 @@ def test_stream_ends() -> None:
 def test_silent_stream() -> None:
     """A stream that has initialized regions is not silent for long, unless its connection is half open."""
     client = Client()
-    assert client.machine.silent(10 * SILENCE_S) == []
+    assert client.machine.silent(STALLED_S) == []
+    assert client.machine.silent(STALLED_S + 1) == [(1, 0)]
     client.rows(INITIALIZED)
     assert client.machine.silent(SILENCE_S - 1) == []
     assert client.machine.silent(SILENCE_S + 1) == [(1, 0)]
+
+
+def test_a_registration_without_events() -> None:
+    """A first scan that neither brings rows nor ends makes way for another registration of its range, and so does one
+    that is through and whose resolved ts is not sent; each time it counts as a try. While there is no room for rows,
+    none are missed."""
+    client = Client(region(2, b"", b"m"), region(4, b"m", b""))
+    machine, (stuck, moves) = client.machine, client.machine.spans[SPAN].ranges.ranges
+    client.sent()
+    machine.renew(1.0)
+    client.now = STALLED_S
+    client.rows(committed(200, b"n"), number=4)
+    machine.renew(STALLED_S + 1)
+    assert client.sent() == []
+    machine.has_room = False
+    machine.renew(STALLED_S + 2)
+    machine.has_room = True
+    machine.renew(STALLED_S + 3)
+    assert client.sent() == []
+    client.now = 2 * STALLED_S
+    client.rows(INITIALIZED, number=4)
+    machine.renew(2 * STALLED_S + 3)
+    (request,) = client.sent()
+    assert (request.region_id, request.WhichOneof("request")) == (2, "deregister")
+    assert (stuck.attempts, stuck.reason, moves.attempts) == (1, "no event came for 600 s", 0)
+    assert client.due(4) == [(SPAN, b"b", b"m")]
+    machine.register(SPAN, [region(2, b"", b"m")], client.now)
+    (request,) = client.sent()
+    assert (request.region_id, request.request_id, request.WhichOneof("request")) == (2, 2, None)
+    machine.renew(3 * STALLED_S + 1)
+    assert [request.region_id for request in client.sent()] == [4]
+    assert moves.attempts == 1
+
+
+def test_scans_that_never_end() -> None:
+    """They end the feed by name, and not by waiting."""
+    client = Client()
+
+    def wait() -> None:
+        client.machine.renew(client.now + 1)
+        client.now += STALLED_S + 2
+        client.machine.renew(client.now)
+
+    for _ in range(ATTEMPTS):
+        wait()
+        assert client.due(5.0) == [(SPAN, b"b", b"y")]
+        client.machine.register(SPAN, [region()], client.now)
+    with pytest.raises(ClusterUnavailable, match=rf"registered {ATTEMPTS + 1} times .* no event came for 600 s"):
+        wait()
 
 
 def test_idle_stream() -> None:

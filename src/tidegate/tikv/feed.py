@@ -323,6 +323,7 @@ class EventFeed:
         while True:
             now_ts, now_s = await self.cluster.tso(), self._now()
             self.registrations.clock = (physical_ms(now_ts), now_s)
+            self.registrations.renew(now_s)
             due = list(self._stand(now_ts, now_s))
             for span, part, pause in due:
                 await self._resolve(span, part, pause, now_ts)

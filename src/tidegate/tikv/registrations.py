@@ -18,6 +18,7 @@ A row may come again after a new registration: (commit_ts, start_ts, key) says t
 Source: ticdc logservice/logpuller, tiflow cdc/kv (shared_client, shared_stream).
 """
 
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ from tidegate.tikv.stubs import pdpb_pb2 as pdpb
 from tidegate.tikv.versions import TICDC_VERSION
 from tidegate.tikv.walk import ROWS, Batch, read
 
+LOG: Final = logging.getLogger(__name__)
 WORKERS: Final = 2
 """Streams per store."""
 WINDOW: Final = 16
@@ -54,6 +56,9 @@ ATTEMPTS: Final = 60
 RECONNECT_S: Final = 1.0
 SILENCE_S: Final = 60.0
 """How long a stream may be silent that has initialized regions: TiKV sends their resolved ts every second."""
+STALLED_S: Final = 600.0
+"""How long a registration may have no event, neither rows nor a resolved ts, before another one takes its place: its
+first scan may wait in TiKV for those of other clients."""
 _LONGEST_BUSY_S: Final = 600.0
 _AHEAD_MS: Final = 60_000
 """How far a resolved ts may be ahead of PD's clock, which is read now and then."""
@@ -129,6 +134,7 @@ class Registration:
     part: Range = field(init=False)
     number: int = -1
     live: bool = False
+    last_event_s: float = 0.0
 
     @property
     def pair(self) -> tuple[int, int]:
@@ -232,8 +238,8 @@ class Registrations:
         first = 0
         for index, (kind, region_id, request_id, *_) in enumerate(batch.items.tolist()):
             if kind == ROWS:
-                registration = stream.registrations.get((request_id, region_id))
-                owners[index] = registration.number if registration else -1
+                if registration := stream.registrations.get((request_id, region_id)):
+                    owners[index], registration.last_event_s = registration.number, now
                 continue
             outputs += self._match(stream, batch, owners, (first, index), now)
             first = index + 1
@@ -249,15 +255,27 @@ class Registrations:
 
     def silent(self, now: float) -> list[StreamKey]:
         """Return the streams that are to be ended: without registrations, or half open."""
-        return [
-            key
-            for key, stream in self.streams.items()
-            if now - stream.last_event_s > SILENCE_S
-            and (
-                any(registration.live for registration in stream.registrations.values())
-                or not (stream.registrations or stream.waiting)
-            )
-        ]
+
+        def most_s(stream: Stream) -> float:
+            scans = bool(stream.scanning) and len(stream.scanning) == len(stream.registrations)
+            return STALLED_S if scans else SILENCE_S
+
+        used = [(key, stream) for key, stream in self.streams.items() if stream.registrations or not stream.waiting]
+        return [key for key, stream in used if now - stream.last_event_s > most_s(stream)]
+
+    def renew(self, now: float) -> None:
+        """Begin the registrations anew that have had no event for STALLED_S, while others of their stream have."""
+        for stream in self.streams.values():
+            for registration in list(stream.registrations.values()):
+                since_s = registration.last_event_s or now
+                registration.last_event_s = since_s if self.has_room else now
+                if now - registration.last_event_s > STALLED_S:
+                    reason = f"no event came for {STALLED_S:g} s"
+                    who = registration.region.region.id, stream.key[0], registration.part.attempts + 1
+                    LOG.warning("region %s at store %s is registered anew, try %s: %s", *who, reason)
+                    self._deregister(stream, registration.pair)
+                    self._again(registration, Cure.RANGE, now, reason)
+            self._fill(stream)
 
     def ended(self, key: StreamKey, reason: str, now: float) -> None:
         """Take the end of a stream: the ranges that it read are placed by what PD knows a little later."""
@@ -318,7 +336,7 @@ class Registrations:
         for region_id in regions:
             registration = stream.registrations.get((request_id, region_id))
             if registration and registration.live:
-                registration.part.attempts = 0
+                registration.part.attempts, registration.last_event_s = 0, now
                 if ts > registration.part.ts:
                     registration.span.ranges.advance(registration.part, ts)
                     self._advanced.add(registration.span)
