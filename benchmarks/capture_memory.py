@@ -1,11 +1,12 @@
 """The memory of a capture that catches up: its peak with a backlog, and with one ten times as large.
 
-    python benchmarks/capture_memory.py [--mib 400] [--times 10] [--json]
+    python benchmarks/capture_memory.py [--mib 400] [--times 10] [--uncommitted] [--json]
 
     store over gRPC, one region  ──  feed, rows above the frontier  ──►  segments of a change log
 
-All rows of the first scan lie above the frontier until it has ended, so that the whole backlog waits.  Each backlog is
-captured by a process of its own, with rows of 1 KiB.
+All rows of the first scan lie above the frontier until it has ended, so that the whole backlog waits.  With
+`--uncommitted` they are PREWRITEs of transactions of 1,000 rows, all open at once, whose COMMITs follow.  Each backlog
+is captured by a process of its own, with rows of 1 KiB.
 
     anonymous   memory of its own, without pages of files, which the system takes back
     resident    with them
@@ -55,8 +56,8 @@ class Tables(KnownTables):
         return {TABLE: "test.t"}
 
 
-def backlog(request: Any, mib: int) -> Any:
-    """Yield the messages of a first scan, one row for each KiB, if the request is for the table's rows."""
+def backlog(request: Any, mib: int, *, uncommitted: bool) -> Any:
+    """Yield the messages of a region, one row for each KiB, if the request is for the table's rows."""
     rows = mib * 1024 if request.start_key[:1] == b"t" and request.request_id == 3 else 0
     value = bytes(range(200, 240)) * 24
 
@@ -65,31 +66,43 @@ def backlog(request: Any, mib: int) -> Any:
         one = Event(region_id=REGION, request_id=request.request_id, entries=entries)
         return bytes(cdcpb.ChangeDataEvent(events=[one]).SerializeToString())
 
-    for first in range(0, rows, PART):
-        yield event(
+    def part(first: int, kind: Any, **more: Any) -> bytes:
+        """Rows of a transaction, or each of one of its own."""
+        at = [first if uncommitted else number for number in range(first, first + PART)]
+        commits = [0 if kind == Event.PREWRITE else BEGIN + 2 * ts + 1 for ts in at]
+        return event(
             [
                 Row(
-                    type=Event.COMMITTED,
+                    type=kind,
                     op_type=Row.PUT,
-                    start_ts=BEGIN + 2 * number,
-                    commit_ts=BEGIN + 2 * number + 1,
-                    key=record_key(TABLE, IntHandle(number)),
-                    value=value,
+                    start_ts=BEGIN + 2 * ts,
+                    commit_ts=commit_ts,
+                    key=record_key(TABLE, IntHandle(first + index)),
+                    **more,
                 )
-                for number in range(first, first + PART)
+                for index, (ts, commit_ts) in enumerate(zip(at, commits, strict=True))
             ]
         )
-    yield event([Row(type=Event.INITIALIZED)])
+
+    initialized = event([Row(type=Event.INITIALIZED)])
+    if uncommitted:
+        yield initialized
+    for first in range(0, rows, PART):
+        yield part(first, Event.PREWRITE if uncommitted else Event.COMMITTED, value=value)
+    for first in range(0, rows if uncommitted else 0, PART):
+        yield part(first, Event.COMMIT)
+    if not uncommitted:
+        yield initialized
     end = cdcpb.ResolvedTs(regions=[REGION], ts=END_TS, request_id=request.request_id)
     yield cdcpb.ChangeDataEvent(resolved_ts=end).SerializeToString()
 
 
-async def serve(mib: int) -> None:
+async def serve(mib: int, *, uncommitted: bool) -> None:
     """Answer each registration with its backlog; print the port."""
 
     async def feed(requests: Any, _context: Any) -> AsyncIterator[bytes]:
         async for request in requests:
-            for message in backlog(cdcpb.ChangeDataRequest.FromString(request), mib):
+            for message in backlog(cdcpb.ChangeDataRequest.FromString(request), mib, uncommitted=uncommitted):
                 yield message
 
     handlers: Any = {"EventFeedV2": grpc.stream_stream_rpc_method_handler(feed)}
@@ -134,7 +147,7 @@ async def capture(target: str, directory: Path) -> dict[str, Any]:
     cluster: Any = Store()
     cluster.target, cluster.channel, cluster.now = target, channel, END_TS
     writer = SegmentWriter(directory, BEGIN - 1)
-    async with channel, EventFeed(cluster) as feed:
+    async with channel, EventFeed(cluster, spill=directory) as feed:
         spans = Spans(feed, Tables(lambda *_: True), BEGIN - 1)
         work = own._work(pd, feed, writer, Waiting(directory), spans)  # type: ignore[arg-type]  # noqa: SLF001
         working = asyncio.create_task(work)
@@ -147,10 +160,10 @@ async def capture(target: str, directory: Path) -> dict[str, Any]:
     return {"anonymous_mib": peak.mib, "resident_mib": memory_mib("VmHWM"), "took_s": round(took_s, 1)}
 
 
-def measure(mib: int) -> dict[str, Any]:
+def measure(mib: int, *, uncommitted: bool) -> dict[str, Any]:
     """Return the peaks of a process that captures a backlog."""
     with tempfile.TemporaryDirectory() as home:
-        command = [sys.executable, __file__, "--mib", str(mib)]
+        command = [sys.executable, __file__, "--mib", str(mib), *(["--uncommitted"] if uncommitted else [])]
         server = subprocess.Popen([*command, "--serve"], stdout=subprocess.PIPE, text=True)
         try:
             assert server.stdout
@@ -168,17 +181,19 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--mib", type=int, default=400)
     parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--uncommitted", action="store_true")
     parser.add_argument("--serve", action="store_true")
     parser.add_argument("--capture")
     parser.add_argument("--home", type=Path)
     options = parser.parse_args()
     if options.serve:
-        asyncio.run(serve(options.mib))
+        asyncio.run(serve(options.mib, uncommitted=options.uncommitted))
         return
     if options.capture:
         print(json.dumps(asyncio.run(capture(options.capture, options.home))))
         return
-    small, large = measure(options.mib), measure(options.mib * options.times)
+    sizes = options.mib, options.mib * options.times
+    small, large = (measure(mib, uncommitted=options.uncommitted) for mib in sizes)
     result = {"small": small, "large": large, "ratio": round(large["anonymous_mib"] / small["anonymous_mib"], 2)}
     if options.json:
         print(json.dumps(result))

@@ -1,6 +1,9 @@
 """The matcher on columns makes the rows that the plain matcher makes, of recorded streams and of regions drawn."""
 
+import errno
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -9,9 +12,10 @@ import pytest
 from tests.kv.test_match_region import Region, registered
 from tidegate.kv.change_columns import changes_of
 from tidegate.kv.match import Matcher
-from tidegate.model.errors import PrewriteNotMatch, ProtocolError, ResolvedTsBroken, TidegateError
+from tidegate.model.errors import PrewriteNotMatch, ProtocolError, ResolvedTsBroken, StoreUnavailable, TidegateError
 from tidegate.model.kv_change import KvChange, KvOp, LogType
-from tidegate.tikv.matcher import ColumnMatcher
+from tidegate.tikv import matcher as matching
+from tidegate.tikv.matcher import ColumnMatcher, Room
 from tidegate.tikv.stubs import cdcpb_pb2 as cdcpb
 from tidegate.tikv.walk import REGION, read
 
@@ -70,10 +74,11 @@ def cut(random: Random, rows: list[KvChange]) -> Iterable[list[KvChange]]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_regions(seed: int) -> None:
-    """Several regions on one stream: each gets the rows of its own plain matcher, however messages are cut."""
+def test_regions(seed: int, tmp_path: Path) -> None:
+    """Several regions on one stream: each gets the rows of its own plain matcher, however messages are cut, and whether
+    the table is in memory or in files."""
     random = Random(seed)
-    matcher, queues, plain = ColumnMatcher(), {}, {}
+    matcher, queues, plain = ColumnMatcher(Room(tmp_path, (1 << 30, 10_000, 0)[seed % 3])), {}, {}
     owners = {}
     for number in range(1, 6):
         region = Region(random)
@@ -220,3 +225,50 @@ def test_memory() -> None:
     assert matcher.stored == 1001
     assert emitted(matcher, [message([row(COMMIT, at=7)])], {1: owner}) == [(owner, committed(b"x" * 1000, 7))]
     assert matcher.stored == 0
+
+
+def test_what_is_not_committed_lies_in_files(tmp_path: Path) -> None:
+    """Matchers of one room have no more memory together than it gives; their files have no names."""
+    room, most = Room(tmp_path, 1 << 20), 0
+    matchers = [ColumnMatcher(room) for _ in range(3)]
+    for matcher in matchers:
+        owner = matcher.begin(0)
+        emitted(matcher, [message([INITIALIZED])], {1: owner})
+        for number in range(200):
+            value = KvChange(PREWRITE, b"k%d" % number, 5, 0, KvOp.PUT, b"x" * 50_000, b"")
+            emitted(matcher, [message([value])], {1: owner})
+            most = max(most, room.used)
+        assert matcher.stored > 10_000_000
+    assert most <= 1 << 20
+    assert not list(tmp_path.iterdir())
+    for matcher in matchers:
+        for number in range(200):
+            commit = KvChange(COMMIT, b"k%d" % number, 5, 7, KvOp.PUT)
+            assert len(emitted(matcher, [message([commit])], {1: 0})) == 1
+        assert matcher.stored == 0
+
+
+def test_files_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the transaction that needed them is through."""
+    monkeypatch.setattr(matching, "ROOM_BYTES", 100_000)
+    matcher = ColumnMatcher(Room(most=0))
+    owner, size = matcher.begin(0), []
+    emitted(matcher, [message([INITIALIZED])], {1: owner})
+    for kind, commit_ts, value in ((PREWRITE, 0, b"x" * 50_000), (COMMIT, 7, None)):
+        for number in range(100):
+            row = KvChange(kind, b"k%d" % number, 5, commit_ts, KvOp.PUT, value, b"")
+            emitted(matcher, [message([row])], {1: owner})
+        size.append(len(matcher._arena))
+    assert size[0] > 5_000_000
+    assert size[1] < 1_000_000
+
+
+def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It ends the feed, and not the process."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(StoreUnavailable, match=r"uncommitted rows need .* No space left on device"):
+        ColumnMatcher(Room(tmp_path, 0)).apply(read([message([INITIALIZED])]), np.array([-1]))

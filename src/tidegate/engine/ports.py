@@ -377,9 +377,9 @@ class ReloadProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class CaptureProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """The capture of a cluster: `ts` is the end of its change log, 0 before there is one. Bytes of rows wait for the
-    resolved ts in memory (`waiting`) and in files (`spilled`), and of transactions that are not committed in memory
-    (`uncommitted`); those of the log are not trimmed. `waits_for` is what holds its begin back, `held_by` the region or
-    transaction that holds the resolved ts back; "" without one."""
+    resolved ts in memory (`waiting`) and in files (`spilled`), and for the COMMIT of their transaction (`uncommitted`);
+    those of the log are not trimmed. `waits_for` is what holds its begin back, `held_by` the region or transaction that
+    holds the resolved ts back; "" without one."""
 
     ts: int = 0
     waiting_bytes: int = 0

@@ -146,7 +146,7 @@ GAUGES: Final = (
     _capture("held", "1 while a region or transaction holds it", lambda capture: bool(capture.held_by)),
     _capture("waiting_bytes", "Rows above the resolved ts in memory", lambda capture: capture.waiting_bytes),
     _capture("spilled_bytes", "Those in files", lambda capture: capture.spilled_bytes),
-    _capture("uncommitted_bytes", "Rows of open transactions, in memory", lambda capture: capture.uncommitted_bytes),
+    _capture("uncommitted_bytes", "Rows of open transactions", lambda capture: capture.uncommitted_bytes),
     _capture("log_bytes", "The change log, which is trimmed behind the slowest", lambda capture: capture.log_bytes),
     _snapshot_is("running", "1 while the full load runs"),
     _snapshot_is("paused", "1 while the changefeed is stopped amid its full load"),

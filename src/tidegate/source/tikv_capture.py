@@ -98,6 +98,7 @@ from tidegate.source.tidb_segment import (
 from tidegate.source.tikv_options import ORIGIN, CaptureOrigin, origin_of
 from tidegate.tikv.address import ClusterAddress
 from tidegate.tikv.feed import EventFeed
+from tidegate.tikv.matcher import SPILL
 from tidegate.tikv.pd import PdClient
 from tidegate.tikv.registrations import SpanRows
 from tidegate.tikv.snapshot import Snapshot
@@ -118,8 +119,6 @@ RELEASE_S: Final = 5.0
 """How long PD is asked to end a hold, which ends by itself after gc-ttl."""
 _AHEAD_S: Final = 60.0
 """How far the clock of start-ts may be ahead of PD's."""
-SPILL: Final = ".spill-"
-"""Of files that have a name only while they are made, where the file system has no others."""
 _FIRST: Final = Lock()
 Accept = Callable[[str, str], bool]
 
@@ -476,8 +475,9 @@ class Capture:
             directory = self.options.directory
             writer = await _in_thread(SegmentWriter, directory, low, self._name)
             try:
-                async with EventFeed(pd) as feed:
-                    waiting = Waiting(directory if isinstance(directory, Path) else None)
+                spill = directory if isinstance(directory, Path) else None
+                async with EventFeed(pd, spill=spill) as feed:
+                    waiting = Waiting(spill)
                     await self._work(pd, feed, writer, waiting, Spans(feed, tables, low))
             finally:
                 self._working = None

@@ -14,6 +14,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any, Final, Protocol, Self
 
@@ -143,15 +144,17 @@ def _within(rows: Any, start: bytes, end: bytes) -> Any:
 
 class EventFeed:
     """The changes of spans of keys, each from its checkpoint on. `slow` has the ranges that hold them, the furthest
-    behind first.
+    behind first. Large transactions that are not committed lie in files of `spill`, the machine's own by default.
 
     >>> async with EventFeed(pd) as feed:                                        # doctest: +SKIP
     ...     feed.add(1, *table_span(45), checkpoint_ts)
     ...     async for event in feed.events(): ..."""
 
-    def __init__(self, cluster: Cluster, *, random: Random | None = None, window: int = WINDOW) -> None:
+    def __init__(
+        self, cluster: Cluster, *, random: Random | None = None, window: int = WINDOW, spill: Path | None = None
+    ) -> None:
         self.cluster = cluster
-        self.registrations = Registrations(cluster.cluster_id, random or Random(), window=window)
+        self.registrations = Registrations(cluster.cluster_id, random or Random(), window=window, spill=spill)
         self.slow: list[SlowRange] = []
         self._bounds: dict[int, tuple[bytes, bytes]] = {}
         self._tasks: dict[Any, asyncio.Task[None]] = {}

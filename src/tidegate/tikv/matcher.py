@@ -17,9 +17,16 @@ registration, never by start_ts; `stored` counts their bytes.
 
 The table is an open-addressing hash table.  It does not grow within a call: before each one, `_rebuild` makes room for
 all rows of the batch, and leaves out free entries, unused bytes, and the entries of registrations that have ended.
+What the tables of all matchers of a feed need beyond ROOM_BYTES lies in files without a name, which the system writes
+and reads by pages (`Room`): transactions may be larger than memory.
 """
 
+import mmap
+import os
+import weakref
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final
 
 import msgspec
@@ -29,7 +36,7 @@ import pyarrow as pa
 from tidegate.codec.columnar.scan import MIX, same_bytes, text_hash
 from tidegate.kv.change_columns import SCHEMA
 from tidegate.model.compiled import compiled, copy, windows
-from tidegate.model.errors import PrewriteNotMatch, ProtocolError, ResolvedTsBroken, TidegateError
+from tidegate.model.errors import PrewriteNotMatch, ProtocolError, ResolvedTsBroken, StoreUnavailable, TidegateError
 from tidegate.model.kv_change import KvOp, LogType
 from tidegate.tikv.walk import (
     BEHIND,
@@ -63,8 +70,11 @@ _HAS_PREWRITE, _HAS_COMMIT, _HAS_ROLLBACK, _LISTED = 1, 2, 4, 8
 the output, registrations that failed."""
 
 _NOT_MATCHED, _NOT_RESOLVED, _UNEXPECTED = range(1, 4)
-_BATCH_BYTES: Final = 1 << 30
+_BATCH_BYTES: Final = 64 << 20
 """Bytes of a record batch, whose offsets have 31 bits."""
+ROOM_BYTES: Final = 64 << 20
+SPILL: Final = ".spill-"
+"""Of files that have a name only while they are made, where the file system has no others."""
 _TEXTS: Final = [KEY, VALUE, OLD_VALUE]
 
 
@@ -75,10 +85,37 @@ class Matched(msgspec.Struct, frozen=True):
     failures: list[tuple[int, TidegateError]]
 
 
-class ColumnMatcher:
-    """The matcher of all registrations of a stream."""
+class Room:
+    """Arrays: up to `most` bytes in memory, beyond it in files of `directory`, the machine's own by default."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path | None = None, most: int = ROOM_BYTES) -> None:
+        self.used = 0
+        self._directory, self._most = directory, most
+
+    def zeros(self, shape: tuple[int, ...], kind: type) -> Any:
+        """Return an array of zeros. Raises StoreUnavailable when the disk refuses."""
+        size = int(np.prod(shape)) * np.dtype(kind).itemsize
+        if self.used + size <= self._most or not size:
+            array: Any = np.zeros(shape, kind)
+            self._add(size)
+            weakref.finalize(array, self._add, -size)
+            return array
+        try:
+            with TemporaryFile(dir=self._directory, prefix=SPILL) as file:
+                os.posix_fallocate(file.fileno(), 0, size)  # a page without a place on disk would end the process
+                return np.frombuffer(mmap.mmap(file.fileno(), size), kind).reshape(shape)
+        except OSError as error:
+            raise StoreUnavailable(f"uncommitted rows need {size} bytes of {self._directory}: {error}") from error
+
+    def _add(self, size: int) -> None:
+        self.used += size
+
+
+class ColumnMatcher:
+    """The matcher of all registrations of a stream; `room` may be that of other ones, too."""
+
+    def __init__(self, room: Room | None = None) -> None:
+        self._room = room or Room()
         self._registrations = np.zeros((64, _ROW + 1), np.int64)
         self._counts = np.zeros(7, np.int64)
         self._entries = np.zeros((0, _ENTRY), np.int64)
@@ -119,7 +156,7 @@ class ColumnMatcher:
         self._make_room(len(rows), len(data))
         counts = self._counts
         counts[_ROWS] = counts[_FAILURES] = 0
-        output = np.empty((len(rows) + counts[_ASIDE], _ENTRY), np.int64)
+        output = self._room.zeros((len(rows) + int(counts[_ASIDE]), _ENTRY), np.int64)
         table = (self._entries, self._slots, windows(self._arena), counts)
         _match(windows(data), rows, owners, self._registrations, table, output)
         output = output[: counts[_ROWS]]
@@ -150,20 +187,20 @@ class ColumnMatcher:
     def _make_room(self, rows: int, size: int) -> None:
         counts = self._counts
         has_room = counts[_ENTRIES] + rows <= len(self._entries) and counts[_BYTES] + size + 8 <= len(self._arena)
-        if has_room and 2 * (counts[_SLOTS] + rows) <= len(self._slots):
+        is_idle = len(self._arena) > ROOM_BYTES and 8 * (self.stored + size) < len(self._arena)
+        if has_room and not is_idle and 2 * (counts[_SLOTS] + rows) <= len(self._slots):
             return
         owners = self._registrations
         stored = self._entries[: counts[_ENTRIES]]
-        kept = stored[(stored[:, _FLAGS] != 0) & (owners[stored[:, _OWNER], _STATE] >= _SCANNING)]
-        used = int(_sizes(kept).sum())
-        entries = np.zeros((2 * (len(kept) + rows), _ENTRY), np.int64)
-        slots = np.zeros(1 << (4 * (len(kept) + rows) + 1).bit_length(), np.int32)
-        arena = np.zeros(2 * (used + size) + 16, np.uint8)
+        kept = np.flatnonzero((stored[:, _FLAGS] != 0) & (owners[stored[:, _OWNER], _STATE] >= _SCANNING))
+        entries = self._room.zeros((2 * (len(kept) + rows), _ENTRY), np.int64)
+        slots = self._room.zeros((1 << (4 * (len(kept) + rows) + 1).bit_length(),), np.int32)
+        arena = self._room.zeros((2 * (self.stored + size) + 16,), np.uint8)
         owners[owners[:, _STATE] == _ENDED] = 0
         owners[:, _HEAD] = -1
         counts[:] = 0
         counts[_UNUSED] = -1
-        _rebuild(windows(self._arena), kept, owners, (entries, slots, windows(arena), counts))
+        _rebuild(windows(self._arena), stored, kept, owners, (entries, slots, windows(arena), counts))
         self._entries, self._slots, self._arena = entries, slots, arena
 
     def _batch(self, data_words: Any, rows: Any) -> Any:
@@ -173,7 +210,7 @@ class ColumnMatcher:
         for column in _TEXTS:
             offsets = np.zeros(count + 1, np.int32)
             np.cumsum(rows[:, column + BEHIND] - rows[:, column], out=offsets[1:])
-            target = np.empty(int(offsets[-1]) + 8, np.uint8)
+            target = self._room.zeros((int(offsets[-1]) + 8,), np.uint8)
             _gather(data_words, arena_words, rows, column, offsets, windows(target))
             nulls = {KEY: None, VALUE: rows[:, OP] == _DELETE, OLD_VALUE: offsets[1:] == offsets[:-1]}[column]
             valid = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
@@ -408,10 +445,10 @@ def _match(words: Any, rows: Any, owners: Any, registrations: Any, table: Any, o
 
 
 @compiled
-def _rebuild(words: Any, kept: Any, registrations: Any, table: Any) -> None:
-    """Insert entries, whose bytes are in another arena, into an empty table."""
+def _rebuild(words: Any, stored: Any, kept: Any, registrations: Any, table: Any) -> None:
+    """Insert the entries that are kept, whose bytes are in another arena, into an empty table."""
     for number in range(len(kept)):
-        row = kept[number]
+        row = stored[kept[number]]
         own = registrations[row[_OWNER]]
         for column in (KEY, VALUE, OLD_VALUE):
             own[_STORED] -= row[column + BEHIND] - row[column]

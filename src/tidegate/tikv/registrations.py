@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heappop, heappush
+from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeAlias
 
@@ -39,7 +40,7 @@ from tidegate.model.errors import (
     VersionIncompatible,
 )
 from tidegate.model.tso import MAX_TS, physical_ms
-from tidegate.tikv.matcher import ColumnMatcher
+from tidegate.tikv.matcher import ColumnMatcher, Room
 from tidegate.tikv.regions import INFINITE, Range, SpanRanges, backoff_s
 from tidegate.tikv.stubs import cdcpb_pb2 as cdcpb
 from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
@@ -159,8 +160,9 @@ class Stream:
 class Registrations:
     """All spans of a feed. Times are seconds of any clock that does not fall."""
 
-    def __init__(self, cluster_id: int, random: Random, *, window: int = WINDOW) -> None:
+    def __init__(self, cluster_id: int, random: Random, *, window: int = WINDOW, spill: Path | None = None) -> None:
         self.cluster_id = cluster_id
+        self._room = Room(spill)
         self.spans: dict[int, Span] = {}
         self.streams: dict[StreamKey, Stream] = {}
         self.clock = (0, 0.0)
@@ -214,7 +216,8 @@ class Registrations:
             if own.start_key >= span.ranges.end or (own.end_key and own.end_key <= span.ranges.start):
                 continue
             key = (region.leader.store_id, own.id % WORKERS)
-            stream = self.streams.setdefault(key, Stream(key, last_event_s=now))
+            stream = self.streams.get(key) or Stream(key, ColumnMatcher(self._room), last_event_s=now)
+            self.streams[key] = stream
             registration = Registration(span, region, stream)
             grant = span.ranges.take(own.start_key, own.end_key, own.region_epoch.version, registration)
             for displaced in grant.displaced:
