@@ -13,7 +13,7 @@ from tests.kv.test_totality import DOCUMENTS, mutate
 from tidegate.engine.mount import converter
 from tidegate.kv import encode_row
 from tidegate.kv.keys import IntHandle
-from tidegate.kv.row_columns import MISSING, NULL, arrow_type, column_reader, json_texts, locate
+from tidegate.kv.row_columns import MISSING, NULL, arrow_type, column_reader, json_texts, locate, slices
 from tidegate.kv.rows import ChecksumForm, Row, decode_raw_row, encode_raw_row
 from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.model.mysql import MysqlType as T
@@ -45,7 +45,7 @@ def plainly(kind: ColumnType, raw: bytes) -> object:
 def together(kind: ColumnType, cells: list[bytes | None]) -> list[object]:
     """What a column of these values holds; `...` stands for what was left to others."""
     rows = [encode_raw_row({1: raw}) for raw in cells]
-    found = locate(pa.array(rows, pa.binary()), [1])
+    found = locate(slices(pa.array(rows, pa.binary())), [1])
     assert found.fits.all()
     read = column_reader(kind, lambda raw: converter(kind)(read_value(kind, raw)))
     array, unread = read(found.data, found.cells[1])
@@ -67,7 +67,7 @@ def test_places(names, data):
         form = data.draw(st.none() | st.integers(0, 2).map(ChecksumForm))
         rows.append(encode_row(table, Row(7, IntHandle(5), values, tuple(kept)), checksum=form)[1])
 
-    found = locate(pa.array(rows, pa.binary()), ids)
+    found = locate(slices(pa.array(rows, pa.binary())), ids)
 
     assert found.fits.all()
     for number, row in enumerate(rows):
@@ -89,7 +89,7 @@ def test_damaged_rows_are_left_to_others(data):
     row = encode_raw_row({1: b"abc", 2: b"", 3: None, 300 if data.draw(st.booleans()) else 4: b"x" * 9})
     rows = [row, mutate(row, data), row]
 
-    found = locate(pa.array(rows, pa.binary()), [1, 2, 3])
+    found = locate(slices(pa.array(rows, pa.binary())), [1, 2, 3])
 
     assert found.fits[0]
     assert found.fits[2]
@@ -105,12 +105,12 @@ def test_foreign_columns_and_many_heads():
     """A row with a column that nobody asked for does not fit where it is unwanted; a hundred heads are no trouble."""
     rows = [encode_raw_row({n: b"a", 200: b"b"}) for n in range(100)]
 
-    assert locate(pa.array(rows, pa.binary()), [200]).fits.all()
-    assert np.flatnonzero(~locate(pa.array(rows, pa.binary()), [200], {7, 50}).fits).tolist() == [7, 50]
-    assert locate(pa.array([], pa.binary()), [1]).fits.tolist() == []
-    assert locate(pa.array([b""]), [1]).fits.tolist() == [False]
+    assert locate(slices(pa.array(rows, pa.binary())), [200]).fits.all()
+    assert np.flatnonzero(~locate(slices(pa.array(rows, pa.binary())), [200], {7, 50}).fits).tolist() == [7, 50]
+    assert locate(slices(pa.array([], pa.binary())), [1]).fits.tolist() == []
+    assert locate(slices(pa.array([b""], pa.binary())), [1]).fits.tolist() == [False]
     cut = encode_raw_row(dict.fromkeys(range(30), b""))[:40]
-    assert locate(pa.array([cut]), [1]).fits.tolist() == [False], "a head without its ends"
+    assert locate(slices(pa.array([cut], pa.binary())), [1]).fits.tolist() == [False], "a head without its ends"
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -243,6 +243,10 @@ class LoadChanges:
         if begun:
             yield Unit((Rows(step.table, after, step.upto),), rows)
 
+    def typed(self) -> "LoadChanges":
+        """Return the same, in which DECIMALs and times may be Arrow's own, unless event filters read rows."""
+        return self if self.events.messages() else replace(self, reader=self.reader.typed())
+
     def row_ranges(self) -> Iterator[RowRange]:
         return (RowRange(part.commit_ts, part.commit_ts, part.rows, part.size_bytes) for part in self.parts)
 

@@ -197,6 +197,10 @@ class LoadReader:
         """Return the rows of a chunk as INSERTs at `ts`. After an error all of the chunk is read again."""
         return iter(())
 
+    def typed(self) -> "LoadReader":
+        """Return a reader of the same rows, in which DECIMALs and times may be Arrow's own in place of texts."""
+        return self
+
     def defined(self, names: Collection[TableName]) -> tuple[int, Mapping[TableName, str]]:  # noqa: ARG002
         """Return the last TSO of a millisecond that has just passed, and the CREATE TABLE of each table that is there
         then. Raises ConfigError where rows of one TSO are all that there is."""

@@ -14,7 +14,7 @@ A text column that holds a byte which is no UTF-8 is one of bytes.  Where a valu
 images are texts (RowTexts): a row of an old form may hold what its column cannot.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -23,14 +23,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.codec.columnar import Batch
-from tidegate.codec.columnar.encode.arrays import content, replaced
+from tidegate.codec.columnar.encode.arrays import replaced
 from tidegate.codec.columnar.rows import RowTexts
 from tidegate.codec.columnar.values import Mismatch
 from tidegate.engine.change import OPS, encode_value
 from tidegate.engine.mount import ColumnPlan, Mounted, Mounter, MountTable, values_of
 from tidegate.kv.keys import CommonHandle, RecordKey, decode_table_key
-from tidegate.kv.row_columns import MISSING, ReadColumn, RowCells, arrow_type, column_reader, locate
+from tidegate.kv.row_columns import (
+    MISSING,
+    ReadColumn,
+    RowCells,
+    Slices,
+    arrow_type,
+    column_reader,
+    locate,
+    slices,
+    words,
+)
 from tidegate.kv.rows import decode_row_value, handle_columns
+from tidegate.model.compiled import windows
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Field, Values, images
 from tidegate.model.path_counts import Reason
@@ -38,7 +49,8 @@ from tidegate.model.table import ColumnType
 from tidegate.mysql.column_value import read_value
 
 _RECORD_AT, _HANDLE_AT, _INT_KEY_BYTES = 9, 11, 19
-_RECORD: Final = np.frombuffer(b"_r", np.uint8)
+_RECORD: Final = b"_r"
+_SIGN: Final = np.uint64(1 << 63)
 _OPS: Final = pa.array(["I", "U", "D"])
 _INSERT, _UPDATE, _DELETE = range(3)
 _UNREAD_SHARE: Final = 4
@@ -87,16 +99,17 @@ class _Ready(NamedTuple):
 class _Images(NamedTuple):
     """Stored rows, the old ones of some records before the new ones, with their record numbers."""
 
-    values: Any
+    values: Slices
     records: Any
-    keys: Any
+    keys: Slices
 
 
 class ColumnMounter:
-    """Mounts records with the schema of their commit_ts; `mounter` mounts rows one by one."""
+    """Mounts records with the schema of their commit_ts; `mounter` mounts rows one by one. If `typed`, DECIMALs and
+    times are Arrow's own where all values of a column can be, and texts elsewhere."""
 
-    def __init__(self, mounter: Mounter) -> None:
-        self._mounter = mounter
+    def __init__(self, mounter: Mounter, *, typed: bool = False) -> None:
+        self._mounter, self._typed = mounter, typed
         self._ready: dict[int, _Ready] = {}
 
     def mount(self, records: Records) -> MountedColumns | None:
@@ -114,20 +127,31 @@ class ColumnMounter:
             return None
         has_after, has_before = present[0][rows], present[1][rows]
         codes = np.where(has_after, np.where(has_before, _UPDATE, _INSERT), _DELETE)
-        keys = records.keys if len(rows) == len(records.keys) else records.keys.take(pa.array(rows))
-        row_ids, of_handles = _handles(table, keys)
-        raw = [values.filter(pa.array(mask)) for values, mask in zip(records[2:4], present, strict=True)]
+        keys = slices(records.keys if len(rows) == len(records.keys) else records.keys.take(pa.array(rows)))
+        after, before = (values.filter(pa.array(mask)) for values, mask in zip(records[2:4], present, strict=True))
         indexes = np.concatenate([np.flatnonzero(has_before), np.flatnonzero(has_after)])
-        images = _Images(pa.concat_arrays(raw[::-1]), indexes, keys)
-        of_handles = {column: array.take(pa.array(indexes)) for column, array in of_handles.items()}
-        if (ready := self._ready.get(id(table))) is None:
-            ready = self._ready[id(table)] = _ready(table, utc=self._mounter.utc)
-        arrays = self._arrays(ready, images, of_handles)
+        row_ids, arrays = self._arrays(table, _Images(slices(before, after), indexes, keys))
         start_ts = None if records.start_ts is None else pa.array(records.start_ts[rows], pa.int64())
-        batch = _batch(table, codes, records.commit_ts[rows], arrays, len(raw[1]))
+        batch = _batch(table, codes, records.commit_ts[rows], arrays, len(before))
         return MountedColumns(table, rows, replace(batch, start_ts=start_ts, row_ids=row_ids))
 
-    def _arrays(self, ready: _Ready, images: _Images, of_handles: Mapping[int, Any]) -> list[Any]:
+    def inserts(self, physical_id: int, keys: Slices, values: Slices, ts: int) -> Batch:
+        """Return stored rows, at least one, as INSERTs at `ts`. Raises Mismatch, and what `Mounter.mount` does."""
+        table = self._mounter.table(physical_id, ts)
+        assert table is not None, "a load has no rows of other tables"
+        if not values.size.all():
+            raise Mismatch("a row without a value")
+        row_ids, arrays = self._arrays(table, _Images(values, None, keys))
+        codes, times = np.full(len(keys), _INSERT), np.full(len(keys), ts, np.int64)
+        return replace(_batch(table, codes, times, arrays, 0), row_ids=row_ids)
+
+    def _arrays(self, table: MountTable, images: _Images) -> tuple[Any, list[Any]]:
+        """Row ids, None if handles are no numbers, and the values of each column."""
+        if (ready := self._ready.get(id(table))) is None:
+            ready = self._ready[id(table)] = _ready(table, utc=self._mounter.utc, typed=self._typed)
+        row_ids, of_handles = _handles(table, images.keys)
+        if images.records is not None:
+            of_handles = {column: array.take(pa.array(images.records)) for column, array in of_handles.items()}
         cells = locate(images.values, [column.plan.id for column in ready.columns], ready.foreign)
         unread = ~cells.fits
         arrays: list[Any] = []
@@ -137,26 +161,26 @@ class ColumnMounter:
             unread |= odd
         left = np.flatnonzero(unread)
         if not len(left):
-            return arrays
+            return row_ids, arrays
         if len(left) * _UNREAD_SHARE > len(unread):
             raise Mismatch(f"{len(left)} of {len(unread)} rows in another form")
-        keys = images.keys.take(pa.array(images.records[left])).to_pylist()
-        values = images.values.take(pa.array(left)).to_pylist()
-        read = [_plainly(ready.table, key, value) for key, value in zip(keys, values, strict=True)]
-        return [
+        keys = images.keys.to_pylist(left if images.records is None else images.records[left])
+        values = images.values.to_pylist(left)
+        read = [_plainly(table, key, value) for key, value in zip(keys, values, strict=True)]
+        return row_ids, [
             replaced(array, left, array_of([row[index] for row in read], array.type))
             for index, array in enumerate(arrays)
         ]
 
 
-def _ready(table: MountTable, *, utc: bool) -> _Ready:
+def _ready(table: MountTable, *, utc: bool, typed: bool) -> _Ready:
     kinds = [column.type for column in table.info.columns if not column.virtual]
     columns = []
     for plan, kind in zip(table.plans, kinds, strict=True):
         stored = table.layout.by_id[plan.id].type
         if (stored.code, stored.unsigned, stored.charset) != (kind.code, kind.unsigned, kind.charset):
             raise Mismatch(f"a column stored as {stored} and shown as {kind}")
-        columns.append(_Column(plan, kind, column_reader(kind, _single(plan, stored), utc=utc)))
+        columns.append(_Column(plan, kind, column_reader(kind, _single(plan, stored), utc=utc, typed=typed)))
     foreign = frozenset(table.layout.by_id) - {plan.id for plan in table.plans}
     return _Ready(table, tuple(columns), foreign)
 
@@ -168,16 +192,15 @@ def _single(plan: ColumnPlan, stored: ColumnType) -> Callable[[bytes], Any]:
     return read
 
 
-def _handles(table: MountTable, keys: Any) -> tuple[Any, dict[int, Any]]:
+def _handles(table: MountTable, keys: Slices) -> tuple[Any, dict[int, Any]]:
     """Row ids, None if handles are no numbers, and the columns that the handles hold."""
     if table.layout.common_handle is not None:
         return None, _common_handles(table, keys.to_pylist())
-    if not pc.all(pc.equal(pc.binary_length(keys), _INT_KEY_BYTES)).as_py():
+    if (keys.size != _INT_KEY_BYTES).any():
         raise Mismatch("handles that are no numbers")
-    raw = np.frombuffer(content(keys)[1], np.uint8).reshape(len(keys), _INT_KEY_BYTES)
-    if (raw[:, _RECORD_AT:_HANDLE_AT] != _RECORD).any():
+    if (windows(keys.data, "<u2")[keys.offsets + _RECORD_AT] != int.from_bytes(_RECORD, "little")).any():
         raise Mismatch("index entries")
-    bits = np.ascontiguousarray(raw[:, _HANDLE_AT:]).view(">u8").ravel().astype(np.uint64) ^ np.uint64(1 << 63)
+    bits = words(keys.data, keys.offsets + _HANDLE_AT).byteswap() ^ _SIGN
     row_ids, key = pa.array(bits.view(np.int64)), table.layout.int_handle
     if key is None:
         return row_ids, {}
@@ -195,7 +218,7 @@ def _common_handles(table: MountTable, keys: list[bytes]) -> dict[int, Any]:
                 values.append(None if of_handle[column] is None else plans[column].convert(of_handle[column]))
     except DecodeError as error:
         raise Mismatch(error.what) from error
-    if any(key[_RECORD_AT:_HANDLE_AT] != b"_r" or len(key) < _INT_KEY_BYTES + 1 for key in keys):
+    if any(key[_RECORD_AT:_HANDLE_AT] != _RECORD or len(key) < _INT_KEY_BYTES + 1 for key in keys):
         raise Mismatch("keys without such a handle")
     return {column: array_of(values, arrow_type(table.layout.by_id[column].type)) for column, values in columns.items()}
 
@@ -225,6 +248,8 @@ def array_of(values: Sequence[Any], kind: Any) -> Any:
     if pa.types.is_binary(kind):
         values = [value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value for value in values]
     try:
+        if pa.types.is_decimal(kind) or pa.types.is_temporal(kind):
+            return pa.array(values, pa.string()).cast(kind)
         return pa.array(values, kind)
     except (pa.ArrowException, UnicodeError, OverflowError, TypeError) as error:
         raise Mismatch(str(error)) from error

@@ -1,6 +1,6 @@
 """Columnar reader of rows of version 2: many rows at once to one Arrow array per column.
 
-    values of rows --locate--> offset and size of each column's bytes --column_reader--> Arrow array
+    places of rows --locate--> offset and size of each column's bytes --column_reader--> Arrow array
 
     80 00 0200 0000 | 01 02 | 0100 0400 | 01 | 61 62 63          80 00 0200 0000 | 01 02 | 0100 0200 | 07 | 78
                       ids     ends        values
@@ -17,6 +17,9 @@
     DECIMAL                   string           words to digits, if all values have the form of the first
     JSON                      string           below, all at once
     TIME, VECTOR              string           `read`, one by one, equal ones once
+
+    if typed: DATE date32, DATETIME and TIMESTAMP timestamp[us], DECIMAL decimal128, where all values of the column are
+    dates that the calendar has, or numbers of its precision and scale; the others as above
 
 Loops that numba compiles go over the rows: no Python call is made for a value, except in the last line, for doubles in
 JSON, and for JSON texts with escaped characters.  A reader returns the array and the rows that it cannot read: bytes
@@ -39,6 +42,7 @@ Source: rows.py, mysql/column_value.py and mysql/json_value.py, whose checks, va
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -72,8 +76,39 @@ PADDING: Final = 8
 """Bytes after the last value, so that eight may be read wherever a value begins."""
 _PADDED: Final = pa.array([bytes(PADDING)], pa.binary())
 _HEAD_BYTES: Final = HEAD.size
+_IDS_MAX: Final = 2 * 0xFFFF
 _EXTRA, _VERSION, _CRC_BYTES = 8, 7, 4
-_UNWANTED: Final = -1
+_UNWANTED, _OTHER = -1, -2
+"""Lines of columns that no row may have, and of those that nobody asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Values as places in `data`: the offset and the size of each. Loops need PADDING bytes behind the last value."""
+
+    data: Any
+    offsets: Any
+    size: Any
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all values."""
+        return int(self.size.sum())
+
+    def to_pylist(self, rows: Any = slice(None)) -> list[bytes]:
+        """Return the values, or those of some rows."""
+        places = zip(self.offsets[rows].tolist(), self.size[rows].tolist(), strict=True)
+        return [self.data[offset : offset + size].tobytes() for offset, size in places]
+
+
+def slices(*arrays: Any) -> Slices:
+    """Return the values of binary arrays, one after the other; null is empty."""
+    _, ends, raw = pa.concat_arrays([*arrays, _PADDED]).buffers()
+    offsets = np.frombuffer(ends, np.int32)[: sum(map(len, arrays)) + 1].astype(np.int64)
+    return Slices(np.frombuffer(raw, np.uint8), offsets[:-1], np.diff(offsets))
 
 
 class Cells(NamedTuple):
@@ -103,24 +138,24 @@ def spans(data: Any, offsets: Any, size: Any, absent: Any = None) -> Any:
     np.cumsum(size, out=ends[1:])
     text = np.empty(ends[-1] + PADDING, np.uint8)
     gather(windows(data), offsets, ends, windows(text))
-    valid = None if absent is None else pa.py_buffer(np.packbits(~absent, bitorder="little"))
-    buffers = [valid, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(text[: ends[-1]])]
+    buffers = [
+        None if absent is None else _valid(absent),
+        pa.py_buffer(ends.astype(np.int32)),
+        pa.py_buffer(text[: ends[-1]]),
+    ]
     return pa.Array.from_buffers(pa.binary(), len(offsets), buffers)
 
 
-def locate(values: Any, columns: Sequence[int], excluded: Collection[int] = ()) -> RowCells:
-    """Return the cells of `columns`; a row that holds one of `excluded` does not fit. `values`: a binary
-    array."""
-    count = len(values)
-    _, ends_buffer, raw = pa.concat_arrays([values, _PADDED]).buffers()
-    data, ends = np.frombuffer(raw, np.uint8), np.frombuffer(ends_buffer, np.int32)[: count + 1].astype(np.int64)
+def locate(rows: Slices, columns: Sequence[int], excluded: Collection[int] = ()) -> RowCells:
+    """Return the cells of `columns`; a row that holds one of `excluded` does not fit."""
+    count = len(rows)
     ids = np.array([*columns, *excluded], np.int64)
     order = np.argsort(ids)
     lines = np.where(order < len(columns), order, _UNWANTED)
     offsets, size = np.zeros((len(columns), count), np.int32), np.full((len(columns), count), MISSING, np.int32)
-    fits = np.zeros(count, np.bool_)
-    _locate(data, ends, ids[order], lines, offsets, size, fits)
-    return RowCells(data, {column: Cells(offsets[line], size[line]) for line, column in enumerate(columns)}, fits)
+    fits, found = np.zeros(count, np.bool_), np.empty(_IDS_MAX, np.int64)
+    _locate(rows.data, windows(rows.data), rows.offsets, rows.size, ids[order], lines, found, offsets, size, fits)
+    return RowCells(rows.data, {column: Cells(offsets[line], size[line]) for line, column in enumerate(columns)}, fits)
 
 
 @inlined
@@ -134,66 +169,72 @@ def _number(data: Any, offset: int, width: int) -> Any:
 
 
 @inlined
-def _seek(column_ids: Any, index: int, column: int) -> int:
-    """Return the first index from `here` on whose column id is not below `column`."""
-    while index < len(column_ids) and column_ids[index] < column:
-        index += 1
-    return index
+def _alike(words: Any, one: int, other: int, size: int) -> bool:
+    """Return whether the `size` bytes at two offsets are the same."""
+    while size >= PADDING:
+        if words[one] != words[other]:
+            return False
+        one, other, size = one + PADDING, other + PADDING, size - PADDING
+    return size == 0 or (words[one] ^ words[other]) << np.uint64(64 - 8 * size) == 0
+
+
+@inlined
+def _head_bytes(data: Any, begin: int, end: int) -> int:
+    """Return the size of a row's head up to its last id; 0 if `decode_raw_row` does not accept it."""
+    if end - begin < _HEAD_BYTES or data[begin] != VERSION_BYTE or data[begin + 1] & ~(LARGE | CHECKSUM):
+        return 0
+    id_bytes = 4 if data[begin + 1] & LARGE else 1
+    size: int = _HEAD_BYTES + (_number(data, begin + 2, 2) + _number(data, begin + 4, 2)) * id_bytes
+    return size if size <= end - begin else 0
 
 
 @compiled
-def _locate_row(
-    data: Any, begin: int, end: int, column_ids: Any, lines: Any, offsets: Any, size: Any, row: int
-) -> bool:
-    """Store the offsets of a row's columns; return whether `decode_raw_row` accepts the row."""
-    if end - begin < _HEAD_BYTES:
-        return False
-    flags = _number(data, begin + 1, 1)
-    if data[begin] != VERSION_BYTE or flags & ~(LARGE | CHECKSUM):
-        return False
-    if flags & LARGE:
-        return _locate_cells(data, begin, end, flags, 4, 4, column_ids, lines, offsets, size, row)
-    return _locate_cells(data, begin, end, flags, 1, 2, column_ids, lines, offsets, size, row)
+def _read_head(data: Any, begin: int, column_ids: Any, lines: Any, found: Any) -> bool:
+    """Store the line of each id of a head, _OTHER for one that nobody asked for; return whether `decode_raw_row`
+    accepts them, and none is unwanted."""
+    id_bytes = 4 if data[begin + 1] & LARGE else 1
+    count, nulls, ids = _number(data, begin + 2, 2), _number(data, begin + 4, 2), begin + _HEAD_BYTES
+    entry, before, beside = 0, -1, 0
+    for index in range(count + nulls):
+        column = _number(data, ids + index * id_bytes, id_bytes)
+        if index == count:
+            entry, before = 0, -1
+        while index >= count and beside < count and _number(data, ids + beside * id_bytes, id_bytes) < column:
+            beside += 1
+        is_both = index >= count and beside < count and _number(data, ids + beside * id_bytes, id_bytes) == column
+        if column <= before or is_both:
+            return False
+        while entry < len(column_ids) and column_ids[entry] < column:
+            entry += 1
+        found[index] = lines[entry] if entry < len(column_ids) and column_ids[entry] == column else _OTHER
+        if found[index] == _UNWANTED:
+            return False
+        before = column
+    return True
 
 
 @inlined
 def _locate_cells(
-    data: Any, begin: int, end: int, flags: int, id_bytes: int, end_bytes: int, column_ids: Any, lines: Any,
-    offsets: Any, size: Any, row: int,
-) -> bool:  # fmt: skip
-    """`_locate_row` for one size of ids and ends: callers pass constants, so that numba compiles a loop for each."""
-    count, nulls = _number(data, begin + 2, 2), _number(data, begin + 4, 2)
-    ids = begin + _HEAD_BYTES
-    ends = ids + (count + nulls) * id_bytes
+    data: Any, begin: int, end: int, head_bytes: int, end_bytes: int, found: Any, offsets: Any, size: Any, row: int
+) -> bool:
+    """Store the offsets of a row whose columns have the lines `found`; return whether `decode_raw_row` accepts it.
+    Callers pass a constant size of ends, so that numba compiles a loop for each."""
+    flags, count, nulls = data[begin + 1], _number(data, begin + 2, 2), _number(data, begin + 4, 2)
+    ends = begin + head_bytes
     first = ends + count * end_bytes
     if first > end:
         return False
-    entry, before, done = 0, -1, 0
+    done = 0
     for index in range(count):
-        column = _number(data, ids + index * id_bytes, id_bytes)
         stop = _number(data, ends + index * end_bytes, end_bytes)
-        if column <= before or stop < done:
+        if stop < done:
             return False
-        entry = _seek(column_ids, entry, column)
-        if entry < len(column_ids) and column_ids[entry] == column:
-            line = lines[entry]
-            if line == _UNWANTED:
-                return False
-            offsets[line, row], size[line, row] = first + done, stop - done
-        before, done = column, stop
-    entry, before, beside = 0, -1, 0
+        if found[index] >= 0:
+            offsets[found[index], row], size[found[index], row] = first + done, stop - done
+        done = stop
     for index in range(count, count + nulls):
-        column = _number(data, ids + index * id_bytes, id_bytes)
-        while beside < count and _number(data, ids + beside * id_bytes, id_bytes) < column:
-            beside += 1
-        if column <= before or (beside < count and _number(data, ids + beside * id_bytes, id_bytes) == column):
-            return False
-        entry = _seek(column_ids, entry, column)
-        if entry < len(column_ids) and column_ids[entry] == column:
-            if lines[entry] == _UNWANTED:
-                return False
-            size[lines[entry], row] = NULL
-        before = column
+        if found[index] >= 0:
+            size[found[index], row] = NULL
     tail_bytes: int = end - first - done
     if flags & CHECKSUM == 0 or tail_bytes < 1:
         return tail_bytes == 0 and flags & CHECKSUM == 0
@@ -202,15 +243,30 @@ def _locate_cells(
 
 
 @compiled
-def _locate(data: Any, ends: Any, column_ids: Any, lines: Any, offsets: Any, size: Any, fits: Any) -> None:
-    """Store the offsets of all rows.
+def _locate(
+    data: Any, words: Any, begins: Any, sizes: Any, column_ids: Any, lines: Any, found: Any, offsets: Any, size: Any,
+    fits: Any,
+) -> None:  # fmt: skip
+    """Store the offsets of all rows. The ids of a row are read where they are not those of the row before.
 
-    data, ends      bytes of all rows, with padding, and where each ends, behind a 0
-    known, lines    ids of columns, ascending, and the line of each, or that no row may have it
-    offsets, size   (lines, rows): 0 and MISSING at first, and again in a row that does not fit
-    fits            which rows do"""
-    for row in range(len(ends) - 1):
-        fits[row] = _locate_row(data, ends[row], ends[row + 1], column_ids, lines, offsets, size, row)
+    begins, sizes       where the rows are in `data`
+    column_ids, lines   ids of columns, ascending, and the line of each, or that no row may have it
+    found               room for the lines of a row's ids
+    offsets, size       (lines, rows): 0 and MISSING at first, and again in a row that does not fit
+    fits                which rows do"""
+    head = head_bytes = 0
+    for row in range(len(begins)):
+        begin, end = begins[row], begins[row] + sizes[row]
+        if head_bytes == 0 or end - begin < head_bytes or not _alike(words, begin, head, head_bytes):
+            head, head_bytes = begin, _head_bytes(data, begin, end)
+            if head_bytes > 0 and not _read_head(data, begin, column_ids, lines, found):
+                head_bytes = 0
+        if head_bytes == 0:
+            continue
+        if data[begin + 1] & LARGE:
+            fits[row] = _locate_cells(data, begin, end, head_bytes, 4, found, offsets, size, row)
+        else:
+            fits[row] = _locate_cells(data, begin, end, head_bytes, 2, found, offsets, size, row)
         if not fits[row]:
             for line in range(len(offsets)):
                 offsets[line, row], size[line, row] = 0, MISSING
@@ -537,6 +593,10 @@ _DATE_WIDTH, _TIME_WIDTH = 10, 19
 _MAX_FSP: Final = 6
 _DIGITS_MAX: Final = 18
 """Number of digits that always fit a signed 64-bit number."""
+_ARROW_DIGITS_MAX: Final = 38
+_DAY_MICROS: Final = 86_400_000_000
+_DAYS_TO_1970: Final = 719_469
+"""From the day before March 1st of the year 0 on."""
 
 
 def arrow_type(kind: ColumnType) -> Any:
@@ -548,9 +608,18 @@ def arrow_type(kind: ColumnType) -> Any:
     return pa.binary() if kind.code in STRINGS and kind.charset == "binary" else pa.string()
 
 
-def column_reader(kind: ColumnType, read: Read, *, utc: bool = True) -> ReadColumn:
+def exact_type(kind: ColumnType) -> Any:
+    """Return the Arrow type of a column with DECIMAL and times as what they are, where there is one."""
+    if kind.code in MOMENTS:
+        return pa.date32() if kind.code in DATES else pa.timestamp("us")
+    if kind.code is MysqlType.DECIMAL and 0 <= max(kind.decimal, 0) <= kind.flen <= _ARROW_DIGITS_MAX:
+        return pa.decimal128(kind.flen, max(kind.decimal, 0))
+    return arrow_type(kind)
+
+
+def column_reader(kind: ColumnType, read: Read, *, utc: bool = True, typed: bool = False) -> ReadColumn:
     """Return the reader of a column of that type; `read` returns a single value as in the array, or raises
-    DecodeError."""
+    DecodeError. If `typed`, arrays are of `exact_type` where all values are of it."""
     if kind.code in NUMBERS:
         return partial(_whole, kind=np.uint64 if _is_unsigned(kind) else np.int64)
     if kind.code in FLOATS:
@@ -558,9 +627,13 @@ def column_reader(kind: ColumnType, read: Read, *, utc: bool = True) -> ReadColu
     if kind.code in STRINGS:
         return partial(_binary, texts=kind.charset != "binary")
     if kind.code in MOMENTS and (utc or kind.code is not MysqlType.TIMESTAMP):
-        return partial(_times, fsp=0 if kind.code in DATES else min(max(kind.decimal, 0), _MAX_FSP), kind=kind)
+        fsp = 0 if kind.code in DATES else min(max(kind.decimal, 0), _MAX_FSP)
+        texts = partial(_times, fsp=fsp, kind=kind)
+        return partial(_moments, fsp=fsp, exact=exact_type(kind), texts=texts) if typed else texts
     if kind.code is MysqlType.DECIMAL:
-        return partial(_decimals, kind=kind, read=read)
+        texts = partial(_decimals, kind=kind, read=read)
+        is_exact = typed and pa.types.is_decimal(exact_type(kind))
+        return partial(_exact_decimals, kind=kind, texts=texts) if is_exact else texts
     return _documents if kind.code is MysqlType.JSON else partial(_one_by_one, read=read)
 
 
@@ -604,7 +677,7 @@ def _floats(data: Any, cells: Cells) -> ReadValues:
 def _binary(data: Any, cells: Cells, *, texts: bool = False) -> ReadValues:
     """Read bytes; `texts` as strings if all of them are UTF-8."""
     absent = cells.size < 0
-    array = spans(data, cells.offsets, np.where(absent, 0, cells.size), absent if absent.any() else None)
+    array = spans(data, cells.offsets, np.where(absent, 0, cells.size), absent)
     if texts:
         with suppress(pa.ArrowInvalid):
             array = array.cast(pa.string())
@@ -628,8 +701,11 @@ def _times(data: Any, cells: Cells, fsp: int, kind: ColumnType) -> ReadValues:
 
 
 def _strings(text: Any, ends: Any, absent: Any) -> Any:
-    valid = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
-    return pa.Array.from_buffers(pa.string(), len(absent), [valid, pa.py_buffer(ends), pa.py_buffer(text)])
+    return pa.Array.from_buffers(pa.string(), len(absent), [_valid(absent), pa.py_buffer(ends), pa.py_buffer(text)])
+
+
+def _valid(absent: Any) -> Any:
+    return pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
 
 
 @inlined
@@ -640,17 +716,21 @@ def _put(line: Any, offset: int, digits: int, number: Any) -> None:
         number //= 10
 
 
+@inlined
+def _parts(packed: int) -> tuple[int, int, int, int, int, int, int]:
+    """Return the parts of a packed time: year * 13 + month, day, hour, minute, second, microsecond, from the high bits
+    on."""
+    months, clock = packed >> 46 & 0x3FFFF, packed >> 24 & 0x1FFFF
+    return months // 13, months % 13, packed >> 41 & 31, clock >> 12, clock >> 6 & 63, clock & 63, packed & 0xFFFFFF
+
+
 @compiled
 def _time_texts(every: Any, absent: Any, fsp: int, text: Any, unread: Any) -> None:
-    """Write packed times: year * 13 + month, day, hour, minute, second, microsecond, from the high bits on."""
+    """Write packed times."""
     for row in range(len(every)):
         if absent[row]:
             continue
-        packed = every[row]
-        microsecond, clock, date = packed & 0xFFFFFF, packed >> 24 & 0x1FFFF, packed >> 41 & 0x7FFFFF
-        months, day = date >> 5, date & 31
-        year, month = months // 13, months % 13
-        hour, minute, second = clock >> 12, clock >> 6 & 63, clock & 63
+        year, month, day, hour, minute, second, microsecond = _parts(every[row])
         if year > 9999 or hour > 23 or minute > 59 or second > 59 or microsecond > 999_999:
             unread[row] = True
             continue
@@ -670,21 +750,96 @@ def _time_texts(every: Any, absent: Any, fsp: int, text: Any, unread: Any) -> No
             _put(line, 20, fsp, microsecond // 10 ** (_MAX_FSP - fsp))
 
 
+def _moments(data: Any, cells: Cells, fsp: int, exact: Any, texts: ReadColumn) -> ReadValues:
+    """Times as what they are; as texts where the calendar does not have one of them."""
+    packed, absent, unread = _numbers(data, cells, np.int64)
+    micros = np.zeros(len(packed), np.int64)
+    if unread.any() or not _read_moments(packed, absent, 10 ** (_MAX_FSP - fsp), micros):
+        return texts(data, cells)
+    values = (micros // _DAY_MICROS).astype(np.int32) if pa.types.is_date(exact) else micros
+    return ReadValues(pa.array(values, exact, mask=absent if absent.any() else None), unread)
+
+
+@compiled
+def _read_moments(every: Any, absent: Any, unit: int, micros: Any) -> bool:
+    """Store the microseconds since 1970 of packed times, in whole units; return whether the calendar has them all."""
+    for row in range(len(every)):
+        if absent[row]:
+            continue
+        year, month, day, hour, minute, second, microsecond = _parts(every[row])
+        if year < 1 or year > 9999 or month < 1 or hour > 23 or minute > 59 or second > 59 or microsecond > 999_999:
+            return False
+        is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+        month_days = 30 + ((month + (month >> 3)) & 1) if month != 2 else 29 if is_leap else 28
+        if day < 1 or day > month_days:
+            return False
+        # Days of a year that begins with March, so that a leap day is its last one.
+        since = year - (month < 3)
+        days = 365 * since + since // 4 - since // 100 + since // 400 + (153 * ((month + 9) % 12) + 2) // 5 + day
+        seconds = (days - _DAYS_TO_1970) * 86_400 + hour * 3600 + minute * 60 + second
+        micros[row] = seconds * 1_000_000 + microsecond // unit * unit
+    return True
+
+
 def _decimals(data: Any, cells: Cells, kind: ColumnType, read: Read) -> ReadValues:
     """DECIMALs of the column's own scale; others one by one."""
+    form = _form(data, cells, kind)
+    if form is None:
+        return _one_by_one(data, cells, read)
+    count = len(cells.offsets)
+    text, ends = np.empty(count * (form.precision + 3), np.uint8), np.zeros(count + 1, np.int32)
+    done = np.zeros(count, np.bool_)
+    _decimal_texts(data, cells.offsets, cells.size, *form, _chunks(form), text, ends, done)
+    return _completed(data, cells, read, _strings(text[: ends[-1]], ends, ~done), done)
+
+
+def _exact_decimals(data: Any, cells: Cells, kind: ColumnType, texts: ReadColumn) -> ReadValues:
+    """DECIMALs as what they are, if all have the form of the first; others as texts."""
+    form, absent = _form(data, cells, kind), cells.size < 0
+    numbers = np.zeros((len(absent), 2), np.uint64)
+    if form is None or form.precision > kind.flen:
+        return texts(data, cells)
+    if not _read_decimals(data, cells.offsets, cells.size, *form, _chunks(form), numbers):
+        return texts(data, cells)
+    array = pa.Array.from_buffers(exact_type(kind), len(absent), [_valid(absent), pa.py_buffer(numbers)])
+    return ReadValues(array, np.zeros(len(absent), np.bool_))
+
+
+def _form(data: Any, cells: Cells, kind: ColumnType) -> DecimalForm | None:
+    """The form of the first value, if it has the column's scale, and both of its parts fit 64 bits."""
     rows = np.flatnonzero(cells.size > 2)
     if not len(rows):
-        return _one_by_one(data, cells, read)
+        return None
     first = cells.offsets[rows[0]]
     form = DecimalForm(int(data[first]), int(data[first + 1]))
     whole, scale = form.precision - form.scale, form.scale
-    if not (form.precision > 0 and 0 <= whole <= _DIGITS_MAX and scale <= _DIGITS_MAX and scale == kind.decimal):
-        return _one_by_one(data, cells, read)
-    count, chunks = len(cells.offsets), np.array(chunk_sizes(form), np.int64)
-    text, ends = np.empty(count * (form.precision + 3), np.uint8), np.zeros(count + 1, np.int32)
-    done = np.zeros(count, np.bool_)
-    _decimal_texts(data, cells.offsets, cells.size, form.precision, scale, chunks, text, ends, done)
-    return _completed(data, cells, read, _strings(text[: ends[-1]], ends, ~done), done)
+    fits = form.precision > 0 and 0 <= whole <= _DIGITS_MAX and scale <= _DIGITS_MAX and scale == kind.decimal
+    return form if fits else None
+
+
+def _chunks(form: DecimalForm) -> Any:
+    return np.array(chunk_sizes(form), np.int64)
+
+
+@inlined
+def _decimal(data: Any, begin: int, precision: int, scale: int, chunks: Any) -> tuple[Any, Any, bool, bool]:
+    """Return the parts of a number before and behind the point, whether it is negative, and whether all its words have
+    as many digits as they may."""
+    flip = 0 if data[begin] & 0x80 else 0xFF
+    offset, digits_left, whole, fraction, good = begin, precision, np.int64(0), np.int64(0), True
+    for chunk in range(len(chunks)):
+        digits, part = chunks[chunk, 0], np.int64(0)
+        for _ in range(chunks[chunk, 1]):
+            byte = np.int64(data[offset]) ^ flip
+            part = part << 8 | (byte ^ 0x80 if offset == begin else byte)
+            offset += 1
+        good = good and part < 10**digits
+        if digits_left > scale:
+            whole = whole * 10**digits + part
+        else:
+            fraction = fraction * 10**digits + part
+        digits_left -= digits
+    return whole, fraction, flip != 0, good
 
 
 @compiled
@@ -697,22 +852,9 @@ def _decimal_texts(
     for row in range(len(offsets)):
         begin = offsets[row]
         if size[row] == 2 + width and data[begin] == precision and data[begin + 1] == scale:
-            flip = 0 if data[begin + 2] & 0x80 else 0xFF
-            offset, digits_left, whole, fraction, good = begin + 2, precision, 0, 0, True
-            for chunk in range(len(chunks)):
-                digits, part = chunks[chunk, 0], np.int64(0)
-                for _ in range(chunks[chunk, 1]):
-                    byte = np.int64(data[offset]) ^ flip
-                    part = part << 8 | (byte ^ 0x80 if offset == begin + 2 else byte)
-                    offset += 1
-                good = good and part < 10**digits
-                if digits_left > scale:
-                    whole = whole * 10**digits + part
-                else:
-                    fraction = fraction * 10**digits + part
-                digits_left -= digits
+            whole, fraction, is_negative, good = _decimal(data, begin + 2, precision, scale, chunks)
             if good:
-                if flip and (whole or fraction):
+                if is_negative and (whole or fraction):
                     text[to] = 45
                     to += 1
                 places, most = 1, 10
@@ -726,6 +868,34 @@ def _decimal_texts(
                     to += 1 + scale
                 done[row] = True
         ends[row + 1] = to
+
+
+@compiled
+def _read_decimals(data: Any, offsets: Any, size: Any, precision: int, scale: int, chunks: Any, numbers: Any) -> bool:
+    """Store the numbers without their point, in 128 bits each, the lower half first; return whether all have that
+    precision and scale."""
+    width, ten = chunks[:, 1].sum(), np.uint64(10**scale)
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    for row in range(len(offsets)):
+        if size[row] < 0:
+            continue
+        begin = offsets[row]
+        if size[row] != 2 + width or data[begin] != precision or data[begin + 1] != scale:
+            return False
+        whole, fraction, is_negative, good = _decimal(data, begin + 2, precision, scale, chunks)
+        if not good:
+            return False
+        left, right = np.uint64(whole) >> half, np.uint64(whole) & low
+        lower = right * (ten & low)
+        middle = left * (ten & low) + (lower >> half)
+        cross = right * (ten >> half) + (middle & low)
+        upper = left * (ten >> half) + (middle >> half) + (cross >> half)
+        lower = (cross << half | lower & low) + np.uint64(fraction)
+        upper += np.uint64(lower < np.uint64(fraction))
+        if is_negative:
+            lower, upper = ~lower + np.uint64(1), ~upper + np.uint64(lower == 0)
+        numbers[row, 0], numbers[row, 1] = lower, upper
+    return True
 
 
 def _one_by_one(data: Any, cells: Cells, read: Read) -> ReadValues:

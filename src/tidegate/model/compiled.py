@@ -5,6 +5,9 @@
     @inlined
     def one(text: Any) -> int: ...          becomes part of each compiled function that calls it
 
+Loops fill arrays that they are given, and make none: numba then counts no references, which would cost a loop more than
+its work, since it counts those of each array that goes into an inlined function, row by row.
+
 Machine code is cached beside the source, or in the user's cache if that is not writable, as long as the function's file
 does not change: after changing a function that another file's function calls, run `make clean`. Without numba, and on
 big-endian machines, the same functions run as Python, some hundred times slower: hot paths check `AVAILABLE` first.
@@ -30,7 +33,7 @@ def compiled(function: _Function, *, inline: str = "never") -> _Function:
         return function
     import numba
 
-    make = partial(numba.njit, nogil=True, inline=inline)
+    make = partial(numba.njit, nogil=True, inline=inline, _nrt=False)
     try:
         return cast("_Function", make(function, cache=True))
     except RuntimeError:  # no directory that can be written

@@ -22,12 +22,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iter
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import pairwise
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
 from tidegate.codec.columnar.rows import Batch
@@ -36,8 +35,9 @@ from tidegate.engine.chunk_size import CHUNK_BYTES
 from tidegate.engine.filter import is_system
 from tidegate.engine.load_plan import LoadChunk, LoadGuard, LoadPlan, LoadReader, LoadTable
 from tidegate.engine.mount import Mounter
-from tidegate.engine.mount_columns import ColumnMounter, Records, batch_of_rows
+from tidegate.engine.mount_columns import ColumnMounter, batch_of_rows
 from tidegate.kv.keys import table_span
+from tidegate.kv.row_columns import Slices
 from tidegate.model.errors import ClusterUnavailable, SchemaError, TidegateError
 from tidegate.model.mysql import STRINGS
 from tidegate.model.name import lowered
@@ -58,7 +58,7 @@ from tidegate.source.tikv_options import TikvLoadOptions
 from tidegate.source.upstream_address import rests_until
 from tidegate.tikv.address import address_of
 from tidegate.tikv.pd import PdClient, RegionSize
-from tidegate.tikv.snapshot import PAGE_PAIRS, Columns, ReadOptions, Snapshot, bound_of
+from tidegate.tikv.snapshot import PAGE_PAIRS, Columns, ReadOptions, Snapshot, as_one, bound_of, columns_of
 
 T = TypeVar("T")
 BATCH_ROWS: Final = 65_536
@@ -113,13 +113,16 @@ class _Cluster:
 class TikvReader(LoadReader):
     """Reads a load from TiKV."""
 
-    def __init__(self, options: TikvLoadOptions) -> None:
-        self.options = options
+    def __init__(self, options: TikvLoadOptions, *, typed: bool = False) -> None:
+        self.options, self._typed = options, typed
         self._cluster = _Cluster(options)
         self._ids: dict[TableName, tuple[int, int]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TikvReader, (self.options,)
+        return partial(TikvReader, typed=self._typed), (self.options,)
+
+    def typed(self) -> "TikvReader":
+        return TikvReader(self.options, typed=True)
 
     def newest_ts(self) -> int:
         """Return a new timestamp."""
@@ -147,7 +150,7 @@ class TikvReader(LoadReader):
         version = self._version(table.name, int(chunk.lower[1]), int(chunk.upper[1]), ts)
         if version is None:
             raise SchemaError(f"{table.name}: the cluster has no table {chunk.upper[1]} of that name at ts {ts}")
-        mounting = _Mounting(version, ts, self.options.time_zone)
+        mounting = _Mounting(version, ts, self.options.time_zone, typed=self._typed)
         physical_id = decode_int(start, 1)[0]
         limit, begun, rows = self.options.rows_per_s, time.monotonic(), 0
         for keys, values in self._pages(start, end, ts):
@@ -175,8 +178,7 @@ class TikvReader(LoadReader):
         for physical_id in version.stored.physical_ids:
             values = {row.key: row.value for row in stored.values() if row.physical_id == physical_id}
             if values:
-                columns = (pa.array(each, pa.binary()) for each in (values.keys(), values.values()))
-                batches.append(batch := mounting.batch(physical_id, *columns))
+                batches.append(batch := mounting.batch(physical_id, *as_one([columns_of(values.items())])))
                 shown = zip(*(batch.after.column(name).cast(pa.string()).to_pylist() for _, name in texts), strict=True)
                 own.update(zip(values, shown if texts else [()] * len(values), strict=True))
         present = {key for key, row in stored.items() if own[row.key] == tuple(key[index] for index, _ in texts)}
@@ -213,8 +215,7 @@ class TikvReader(LoadReader):
         try:
             while read := ahead.result():
                 ahead = self._cluster.begin(some())
-                keys, values = (pa.concat_arrays(columns) for columns in zip(*read, strict=True))
-                yield keys, values
+                yield as_one(read)
         finally:
             ahead.cancel()
 
@@ -336,7 +337,7 @@ class _Cutting:
             if first is None or len(first[0]) < min(PAGE_PAIRS, most):
                 return [(start, len(first[0]) if first else 0)], row_bytes, most
             regions = await self._pd.regions(encode_bytes(start), encode_bytes(end))
-            sizes, low = await self._sizes(start, end), first[0][0].as_py()
+            sizes, low = await self._sizes(start, end), first[0].to_pylist()[0]
             bounds = [bound_of(region, end) for region in regions[:-1]]
             behind = max([low, *bounds])
             bounds.append(await self._snapshot.last_key(behind, end) or behind)
@@ -409,24 +410,21 @@ def _partitions(version: TableVersion) -> tuple[str, ...]:
 class _Mounting:
     """Makes batches of a table's rows, all INSERTs at `ts`."""
 
-    def __init__(self, version: TableVersion, ts: int, time_zone: str) -> None:
+    def __init__(self, version: TableVersion, ts: int, time_zone: str, *, typed: bool = False) -> None:
         logical = dict.fromkeys(version.stored.physical_ids, version.stored.id)
         history = SchemaHistory(StoredSnapshot(ts=ts - 1, tables={version.stored.id: version}, logical=logical))
         self._ts, self._mounter = ts, Mounter(history, force_replicate=True, time_zone=time_zone)
-        self._columns = ColumnMounter(self._mounter)
+        self._columns = ColumnMounter(self._mounter, typed=typed)
 
-    def batch(self, physical_id: int, keys: Any, values: Any) -> Batch:
+    def batch(self, physical_id: int, keys: Slices, values: Slices) -> Batch:
         """Return the rows of a physical table, by columns where that is possible. Raises SchemaError."""
-        times, none = np.full(len(keys), self._ts, np.int64), pa.nulls(len(keys), pa.binary())
         try:
-            mounted = self._columns.mount(Records(physical_id, keys, values, none, times))
+            return self._columns.inserts(physical_id, keys, values, self._ts)
         except MISMATCHES:
             pairs = zip(keys.to_pylist(), values.to_pylist(), strict=True)
             every = (self._mounter.mount(key, value, None, self._ts) for key, value in pairs)
             rows = [row for row in every if row is not None]
             return replace(batch_of_rows(rows, [self._ts] * len(rows)), start_ts=None)
-        assert mounted is not None, "a row has a value"
-        return mounted.batch
 
 
 def _hold_name(ts: int) -> str:

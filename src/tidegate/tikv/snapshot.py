@@ -13,16 +13,17 @@ Source: TiKV and client-go (txnkv/txnsnapshot), see kvrpcpb; recorded pages in t
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import grpc
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy as np
 from google.protobuf.message import DecodeError as Malformed
 
+from tidegate.kv.row_columns import PADDING, Slices
 from tidegate.model.errors import ClusterUnavailable, HistoryLost, KeyIsLocked, ProtocolError, TidegateError
 from tidegate.mysql.encoding import decode_bytes, encode_bytes
 from tidegate.tikv import rpc
@@ -35,8 +36,8 @@ from tidegate.tikv.stubs import pdpb_pb2 as pdpb
 from tidegate.tikv.walk import read_pairs
 
 Pair: TypeAlias = tuple[bytes, bytes]
-Columns: TypeAlias = tuple[Any, Any]
-"""Keys and values, as binary arrays."""
+Columns: TypeAlias = tuple[Slices, Slices]
+"""Keys and values in the same bytes."""
 Resolve: TypeAlias = Callable[[Sequence[kvrpcpb.LockInfo]], Awaitable[object]]
 """Resolves the locks of transactions that have ended; those that live stay."""
 
@@ -84,6 +85,30 @@ class _Waits:
         await asyncio.sleep(self.next_s)
         self.waited_s += self.next_s
         self.next_s = min(2 * self.next_s, _LONGEST_WAIT_S)
+
+
+def columns_of(pairs: Iterable[Pair]) -> Columns:
+    """Return keys and values as columns."""
+    texts = [text for pair in pairs for text in pair]
+    data, ends = np.frombuffer(b"".join(texts), np.uint8), np.cumsum([0, *map(len, texts)])
+    offsets, size = ends[:-1], np.diff(ends)
+    return Slices(data, offsets[::2], size[::2]), Slices(data, offsets[1::2], size[1::2])
+
+
+def as_one(pages: Sequence[Columns]) -> Columns:
+    """Return the pairs of several pages, at least one, as one page, whose bytes have PADDING bytes behind them."""
+    parts = [keys.data for keys, _ in pages]
+    begins = np.cumsum([0, *map(len, parts)])
+    data = np.concatenate([*parts, np.zeros(PADDING, np.uint8)])
+    keys, values = (
+        Slices(
+            data,
+            np.concatenate([each.offsets + begin for each, begin in zip(column, begins, strict=False)]),
+            np.concatenate([each.size for each in column]),
+        )
+        for column in zip(*pages, strict=True)
+    )
+    return keys, values
 
 
 class Snapshot:
@@ -166,36 +191,35 @@ class Snapshot:
         request = kvrpcpb.ScanRequest(start_key=start, end_key=end, limit=limit, version=self.ts)
         raw = await self._raw(rpc.KV_SCAN, region, request)
         if (page := read_pairs(raw, limit)) is not None:
-            behind = page[0][-1].as_py() + b"\0" if len(page[0]) == limit else end
+            count = len(page[0])
+            keys = page[0].to_pylist(slice(None, None, max(count - 1, 1)))
+            behind = keys[-1] + b"\0" if count == limit else end
         else:
-            page, behind = await self._settled(self._parsed(rpc.KV_SCAN, region, raw), start, end, limit)
-        if len(keys := page[0]):
-            first, last = keys[0].as_py(), keys[-1].as_py()
-            if first < start or last >= end or not pc.all(pc.less(keys[:-1], keys[1:]), min_count=0).as_py():
-                raise ProtocolError(
-                    f"region {region.region.id} answers keys from {first.hex()} to {last.hex()} to a scan of "
-                    f"[{start.hex()}, {end.hex()}) at ts {self.ts}, in an order or range that there is not; check the "
-                    "version of the store"
-                )
+            pairs, behind = await self._settled(self._parsed(rpc.KV_SCAN, region, raw), start, end, limit)
+            page, keys = columns_of(pairs), [key for key, _ in pairs]
+        if keys and (keys[0] < start or keys[-1] >= end or any(one >= two for one, two in pairwise(keys))):
+            raise ProtocolError(
+                f"region {region.region.id} answers keys from {keys[0].hex()} to {keys[-1].hex()} to a scan of "
+                f"[{start.hex()}, {end.hex()}) at ts {self.ts}, in an order or range that there is not; check the "
+                "version of the store"
+            )
         return page, behind
 
     async def _settled(
         self, answer: kvrpcpb.ScanResponse, start: bytes, end: bytes, limit: int
-    ) -> tuple[Columns, bytes]:
+    ) -> tuple[list[Pair], bytes]:
         """The pairs of an answer with locks among them, and the key behind them."""
         await self._unlocked(answer.error, start)
         locked = [pair.error for pair in answer.pairs if pair.HasField("error")]
         if locked:
             await self._settle(locked, start)
-        keys, values = [], []
+        pairs: list[Pair] = []
         for pair in answer.pairs:
             start = pair.error.locked.key if pair.HasField("error") else pair.key
             value = await self.get(start) if pair.HasField("error") else pair.value
             if value is not None:
-                keys.append(start)
-                values.append(value)
-        behind = start + b"\0" if len(answer.pairs) >= limit else end
-        return (pa.array(keys, pa.binary()), pa.array(values, pa.binary())), behind
+                pairs.append((start, value))
+        return pairs, start + b"\0" if len(answer.pairs) >= limit else end
 
     async def _call(self, method: rpc.Method[rpc.Q, rpc.A], region: pdpb.Region, request: rpc.Q) -> rpc.A:
         return self._parsed(method, region, await self._raw(method, region, request))

@@ -19,7 +19,8 @@ The result of a message is thus the generated class's, and DecodeError is raised
     ScanResponse      region_error 1   pairs 2 *   error 3
     KvPair            error 1   key 2   value 3
 
-`read_pairs` reads a page whose pairs all have a key and a value; errors are left to the generated class.
+`read_pairs` reads a page whose pairs are in the order of their keys, without an error; all others are left to the
+generated class.
 Source: kvproto cdcpb and kvrpcpb (numbers), protobuf's encoding of messages.
 """
 
@@ -30,8 +31,8 @@ import msgspec
 import numpy as np
 from google.protobuf.message import DecodeError as Malformed
 
-from tidegate.kv.row_columns import PADDING, spans
-from tidegate.model.compiled import compiled
+from tidegate.kv.row_columns import Slices
+from tidegate.model.compiled import compiled, inlined, windows
 from tidegate.model.errors import DecodeError
 from tidegate.tikv.stubs import cdcpb_pb2 as cdcpb
 
@@ -77,15 +78,15 @@ def read(messages: Sequence[bytes]) -> Batch:
     return Batch(data, items, rows, {index: _parsed(data, *items[index].tolist()) for index in others})
 
 
-def read_pairs(answer: bytes, most: int) -> tuple[Any, Any] | None:
-    """Return the keys and the values of a ScanResponse as binary arrays; None for one that has errors, more than `most`
-    pairs, or another form."""
-    data, places = np.frombuffer(answer + bytes(PADDING), np.uint8), np.zeros((4, most), np.int64)
-    count = _pairs(data, len(answer), places)
+def read_pairs(answer: bytes, most: int) -> tuple[Slices, Slices] | None:
+    """Return the keys and the values of a ScanResponse; None for one that has errors, more than `most` pairs, keys
+    that do not ascend, or another form."""
+    data, places = np.frombuffer(answer, np.uint8), np.empty((4, most), np.int64)
+    count = _pairs(data, windows(data), places)
     if count < 0:
         return None
     key, key_size, value, value_size = places[:, :count]
-    return spans(data, key, key_size), spans(data, value, value_size)
+    return Slices(data, key, key_size), Slices(data, value, value_size)
 
 
 def _walked(joined: bytes, messages: Sequence[bytes]) -> tuple[Any, Any, int]:
@@ -255,16 +256,28 @@ def _walk(data: Any, frames: Any, items: Any, rows: Any) -> tuple[int, int, int,
     return _DONE, len(frames) - 1, item_count, row_count
 
 
+@inlined
+def _is_below(data: Any, words: Any, one: int, size: int, other: int, other_size: int) -> bool:
+    """Return whether the `size` bytes at `one` come before the `other_size` bytes at `other`."""
+    index, common = 0, min(size, other_size)
+    while index + 8 <= common and words[one + index] == words[other + index]:
+        index += 8
+    while index < common and data[one + index] == data[other + index]:
+        index += 1
+    return bool(data[one + index] < data[other + index]) if index < common else size < other_size
+
+
 @compiled
-def _pairs(data: Any, end: int, places: Any) -> int:
+def _pairs(data: Any, words: Any, places: Any) -> int:
     """Read offsets and sizes of the keys and values of a ScanResponse; return their count, -1 if irregular."""
     count = offset = 0
-    while offset < end:
-        tag, first, behind = _field(data, offset, end)
+    while offset < len(data):
+        tag, first, behind = _field(data, offset, len(data))
         number = tag >> 3
         if behind < 0 or number == 1 or number == 3 or (number == 2 and (tag != 18 or count == places.shape[1])):
             return -1
         if number == 2:
+            places[:, count] = 0
             while first < behind:
                 inner, value, stop = _field(data, first, behind)
                 field = inner >> 3
@@ -273,6 +286,9 @@ def _pairs(data: Any, end: int, places: Any) -> int:
                 if field <= 3:
                     places[2 * field - 4, count], places[2 * field - 3, count] = value, stop - value
                 first = stop
+            key, size = places[0, count], places[1, count]
+            if count and not _is_below(data, words, places[0, count - 1], places[1, count - 1], key, size):
+                return -1
             count += 1
         offset = behind
     return count

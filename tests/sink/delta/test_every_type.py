@@ -13,7 +13,7 @@ from tidegate.codec import BatchEncoder, DecodeOptions, decode, encode_options, 
 from tidegate.engine.mount import converter
 from tidegate.engine.plan import Create
 from tidegate.engine.plan import Rows as Apply
-from tidegate.kv.row_columns import column_reader, locate
+from tidegate.kv.row_columns import column_reader, locate, slices
 from tidegate.kv.rows import encode_raw_row
 from tidegate.model.event import Ddl, Insert, RowChange, Value
 from tidegate.model.mysql import TYPES, UNDECLARED, MysqlType
@@ -66,7 +66,7 @@ def stored_in_tikv(kind: ColumnType, value: Value) -> list[object]:
     def read(data: bytes) -> Value:
         return converter(kind)(read_value(kind, data))
 
-    rows = locate(pa.array([encode_raw_row({2: raw})], pa.binary()), [2])
+    rows = locate(slices(pa.array([encode_raw_row({2: raw})], pa.binary())), [2])
     array, unread = column_reader(kind, read)(rows.data, rows.cells[2])
     assert not unread.any()
     return [read(raw), *array.to_pylist()]

@@ -137,6 +137,12 @@ def from_image(
             return pc.cast(values, target)
     elif pa.types.is_floating(values.type) and pa.types.is_floating(target):
         return pc.cast(values, target)
+    elif pa.types.is_temporal(values.type) or pa.types.is_decimal(values.type):
+        if values.type == target:
+            return values
+        if delta == "timestamp":
+            return _zoned(values, time_zone)
+        values = pa.array(to_neutral(values, column, time_zone=time_zone), pa.string())
     if not pa.types.is_string(values.type):
         values = as_texts(values)
     return from_text(values, column, delta, time_zone=time_zone, zero_date=zero_date, exact=exact)
@@ -163,9 +169,7 @@ def from_text(
     if column.code in MOMENTS:
         if delta != "timestamp":
             return _moments(strings, arrow_type(delta), zero_date, exact=exact)
-        moments = _moments(strings, pa.timestamp("us"), zero_date, exact=exact)
-        zoned = pc.assume_timezone(moments, time_zone, ambiguous="earliest", nonexistent="latest")
-        return pc.cast(zoned, arrow_type(delta))
+        return _zoned(_moments(strings, pa.timestamp("us"), zero_date, exact=exact), time_zone)
     if delta in {"float", "double"}:
         numbers = pc.cast(strings, pa.float64())
         if not pc.all(pc.is_finite(numbers)).as_py() and pc.count(numbers).as_py():
@@ -173,6 +177,12 @@ def from_text(
         return pc.cast(numbers, arrow_type(delta))
     target = arrow_type(delta)
     return _exact(strings, target) if pa.types.is_decimal(target) else pc.cast(strings, target)
+
+
+def _zoned(moments: pa.Array, time_zone: str) -> pa.Array:
+    """Times of a zone as instants."""
+    zoned = pc.assume_timezone(moments, time_zone, ambiguous="earliest", nonexistent="latest")
+    return pc.cast(zoned, arrow_type("timestamp"))
 
 
 def _exact(strings: pa.Array, target: pa.Decimal128Type) -> pa.Array:

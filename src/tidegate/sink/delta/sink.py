@@ -228,7 +228,7 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithReload, Wit
         creates = [Unit(tuple(step for step in unit.steps if not isinstance(step, Rows))) for unit in units]
         self._each(tasks, run_unit, bins([unit for unit in creates if unit.steps], workers, tasks.slots), load)
         parts = [part for unit in units for step in unit.row_steps for part in load.split(step)]
-        results, failures = self._each(tasks, write_part, bins(parts, workers, tasks.slots), load)
+        results, failures = self._each(tasks, write_part, bins(parts, workers, tasks.slots), load.typed())
         written: defaultdict[str, list[WrittenPart | TidegateError]] = defaultdict(list)
         for part in sorted(results, key=lambda part: part.after):
             written[part.table.incarnation].append(part)
