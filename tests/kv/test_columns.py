@@ -12,9 +12,11 @@ from tests.kv.test_made_pairs import KINDS, table_of
 from tests.kv.test_totality import DOCUMENTS, mutate
 from tidegate.engine.mount import converter
 from tidegate.kv import encode_row
+from tidegate.kv.json_columns import json_texts
 from tidegate.kv.keys import IntHandle
-from tidegate.kv.row_columns import MISSING, NULL, arrow_type, column_reader, json_texts, locate, slices
+from tidegate.kv.row_columns import MISSING, NULL, arrow_type, column_reader, locate
 from tidegate.kv.rows import ChecksumForm, Row, decode_raw_row, encode_raw_row
+from tidegate.kv.slices import slices
 from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType

@@ -33,14 +33,12 @@ from tidegate.kv.row_columns import (
     MISSING,
     ReadColumn,
     RowCells,
-    Slices,
     arrow_type,
     column_reader,
     locate,
-    slices,
-    words,
 )
 from tidegate.kv.rows import decode_row_value, handle_columns
+from tidegate.kv.slices import Slices, slices, words
 from tidegate.model.compiled import windows
 from tidegate.model.errors import DecodeError
 from tidegate.model.event import Field, Values, images

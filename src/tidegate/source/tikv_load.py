@@ -37,7 +37,7 @@ from tidegate.engine.load_plan import LoadChunk, LoadGuard, LoadPlan, LoadReader
 from tidegate.engine.mount import Mounter
 from tidegate.engine.mount_columns import ColumnMounter, batch_of_rows
 from tidegate.kv.keys import table_span
-from tidegate.kv.row_columns import Slices
+from tidegate.kv.slices import Slices
 from tidegate.model.errors import ClusterUnavailable, SchemaError, TidegateError
 from tidegate.model.mysql import STRINGS
 from tidegate.model.name import lowered

@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 from google.protobuf.message import DecodeError as Malformed
 
-from tidegate.kv.row_columns import PADDING, Slices
+from tidegate.kv.slices import PADDING, Slices
 from tidegate.model.errors import ClusterUnavailable, HistoryLost, KeyIsLocked, ProtocolError, TidegateError
 from tidegate.mysql.encoding import decode_bytes, encode_bytes
 from tidegate.tikv import rpc

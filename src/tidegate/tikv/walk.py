@@ -31,7 +31,7 @@ import msgspec
 import numpy as np
 from google.protobuf.message import DecodeError as Malformed
 
-from tidegate.kv.row_columns import Slices
+from tidegate.kv.slices import Slices
 from tidegate.model.compiled import compiled, inlined, windows
 from tidegate.model.errors import DecodeError
 from tidegate.tikv.stubs import cdcpb_pb2 as cdcpb

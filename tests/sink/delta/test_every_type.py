@@ -13,8 +13,9 @@ from tidegate.codec import BatchEncoder, DecodeOptions, decode, encode_options, 
 from tidegate.engine.mount import converter
 from tidegate.engine.plan import Create
 from tidegate.engine.plan import Rows as Apply
-from tidegate.kv.row_columns import column_reader, locate, slices
+from tidegate.kv.row_columns import column_reader, locate
 from tidegate.kv.rows import encode_raw_row
+from tidegate.kv.slices import slices
 from tidegate.model.event import Ddl, Insert, RowChange, Value
 from tidegate.model.mysql import TYPES, UNDECLARED, MysqlType
 from tidegate.model.table import ColumnType, TableInfo

@@ -16,8 +16,9 @@ from tests.kv.test_totality import TIMES
 from tidegate.engine import mount_columns
 from tidegate.engine.mount import converter
 from tidegate.engine.mount_columns import ColumnMounter
-from tidegate.kv.row_columns import ReadValues, column_reader, exact_type, locate, slices
+from tidegate.kv.row_columns import ReadValues, column_reader, exact_type, locate
 from tidegate.kv.rows import encode_raw_row
+from tidegate.kv.slices import slices
 from tidegate.model.errors import SinkRefused
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
