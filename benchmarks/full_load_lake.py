@@ -13,11 +13,12 @@ CPU of all processes, the server among them: it holds on a machine that is busy 
 
 import json
 import time
-from collections.abc import Callable
+from argparse import ArgumentParser
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow.parquet as pq
 from full_load import CASES, TIMES, loading, options_of, table
@@ -35,6 +36,7 @@ from tidegate.testing.script import run_here
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+Measure: TypeAlias = "Callable[[SparkSession, str, int], dict[str, Any]]"
 CORES = 2
 FETCH = 10_000
 DRIVER = "org.mariadb.jdbc.Driver"
@@ -68,50 +70,56 @@ def seconds(work: Callable[[Path], None], rows: int) -> tuple[float, float]:
         return took_s, spent_s
 
 
-def measured(spark: "SparkSession", case: str, rows: int) -> dict[str, Any]:
-    """Rates of one case, in rows a second, and their ratio."""
-    with table(case, rows) as port:
-        begun = time.perf_counter()
-        plan = SqlReader(options_of(port)).plan(lambda name: name.schema == "load")
-        plan_s = time.perf_counter() - begun
-        both: list[Callable[[Path], None]] = [
-            partial(run_tidegate, spark, port, plan),
-            lambda home: peer(spark, port, rows, home),
-        ]
-        _, *turns = [[seconds(work, rows) for work in both] for _ in range(TIMES + 1)]
-        (ours_s, ours_cpu_s), (peer_s, peer_cpu_s) = (
-            map(min, zip(*work, strict=True)) for work in zip(*turns, strict=True)
-        )
+def compared(ours: Callable[[Path], None], peer: Callable[[Path], None], rows: int) -> dict[str, Any]:
+    """Rates of ours and of a peer, in rows a second, and their ratios: in turns, warm, the best of three."""
+    _, *turns = [[seconds(work, rows) for work in (ours, peer)] for _ in range(TIMES + 1)]
+    (ours_s, ours_cpu_s), (peer_s, peer_cpu_s) = (
+        map(min, zip(*work, strict=True)) for work in zip(*turns, strict=True)
+    )
     return {
-        "plan_s": round(plan_s, 2),
         "ours": round(rows / ours_s),
         "peer": round(rows / peer_s),
         "ratio": round(peer_s / ours_s, 2),
         "by_cpu": round(peer_cpu_s / ours_cpu_s, 2),
         "cpu_us": [round(1e6 * cpu / rows, 3) for cpu in (ours_cpu_s, peer_cpu_s)],
-        "whole": round(peer_s / (ours_s + plan_s), 2),
     }
 
 
-def main() -> None:
-    """Measure the cases."""
-    parser = arguments(__doc__, 4_000_000)
+def run(parser: ArgumentParser, measure: Measure, peer: str, conf: Mapping[str, str] | None = None) -> None:
+    """Measure the cases that are asked for, and print what is measured."""
     parser.add_argument("--only", choices=CASES, help="one case")
     options = parser.parse_args()
-    driver = jar("jdbc")
-    assert isinstance(driver, Path), driver
-    spark = session(cores=CORES, conf={"spark.driver.extraClassPath": str(driver)})
+    spark = session(cores=CORES, conf=conf)
     chosen = {case: times for case, times in CASES.items() if options.only in {None, case}}
-    results = {case: measured(spark, case, options.rows // times) for case, times in chosen.items()}
+    results = {case: measure(spark, case, options.rows // times) for case, times in chosen.items()}
     spark.stop()
     if options.json:
         print(json.dumps(results))
         return
     for case, rates in results.items():
+        told = ", ".join(f"{name} {value}" for name, value in [*rates.items()][4:])
         print(
-            f"{case:8} {rates['ours']:>10,} rows/s  {rates['peer']:>10,} Spark's JDBC   ratio {rates['ratio']:.2f}, "
-            f"by CPU {rates['by_cpu']:.2f}   plan {rates['plan_s']:.2f} s, with it {rates['whole']:.2f}"
+            f"{case:8} {rates['ours']:>10,} rows/s  {rates['peer']:>10,} {peer}   ratio {rates['ratio']:.2f}, "
+            f"by CPU {rates['by_cpu']:.2f}   {told}"
         )
+
+
+def measured(spark: "SparkSession", case: str, rows: int) -> dict[str, Any]:
+    """Rates of one case, in rows a second, and their ratios."""
+    with table(case, rows) as port:
+        begun = time.perf_counter()
+        plan = SqlReader(options_of(port)).plan(lambda name: name.schema == "load")
+        plan_s = time.perf_counter() - begun
+        rates = compared(partial(run_tidegate, spark, port, plan), partial(peer, spark, port, rows), rows)
+    whole = rows / rates["peer"] / (rows / rates["ours"] + plan_s)
+    return {**rates, "plan_s": round(plan_s, 2), "whole": round(whole, 2)}
+
+
+def main() -> None:
+    """Measure the cases."""
+    driver = jar("jdbc")
+    assert isinstance(driver, Path), driver
+    run(arguments(__doc__, 4_000_000), measured, "Spark's JDBC", {"spark.driver.extraClassPath": str(driver)})
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ row as TiKV sends it, and joins those of a page.  Both loads run with one Spark,
     by CPU    the same of the seconds of CPU of all processes, the servers among them
 """
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import numpy as np
-from full_load import CASES, TIMES, options_of, table
-from full_load_lake import CORES, seconds
+from full_load import CASES, options_of, table
+from full_load_lake import compared, run
 from rig import arguments
 from tests.tikv.reporting import ReportingPeer
 
@@ -45,7 +44,6 @@ from tidegate.source.load_sql import SqlReader
 from tidegate.source.tidb_segment import SCHEMA
 from tidegate.source.tikv_load import TikvReader
 from tidegate.source.tikv_options import TikvLoadOptions
-from tidegate.spark.session import session
 from tidegate.spark.tasks import SparkTasks
 from tidegate.testing.script import run_here
 from tidegate.tikv import rpc
@@ -164,40 +162,19 @@ def measured(spark: "SparkSession", case: str, rows: int) -> dict[str, Any]:
     with table(case, rows) as port, served(case, rows) as pd:
         readers = TikvReader(TikvLoadOptions(pd=pd)), SqlReader(options_of(port))
         plans = [reader.plan(lambda name: name.schema == "load") for reader in readers]
-        both = [partial(load, spark, reader, plan) for reader, plan in zip(readers, plans, strict=True)]
-        _, *turns = [[seconds(work, rows) for work in both] for _ in range(TIMES + 1)]
-    (ours_s, ours_cpu_s), (sql_s, sql_cpu_s) = (map(min, zip(*work, strict=True)) for work in zip(*turns, strict=True))
-    return {
-        "chunks": [len(plan.chunks) for plan in plans],
-        "ours": round(rows / ours_s),
-        "sql": round(rows / sql_s),
-        "ratio": round(sql_s / ours_s, 2),
-        "by_cpu": round(sql_cpu_s / ours_cpu_s, 2),
-        "cpu_us": [round(1e6 * cpu / rows, 3) for cpu in (ours_cpu_s, sql_cpu_s)],
-    }
+        works = (partial(load, spark, reader, plan) for reader, plan in zip(readers, plans, strict=True))
+        return {**compared(*works, rows), "chunks": [len(plan.chunks) for plan in plans]}
 
 
 def main() -> None:
     """Measure the cases."""
     parser = arguments(__doc__, 1_000_000)
-    parser.add_argument("--only", choices=CASES, help="one case")
     parser.add_argument("--serve", choices=CASES, help="serve the rows of a case")
-    options = parser.parse_args()
+    options, _ = parser.parse_known_args()
     if options.serve:
         serve(options.serve, options.rows)
-        return
-    spark = session(cores=CORES)
-    chosen = {case: times for case, times in CASES.items() if options.only in {None, case}}
-    results = {case: measured(spark, case, options.rows // times) for case, times in chosen.items()}
-    spark.stop()
-    if options.json:
-        print(json.dumps(results))
-        return
-    for case, rates in results.items():
-        print(
-            f"{case:8} {rates['ours']:>10,} rows/s  {rates['sql']:>10,} over SQL   ratio {rates['ratio']:.2f}, "
-            f"by CPU {rates['by_cpu']:.2f}   {rates['cpu_us']} µs of CPU a row, {rates['chunks']} chunks"
-        )
+    else:
+        run(parser, measured, "over SQL")
 
 
 if __name__ == "__main__":
