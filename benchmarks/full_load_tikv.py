@@ -162,8 +162,8 @@ def measured(spark: "SparkSession", case: str, rows: int) -> dict[str, Any]:
     with table(case, rows) as port, served(case, rows) as pd:
         readers = TikvReader(TikvLoadOptions(pd=pd)), SqlReader(options_of(port))
         plans = [reader.plan(lambda name: name.schema == "load") for reader in readers]
-        works = (partial(load, spark, reader, plan) for reader, plan in zip(readers, plans, strict=True))
-        return {**compared(*works, rows), "chunks": [len(plan.chunks) for plan in plans]}
+        ours, sql = (partial(load, spark, reader, plan) for reader, plan in zip(readers, plans, strict=True))
+        return {**compared(ours, sql, rows), "chunks": [len(plan.chunks) for plan in plans]}
 
 
 def main() -> None:

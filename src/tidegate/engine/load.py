@@ -244,8 +244,8 @@ class LoadChanges:
             yield Unit((Rows(step.table, after, step.upto),), rows)
 
     def typed(self) -> "LoadChanges":
-        """Return the same, in which DECIMALs and times may be Arrow's own, unless event filters read rows."""
-        return self if self.events.messages() else replace(self, reader=self.reader.typed())
+        """Return these changes, in which DECIMALs and times may be Arrow's own, unless event filters read rows."""
+        return self if self.events.messages() is not None else replace(self, reader=self.reader.typed())
 
     def row_ranges(self) -> Iterator[RowRange]:
         return (RowRange(part.commit_ts, part.commit_ts, part.rows, part.size_bytes) for part in self.parts)

@@ -40,7 +40,7 @@ import pyarrow.compute as pc
 from tidegate.kv.json_columns import json_texts
 from tidegate.kv.rows import CHECKSUM, HEAD, LARGE, VERSION_BYTE
 from tidegate.kv.slices import PADDING, Slices, spans, validity, words
-from tidegate.model.compiled import compiled, inlined, windows
+from tidegate.model.compiled import compiled, inlined, shared, windows
 from tidegate.model.errors import DecodeError, EncodeError
 from tidegate.model.mysql import DATES, FLOATS, MOMENTS, NUMBERS, STRINGS, UNSIGNED_TYPES, MysqlType
 from tidegate.model.table import ColumnType
@@ -79,8 +79,8 @@ def locate(rows: Slices, columns: Sequence[int], excluded: Collection[int] = ())
     order = np.argsort(ids)
     lines = np.where(order < len(columns), order, _UNWANTED)
     offsets, size = np.zeros((len(columns), count), np.int32), np.full((len(columns), count), MISSING, np.int32)
-    fits, found = np.zeros(count, np.bool_), np.empty(_IDS_MAX, np.int64)
-    _locate(rows.data, windows(rows.data), rows.offsets, rows.size, ids[order], lines, found, offsets, size, fits)
+    fits, line_of = np.zeros(count, np.bool_), np.empty(_IDS_MAX, np.int64)
+    _locate(rows.data, windows(rows.data), rows.offsets, rows.size, ids[order], lines, line_of, offsets, size, fits)
     return RowCells(rows.data, {column: Cells(offsets[line], size[line]) for line, column in enumerate(columns)}, fits)
 
 
@@ -95,27 +95,20 @@ def _number(data: Any, offset: int, width: int) -> Any:
 
 
 @inlined
-def _alike(words: Any, one: int, other: int, size: int) -> bool:
-    """Return whether the `size` bytes at two offsets are the same."""
-    while size >= PADDING:
-        if words[one] != words[other]:
-            return False
-        one, other, size = one + PADDING, other + PADDING, size - PADDING
-    return size == 0 or (words[one] ^ words[other]) << np.uint64(64 - 8 * size) == 0
-
-
-@inlined
 def _head_bytes(data: Any, begin: int, end: int) -> int:
     """Return the size of a row's head up to its last id; 0 if `decode_raw_row` does not accept it."""
-    if end - begin < _HEAD_BYTES or data[begin] != VERSION_BYTE or data[begin + 1] & ~(LARGE | CHECKSUM):
+    if end - begin < _HEAD_BYTES:
         return 0
-    id_bytes = 4 if data[begin + 1] & LARGE else 1
+    flags = _number(data, begin + 1, 1)
+    if data[begin] != VERSION_BYTE or flags & ~(LARGE | CHECKSUM):
+        return 0
+    id_bytes = 4 if flags & LARGE else 1
     size: int = _HEAD_BYTES + (_number(data, begin + 2, 2) + _number(data, begin + 4, 2)) * id_bytes
     return size if size <= end - begin else 0
 
 
 @compiled
-def _read_head(data: Any, begin: int, column_ids: Any, lines: Any, found: Any) -> bool:
+def _read_head(data: Any, begin: int, column_ids: Any, lines: Any, line_of: Any) -> bool:
     """Store the line of each id of a head, _OTHER for one that nobody asked for; return whether `decode_raw_row`
     accepts them, and none is unwanted."""
     id_bytes = 4 if data[begin + 1] & LARGE else 1
@@ -132,8 +125,8 @@ def _read_head(data: Any, begin: int, column_ids: Any, lines: Any, found: Any) -
             return False
         while entry < len(column_ids) and column_ids[entry] < column:
             entry += 1
-        found[index] = lines[entry] if entry < len(column_ids) and column_ids[entry] == column else _OTHER
-        if found[index] == _UNWANTED:
+        line_of[index] = lines[entry] if entry < len(column_ids) and column_ids[entry] == column else _OTHER
+        if line_of[index] == _UNWANTED:
             return False
         before = column
     return True
@@ -141,9 +134,9 @@ def _read_head(data: Any, begin: int, column_ids: Any, lines: Any, found: Any) -
 
 @inlined
 def _locate_cells(
-    data: Any, begin: int, end: int, head_bytes: int, end_bytes: int, found: Any, offsets: Any, size: Any, row: int
+    data: Any, begin: int, end: int, head_bytes: int, end_bytes: int, line_of: Any, offsets: Any, size: Any, row: int
 ) -> bool:
-    """Store the offsets of a row whose columns have the lines `found`; return whether `decode_raw_row` accepts it.
+    """Store the offsets of a row whose columns have the lines `line_of`; return whether `decode_raw_row` accepts it.
     Callers pass a constant size of ends, so that numba compiles a loop for each."""
     flags, count, nulls = data[begin + 1], _number(data, begin + 2, 2), _number(data, begin + 4, 2)
     ends = begin + head_bytes
@@ -155,12 +148,12 @@ def _locate_cells(
         stop = _number(data, ends + index * end_bytes, end_bytes)
         if stop < done:
             return False
-        if found[index] >= 0:
-            offsets[found[index], row], size[found[index], row] = first + done, stop - done
+        if line_of[index] >= 0:
+            offsets[line_of[index], row], size[line_of[index], row] = first + done, stop - done
         done = stop
     for index in range(count, count + nulls):
-        if found[index] >= 0:
-            size[found[index], row] = NULL
+        if line_of[index] >= 0:
+            size[line_of[index], row] = NULL
     tail_bytes: int = end - first - done
     if flags & CHECKSUM == 0 or tail_bytes < 1:
         return tail_bytes == 0 and flags & CHECKSUM == 0
@@ -170,29 +163,29 @@ def _locate_cells(
 
 @compiled
 def _locate(
-    data: Any, words: Any, begins: Any, sizes: Any, column_ids: Any, lines: Any, found: Any, offsets: Any, size: Any,
+    data: Any, words: Any, begins: Any, sizes: Any, column_ids: Any, lines: Any, line_of: Any, offsets: Any, size: Any,
     fits: Any,
 ) -> None:  # fmt: skip
     """Store the offsets of all rows. The ids of a row are read where they are not those of the row before.
 
     begins, sizes       where the rows are in `data`
     column_ids, lines   ids of columns, ascending, and the line of each, or that no row may have it
-    found               room for the lines of a row's ids
+    line_of               room for the lines of a row's ids
     offsets, size       (lines, rows): 0 and MISSING at first, and again in a row that does not fit
     fits                which rows do"""
     head = head_bytes = 0
     for row in range(len(begins)):
         begin, end = begins[row], begins[row] + sizes[row]
-        if head_bytes == 0 or end - begin < head_bytes or not _alike(words, begin, head, head_bytes):
+        if head_bytes == 0 or end - begin < head_bytes or shared(data, words, begin, head, head_bytes) < head_bytes:
             head, head_bytes = begin, _head_bytes(data, begin, end)
-            if head_bytes > 0 and not _read_head(data, begin, column_ids, lines, found):
+            if head_bytes > 0 and not _read_head(data, begin, column_ids, lines, line_of):
                 head_bytes = 0
         if head_bytes == 0:
             continue
         if data[begin + 1] & LARGE:
-            fits[row] = _locate_cells(data, begin, end, head_bytes, 4, found, offsets, size, row)
+            fits[row] = _locate_cells(data, begin, end, head_bytes, 4, line_of, offsets, size, row)
         else:
-            fits[row] = _locate_cells(data, begin, end, head_bytes, 2, found, offsets, size, row)
+            fits[row] = _locate_cells(data, begin, end, head_bytes, 2, line_of, offsets, size, row)
         if not fits[row]:
             for line in range(len(offsets)):
                 offsets[line, row], size[line, row] = 0, MISSING
@@ -373,31 +366,34 @@ def _moments(data: Any, cells: Cells, fsp: int, exact: Any, texts: ReadColumn) -
     """Times as what they are; as texts where the calendar does not have one of them."""
     packed, absent, unread = _numbers(data, cells, np.int64)
     micros = np.zeros(len(packed), np.int64)
-    if unread.any() or not _read_moments(packed, absent, 10 ** (_MAX_FSP - fsp), micros):
+    if unread.any() or not _read_moments(packed, absent, fsp, micros):
         return texts(data, cells)
     values = (micros // _DAY_MICROS).astype(np.int32) if pa.types.is_date(exact) else micros
     return ReadValues(pa.array(values, exact, mask=absent if absent.any() else None), unread)
 
 
 @compiled
-def _read_moments(every: Any, absent: Any, unit: int, micros: Any) -> bool:
-    """Store the microseconds since 1970 of packed times, in whole units; return whether the calendar has them all."""
+def _read_moments(every: Any, absent: Any, fsp: int, micros: Any) -> bool:
+    """Store the microseconds since 1970 of packed times, cut to their decimals; return whether the calendar has all."""
+    unit = 10 ** (_MAX_FSP - fsp)
+    good = True
     for row in range(len(every)):
         if absent[row]:
             continue
         year, month, day, hour, minute, second, microsecond = _parts(every[row])
-        if year < 1 or year > 9999 or month < 1 or hour > 23 or minute > 59 or second > 59 or microsecond > 999_999:
-            return False
-        is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-        month_days = 30 + ((month + (month >> 3)) & 1) if month != 2 else 29 if is_leap else 28
-        if day < 1 or day > month_days:
-            return False
-        # Days of a year that begins with March, so that a leap day is its last one.
+        month_days = 30 + ((month + (month >> 3)) & 1)
+        if month == 2:
+            month_days = 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+        is_clock = hour <= 23 and minute <= 59 and second <= 59 and microsecond <= 999_999
+        if not (is_clock and 1 <= year <= 9999 and month >= 1 and 1 <= day <= month_days):
+            good = False
+            break
+        # Days of years that begin in March, so that a leap day is the last one of its year.
         since = year - (month < 3)
         days = 365 * since + since // 4 - since // 100 + since // 400 + (153 * ((month + 9) % 12) + 2) // 5 + day
         seconds = (days - _DAYS_TO_1970) * 86_400 + hour * 3600 + minute * 60 + second
         micros[row] = seconds * 1_000_000 + microsecond // unit * unit
-    return True
+    return good
 
 
 def _decimals(data: Any, cells: Cells, kind: ColumnType, read: Read) -> ReadValues:

@@ -59,6 +59,17 @@ def copy(words: Any, offset: int, stop: int, data_words: Any, to: int) -> int:
     return to + stop - offset
 
 
+@inlined
+def shared(data: Any, words: Any, first: int, second: int, size: int) -> int:
+    """Return how many of the `size` bytes at two offsets are equal from the first on."""
+    index = 0
+    while index + 8 <= size and words[first + index] == words[second + index]:
+        index += 8
+    while index < size and data[first + index] == data[second + index]:
+        index += 1
+    return index
+
+
 @compiled
 def gather(words: Any, start: Any, offsets: Any, to: Any) -> None:
     """Copy the bytes at each index to its target, in order; each overwrites the excess bytes of the

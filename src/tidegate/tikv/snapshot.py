@@ -197,7 +197,7 @@ class Snapshot:
         else:
             pairs, behind = await self._settled(self._parsed(rpc.KV_SCAN, region, raw), start, end, limit)
             page, keys = columns_of(pairs), [key for key, _ in pairs]
-        if keys and (keys[0] < start or keys[-1] >= end or any(one >= two for one, two in pairwise(keys))):
+        if keys and (keys[0] < start or keys[-1] >= end or any(low >= high for low, high in pairwise(keys))):
             raise ProtocolError(
                 f"region {region.region.id} answers keys from {keys[0].hex()} to {keys[-1].hex()} to a scan of "
                 f"[{start.hex()}, {end.hex()}) at ts {self.ts}, in an order or range that there is not; check the "

@@ -32,7 +32,7 @@ import numpy as np
 from google.protobuf.message import DecodeError as Malformed
 
 from tidegate.kv.slices import Slices
-from tidegate.model.compiled import compiled, inlined, windows
+from tidegate.model.compiled import compiled, shared, windows
 from tidegate.model.errors import DecodeError
 from tidegate.tikv.stubs import cdcpb_pb2 as cdcpb
 
@@ -256,17 +256,6 @@ def _walk(data: Any, frames: Any, items: Any, rows: Any) -> tuple[int, int, int,
     return _DONE, len(frames) - 1, item_count, row_count
 
 
-@inlined
-def _is_below(data: Any, words: Any, one: int, size: int, other: int, other_size: int) -> bool:
-    """Return whether the `size` bytes at `one` come before the `other_size` bytes at `other`."""
-    index, common = 0, min(size, other_size)
-    while index + 8 <= common and words[one + index] == words[other + index]:
-        index += 8
-    while index < common and data[one + index] == data[other + index]:
-        index += 1
-    return bool(data[one + index] < data[other + index]) if index < common else size < other_size
-
-
 @compiled
 def _pairs(data: Any, words: Any, places: Any) -> int:
     """Read offsets and sizes of the keys and values of a ScanResponse; return their count, -1 if irregular."""
@@ -286,9 +275,11 @@ def _pairs(data: Any, words: Any, places: Any) -> int:
                 if field <= 3:
                     places[2 * field - 4, count], places[2 * field - 3, count] = value, stop - value
                 first = stop
-            key, size = places[0, count], places[1, count]
-            if count and not _is_below(data, words, places[0, count - 1], places[1, count - 1], key, size):
-                return -1
+            if count:
+                before, key, most = places[0, count - 1], places[0, count], min(places[1, count - 1], places[1, count])
+                same = shared(data, words, before, key, most)
+                if data[before + same] >= data[key + same] if same < most else places[1, count] == most:
+                    return -1
             count += 1
         offset = behind
     return count
