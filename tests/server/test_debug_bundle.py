@@ -108,11 +108,14 @@ def test_without_a_server(tmp_path: Path) -> None:
     assert json.loads(texts["doctor.json"])
 
 
-def test_the_tail_is_bounded() -> None:
+def test_the_tail_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a long log, the last lines, each cut."""
     tail = Tail()
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    assert log_tail() == []
     for number in range(Tail.LINES + 5):
         tail.emit(logging.makeLogRecord({"msg": f"{number} {'x' * 10_000}"}))
     assert (len(tail.lines), tail.lines[0][:2]) == (Tail.LINES, "5 ")
     assert max(map(len, tail.lines)) <= 4096
-    assert log_tail() == []
+    logging.getLogger().addHandler(tail)
+    assert log_tail() == list(tail.lines)
