@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.certificates import make_certificate
 from tests.server.http_kit import Client, served
 from tests.server.kit import ServerHome, until
+from tidegate.cli.main import main
 from tidegate.config.load import load
 from tidegate.model.errors import ConfigError, UriInvalid
 from tidegate.model.tso import compose, to_datetime
@@ -121,15 +123,17 @@ def test_what_is_refused(
     """Two sources, a wrong address, a file that clients may not name, and a begin that the cluster has forgotten."""
     _, client, home = serving
     peer.collect_garbage(peer.log.store.safe_point + 2)
-    answer = client.post("/changefeeds", body(home, "refused", 0) | words)
-    assert answer.json["error_code"] == f"CDC:{code}", answer.text
-    assert said in answer.json["error_msg"]
+    answers = [client.post("/changefeeds", body(home, "refused", 0) | words)]
+    answers += [client.post("/tso", words)] if "pd_addrs" in words else []
+    for answer in answers:
+        assert answer.json["error_code"] == f"CDC:{code}", answer.text
+        assert said in answer.json["error_msg"]
 
 
 @pytest.mark.parametrize("days", [1, -1])
 def test_now_is_that_of_pd(tmp_path: Path, days: int) -> None:
-    """A changefeed begins, is resumed and is asked whether it is synced by the clock of its cluster, wherever the
-    server's is: rows between the two would be lost, or come twice."""
+    """A changefeed begins, is resumed and is asked whether it is synced, or its start is old, by the clock of its
+    cluster, wherever the server's is: rows between the two would be lost, or come twice."""
     cluster = Cluster.open(now_ms=lambda: time.time_ns() // 1_000_000 + days * 86_400_000)
     session, oracle = Session(cluster.nodes["n1"]), cluster.storage.oracle
     session.execute("CREATE TABLE test.a (id INT PRIMARY KEY)")
@@ -154,6 +158,11 @@ def test_now_is_that_of_pd(tmp_path: Path, days: int) -> None:
         for ts, said in ((now_ts, "stores the checkpoint"), (oracle.next() + compose(3_600_000), "in the future")):
             assert said in client.post("/changefeeds/now/resume", {"overwrite_checkpoint_ts": ts}).text
         assert "larger than current tso" in client.post("/changefeeds", body(tmp_path, "f", ts, **named)).text
+        for hours, asks in ((25, True), (23, False)):
+            words = f"cli changefeed create --server http://{client.address} --upstream-pd {peer.pd} --sink-uri x://"
+            start_ts = oracle.next() - compose(hours * 3_600_000)
+            made = CliRunner().invoke(main, [*words.split(), "--start-ts", str(start_ts)], input="n\n")
+            assert ("[Y/N]" in made.stdout, made.exit_code) == (asks, 1), made.output
 
 
 def test_the_time_of_the_servers_cluster(cluster: Cluster, serving: tuple[Server, Client, Path]) -> None:

@@ -165,7 +165,8 @@ def test_one_token_of_a_store(tmp_path: Path) -> None:
 
 
 def test_a_source_that_a_reader_names(plain: tuple[Server, Client], place: ServerHome, tmp_path: Path) -> None:
-    """Who may only read learns the tables of the server's own source; another one is opened for those who may write."""
+    """Who may only read learns tables and time of the server's own source; another one is opened for those who may
+    write."""
     server, client = plain
     anybody = Client(client.address)
     body = {"sink_uri": place.sink("asked"), "start_ts": place.work(0)}
@@ -176,3 +177,5 @@ def test_a_source_that_a_reader_names(plain: tuple[Server, Client], place: Serve
         for other in ({"source_uri": foreign}, {"replica_config": {"source": {"uri": foreign}}}):
             assert anybody.post(path, {**body, **other}).status == 401
             assert client.post(path, {**body, **other}).status != 401
+    asked = [each.post("/tso", {"source_uri": foreign}).status for each in (anybody, client)]
+    assert [anybody.post("/tso", {"source_uri": server.config.source_uri}).status, *asked] == [200, 401, 200]

@@ -238,8 +238,7 @@ class ChangefeedRoutes:
 
     def _tables(self, request: Request, body: CreateBody, sink_uri: str = "") -> Response:
         new = self._new_feed(body, sink_uri=sink_uri)
-        if new.source_uri not in {"", self._identity.server.config.source_uri}:
-            request.state.may_write()
+        _check_source(request, new.source_uri, self._identity.server)
         verified = self._feeds.verify(new)
         lists = {
             "ineligible_tables": verified.ineligible,
@@ -266,7 +265,13 @@ class ChangefeedRoutes:
         return answers.info(view, self._identity.addr, self._identity.zone, self._identity.server.id)
 
 
-def _source_of(body: CreateBody | UpdateBody, configured: str) -> str:
+def _check_source(request: Request, source_uri: str, server: Server) -> None:
+    """Raise as the admission does for a client that may not write, and names another source than the server's."""
+    if source_uri not in {"", server.config.source_uri}:
+        request.state.may_write()
+
+
+def _source_of(body: CreateBody | UpdateBody | TsoBody, configured: str) -> str:
     """Return the address of the source that a request names, `configured` being that in its settings; "" for none.
     Raises ApiParamInvalid if it names one in two ways."""
     uri = body.source_uri or configured
@@ -430,7 +435,9 @@ class ServerRoutes:
         """Return a timestamp of now, of PD where the upstream is a cluster."""
         body = read_body(body_of(request), TsoBody, required=False)
         feed = parse_id(body.changefeed_id, body.namespace or NAMESPACE) if body.changefeed_id else None
-        ts = self._feeds.upstream_now(feed)
+        source_uri = address("source_uri", _source_of(body, ""), "")
+        _check_source(request, source_uri, self._server)
+        ts = self._feeds.upstream_now(feed, source_uri)
         return answer({"timestamp": physical_ms(ts), "logic_time": ts - compose(physical_ms(ts))})
 
     def metadata(self) -> Response:

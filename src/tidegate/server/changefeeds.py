@@ -35,8 +35,8 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -117,17 +117,7 @@ class ClientReach:
         """Return the configuration that a client requests, which may name whatever `before` names. Raises UriInvalid
         for a path or a host that is not allowed, and whatever `requested` raises."""
         named, hosts = (set[LocalName](), frozenset[str]()) if before is None else _named(before)
-        allowed_before = {name.path for name in named}
-
-        def check(name: LocalName) -> None:
-            if name.path not in allowed_before and not self._may_name(name):
-                raise UriInvalid(
-                    f"{name.where}: {name.path} is on the server's machine, where clients may name what lies below "
-                    f"{', '.join(map(str, self._roots)) or 'no directory'}, but for the server's own files; to allow "
-                    "others, start the server with --allow-path DIRECTORY (allow-path in its file)"
-                )
-
-        with reporting_names(check):
+        with self.checked({name.path for name in named}):
             config = requested()
         for host in self._strange(_hosts(config) - hosts):
             raise UriInvalid(
@@ -135,6 +125,19 @@ class ClientReach:
                 "token-hosts under [security] of the server's file allows it"
             )
         return config
+
+    def checked(self, allowed: Collection[str] = ()) -> AbstractContextManager[None]:
+        """Raise UriInvalid where the block names a path that is neither among some nor allowed."""
+
+        def check(name: LocalName) -> None:
+            if name.path not in allowed and not self._may_name(name):
+                raise UriInvalid(
+                    f"{name.where}: {name.path} is on the server's machine, where clients may name what lies below "
+                    f"{', '.join(map(str, self._roots)) or 'no directory'}, but for the server's own files; to allow "
+                    "others, start the server with --allow-path DIRECTORY (allow-path in its file)"
+                )
+
+        return reporting_names(check)
 
     def _may_name(self, name: LocalName) -> bool:
         if name in self._upstream:  # as it is named there: a key of the server's is no other parameter's file
@@ -499,13 +502,16 @@ class Changefeeds:
                 self._replace(feed, updated.with_moment(Moment(now(), "updated", "", who)))
             return self._view(feed)
 
-    def upstream_now(self, feed_id: FeedId | None = None) -> int:
-        """Return a timestamp of now by the clock of a changefeed's upstream, else of the server's. Raises
-        ClusterUnavailable."""
+    def upstream_now(self, feed_id: FeedId | None = None, source_uri: str = "") -> int:
+        """Return a timestamp of now by the clock of a changefeed's upstream, of that at an address, else of the
+        server's. Raises ClusterUnavailable, UriInvalid."""
         if feed_id is not None:
             return upstream_now(self.config_of(self.get(feed_id).record))
-        source = self._config.source_uri
-        return cluster_now(parse_tikv(source, Document())) if scheme_of(source) == TIKV else compose(wall_ms())
+        source = source_uri or self._config.source_uri
+        if scheme_of(source) != TIKV:
+            return compose(wall_ms())
+        with self._client_reach.checked():
+            return cluster_now(parse_tikv(source, Document()))
 
     def pause(self, feed_id: FeedId, who: str) -> FeedView:
         """Stop a changefeed; its checkpoint is kept. Does nothing if it does not run."""

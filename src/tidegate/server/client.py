@@ -277,9 +277,9 @@ def confirm(text: str) -> None:
         raise Aborted("aborted: nothing was changed")
 
 
-def now_ts(client: ApiClient, name: str = "", namespace: str = "") -> int:
-    """Return a timestamp of now of the upstream of a changefeed, else of the server's."""
-    answer = client.ask("POST", "/tso", {"changefeed_id": name, "namespace": namespace} if name else {})
+def now_ts(client: ApiClient, **whose: str) -> int:
+    """Return a timestamp of now of the upstream of a changefeed, or at an address, else of the server's."""
+    answer = client.ask("POST", "/tso", whose)
     return compose(int(answer["timestamp"]), int(answer["logic_time"]))
 
 
@@ -456,7 +456,7 @@ def create(
     if disable_gc_check:
         config["check_gc_safe_point"] = False
     if start_ts and not no_confirm:
-        _ask_old("start-ts", start_ts, now_ts(client))
+        _ask_old("start-ts", start_ts, now_ts(client, source_uri=body["source_uri"]))
     tables = client.ask("POST", "/verify_table", body)
     _ask_ineligible(tables.get("ineligible_tables", []), config, no_confirm=no_confirm)
     info = client.ask("POST", "/changefeeds", body)
@@ -566,7 +566,7 @@ def pause(name: str, namespace: str) -> None:
 def resume(name: str, namespace: str, checkpoint: str, *, no_confirm: bool) -> None:
     """Resume a changefeed that is paused, failed or finished."""
     client = connected()
-    now = now_ts(client, name, namespace)
+    now = now_ts(client, changefeed_id=name, namespace=namespace)
     ts = now if checkpoint == "now" else _checkpoint(checkpoint, now)
     info = client.ask("GET", feed_path(name), namespace=namespace)
     if not no_confirm:
@@ -617,7 +617,8 @@ def statistics(name: str, namespace: str, interval: int, times: int | None) -> N
     while True:
         info = client.ask("GET", feed_path(name), namespace=namespace)
         done_ms = physical_ms(info["checkpoint_ts"])
-        gaps = physical_ms(info["resolved_ts"]) - done_ms, physical_ms(now_ts(client, name, namespace)) - done_ms
+        now = now_ts(client, changefeed_id=name, namespace=namespace)
+        gaps = physical_ms(info["resolved_ts"]) - done_ms, physical_ms(now) - done_ms
         show({"sink_gap": f"{gaps[0]}ms", "replication_gap": f"{gaps[1]}ms"})
         printed += 1
         if printed == times:

@@ -241,8 +241,9 @@ class SentBody(BaseModel):
 
 
 class UpstreamWords(SentBody):
-    """TiCDC's fields for another upstream. They name the source of a changefeed that is created or updated, as
-    `source_uri` does; the paths count beside `pd_addrs` alone, and other requests ignore all of them."""
+    """TiCDC's fields for another upstream. They name the source of a changefeed that is created or updated, and the
+    upstream that is asked for a timestamp, as `source_uri` does; the paths count beside `pd_addrs` alone, and other
+    requests ignore all of them."""
 
     pd_addrs: list[str] = []
     ca_path: str = ""
@@ -279,9 +280,10 @@ class ResumeBody(UpstreamWords):
 
 
 class TsoBody(UpstreamWords):
-    """Whose upstream is asked for a timestamp; the server's own without a changefeed."""
+    """Whose upstream is asked for a timestamp; the server's own without a changefeed and an address."""
 
     changefeed_id: str = Field("", description="The changefeed whose upstream is asked. Not in TiCDC's API.")
+    source_uri: str = Field("", description="The source that is asked. Not in TiCDC's API.")
     namespace: str = ""
 
 
