@@ -246,6 +246,28 @@ def test_half_open(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len([event for event in events if isinstance(event, SpanRows)]) == 2
 
 
+def test_a_full_backlog_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream that is not read, because rows wait to be taken, stays open."""
+    monkeypatch.setattr(registrations, "SILENCE_S", 0.0)
+    monkeypatch.setattr(feed_module, "BACKLOG_BYTES", 0)
+
+    async def play(_: Store) -> AsyncIterator[Any]:
+        yield rows(committed(b"v"))
+        await asyncio.sleep(60)
+
+    async def use(feed: EventFeed) -> bool:
+        while not feed.scans:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        before = dict(feed.registrations.streams)
+        for _ in range(4):
+            await asyncio.sleep(feed_module._CONTROL_S)
+        return before == feed.registrations.streams
+
+    store = Store(play)
+    assert store.run(use)
+    assert len(store.requests) == 1
+
+
 def test_a_scan_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream whose first scans bring nothing is given up after a while, and their regions are read anew."""
     monkeypatch.setattr(registrations, "STALLED_S", 0.2)

@@ -375,6 +375,17 @@ def test_silent_stream() -> None:
     assert client.machine.silent(SILENCE_S + 1) == [(1, 0)]
 
 
+def test_a_stream_that_is_not_read_is_not_silent() -> None:
+    """What a full backlog leaves unread is no silence, which begins with the next reading."""
+    client = Client()
+    client.rows(INITIALIZED)
+    client.machine.is_read = False
+    assert client.machine.silent(SILENCE_S + 1) == []
+    client.machine.is_read = True
+    assert client.machine.silent(2 * SILENCE_S) == []
+    assert client.machine.silent(2 * SILENCE_S + 2) == [(1, 0)]
+
+
 def test_a_registration_without_events() -> None:
     """A first scan that neither brings rows nor ends makes way for another registration of its range, and so does one
     that is through and whose resolved ts is not sent; each time it counts as a try. While there is no room for rows,

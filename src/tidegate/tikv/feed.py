@@ -231,6 +231,7 @@ class EventFeed:
         while True:
             now = self._now()
             self.registrations.has_room = self._backlog <= FULL_BYTES
+            self.registrations.is_read = self._backlog <= BACKLOG_BYTES
             self.registrations.fill()
             for ask in list(self.registrations.due(now)):
                 self._start(object(), self._ask_pd(*ask))

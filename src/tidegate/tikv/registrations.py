@@ -171,6 +171,8 @@ class Registrations:
         self._last_request_id = 0
         self.has_room = True
         """False while first scans are not to begin."""
+        self.is_read = True
+        """False while nothing is read from streams."""
         self.scans = 0
         """How many first scans are complete."""
         self._due: list[tuple[float, int, Span, bytes, bytes, pdpb.Region | None]] = []
@@ -257,7 +259,10 @@ class Registrations:
         return outputs
 
     def silent(self, now: float) -> list[StreamKey]:
-        """Return the streams that are to be ended: without registrations, or half open."""
+        """Return the streams that are to be ended: without registrations, or half open. None of them is silent while
+        nothing is read."""
+        for stream in self.streams.values():
+            stream.last_event_s = stream.last_event_s if self.is_read else now
 
         def most_s(stream: Stream) -> float:
             scans = bool(stream.scanning) and len(stream.scanning) == len(stream.registrations)
