@@ -10,6 +10,7 @@ from tidegate.model.errors import ClusterUnavailable, HistoryLost, KeyIsLocked, 
 from tidegate.tikv.snapshot import ReadOptions, Snapshot
 from tidegate.tikv.stubs import errorpb_pb2 as errorpb
 from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
+from tidegate.tikv.stubs import pdpb_pb2 as pdpb
 
 ROWS = {b"t%03d" % number: b"v%d" % number for number in range(40)}
 HALVES: list[Bounds] = [(10, b"", b"t020"), (20, b"t020", b"")]
@@ -148,6 +149,26 @@ def test_a_region_that_is_elsewhere_is_read_again_from_the_key_reached(error: st
     pages = read(cluster, page_pairs=16)
     assert [pair for page in pages for pair in page] == sorted(ROWS.items())
     assert told == [b"t015\0"]
+
+
+@pytest.mark.parametrize("trouble", ["", "away", "elsewhere"])
+def test_pd_is_asked_once_where_a_store_is(trouble: str) -> None:
+    """Pages and regions of one store need one answer of PD; another one follows where the store does not answer, or has
+    not the region."""
+    cluster = Cluster(HALVES)
+
+    def scan(request: kvrpcpb.ScanRequest) -> kvrpcpb.ScanResponse:
+        nonlocal trouble
+        if trouble and request.start_key > b"t020":
+            before, trouble = trouble, ""
+            if before == "away":
+                raise ConnectionError
+            return kvrpcpb.ScanResponse(region_error=errorpb.Error(store_not_match=errorpb.StoreNotMatch()))
+        return answer(request)
+
+    cluster.scan, asked = scan, 2 if trouble else 1
+    assert [pair for page in read(cluster, page_pairs=4) for pair in page] == sorted(ROWS.items())
+    assert sum(isinstance(request, pdpb.GetStoreRequest) for request in cluster.requests) == asked
 
 
 def test_a_locked_pair_is_resolved_and_read_alone() -> None:

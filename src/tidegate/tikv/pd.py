@@ -99,6 +99,7 @@ class PdClient:
         self._known: Members | None = None
         self._patience_s, self._call_timeout_s = patience_s, call_timeout_s
         self._unsupported: set[str] = set()
+        self._addresses: dict[int, str] = {}
         self._last_ts = 0
         self._waiting: list[asyncio.Future[int]] = []
         self._stream: grpc.aio.StreamStreamCall[pdpb.TsoRequest, pdpb.TsoResponse] | None = None
@@ -251,6 +252,16 @@ class PdClient:
     async def store(self, store_id: int) -> metapb.Store:
         """Return a store. Raises PdRefused if there is none of that id."""
         return (await self._call(rpc.GET_STORE, store_id=store_id)).store
+
+    async def store_address(self, store_id: int) -> str:
+        """Return what a store advertises; PD is asked once, until `forget_addresses`. Raises PdRefused."""
+        if store_id not in self._addresses:
+            self._addresses[store_id] = (await self.store(store_id)).address
+        return self._addresses[store_id]
+
+    def forget_addresses(self) -> None:
+        """Ask PD anew where stores are: one did not answer, or not for a region that it is to have."""
+        self._addresses.clear()
 
     async def regions(self, start: bytes, end: bytes) -> list[pdpb.Region]:
         """Return the regions that cover [start, end) of encoded keys, each with its leader; an empty `end` is no

@@ -235,14 +235,14 @@ class Snapshot:
             ) from fault
         error: errorpb.Error = answer.region_error  # type: ignore[attr-defined]
         if error.ByteSize():
-            raise _Moved(f"region {region.region.id} at ts {self.ts}: {error.message or str(error).strip()}")
+            raise self._moved(f"region {region.region.id} at ts {self.ts}: {error.message or str(error).strip()}")
         return answer
 
     async def _raw(self, method: rpc.Method[rpc.Q, rpc.A], region: pdpb.Region, request: rpc.Q) -> bytes:
         is_follower = self.options.replica_read == "follower"
         voters = (peer for peer in region.region.peers if peer.role == metapb.Voter and peer.id != region.leader.id)
         peer = next(voters, region.leader) if is_follower else region.leader
-        store = await self.pd.store(peer.store_id)
+        address = await self.pd.store_address(peer.store_id)
         context = kvrpcpb.Context(
             region_id=region.region.id,
             region_epoch=region.region.region_epoch,
@@ -256,14 +256,19 @@ class Snapshot:
         )
         request.context.CopyFrom(context)  # type: ignore[attr-defined]
         try:
-            answer: bytes = await method.raw(self.pd.channels.to(store.address))(request, timeout=_CALL_TIMEOUT_S)
+            answer: bytes = await method.raw(self.pd.channels.to(address))(request, timeout=_CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as fault:
-            shown = self.pd.channels.shown(store.address)
-            raise _Moved(
+            shown = self.pd.channels.shown(address)
+            raise self._moved(
                 f"store {peer.store_id} at {shown} gives no answer for region {region.region.id} at ts {self.ts}: "
                 f"{fault.code().name}: {fault.details()}"
             ) from fault
         return answer
+
+    def _moved(self, reason: str) -> _Moved:
+        """What is raised where a region is not; its store may be elsewhere, too."""
+        self.pd.forget_addresses()
+        return _Moved(reason)
 
     async def _settle(self, errors: Sequence[kvrpcpb.KeyError], key: bytes) -> None:
         """Resolve the locks of errors; raise what is no lock."""
