@@ -41,7 +41,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Tests that call each loop which numba compiles; what they compile is kept beside the source. Collecting all fast tests
 # on the way keeps the bytecode of their modules, too, so that no process of `make check` or `make test` does it again.
-LOOPS := test_columnar.py or test_columnar_encode_cells.py or test_mount_columns.py or (mysql and test_rows.py)
+LOOPS := test_columnar.py or test_columnar_encode_cells.py or test_dumped.py or test_mount_columns.py or test_matcher.py \
+  or test_walk.py or (mysql and test_rows.py) or (verify and test_chunks.py)
 
 OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
