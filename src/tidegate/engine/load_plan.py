@@ -230,6 +230,11 @@ class LoadGuard:
     def check(self) -> None:
         """Raise HistoryLost if S is gone, or the last error if the upstream is not reached."""
 
+    def brief(self) -> Self:
+        """Return it, not entered yet, for a read that can begin again at another S: where nobody restores it, what it
+        holds is let go soon."""
+        return self
+
     def restore(self) -> None:
         """Set what the load has set in the upstream to what it was, entered or not."""
 

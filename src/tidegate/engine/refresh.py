@@ -29,6 +29,7 @@ so.  A reload of a lake, which shows no table amid it, is engine/reload.py.
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from itertools import islice, takewhile
@@ -51,6 +52,7 @@ from tidegate.engine.load import (
 )
 from tidegate.engine.load_plan import (
     LoadChunk,
+    LoadGuard,
     LoadPlan,
     LoadTable,
     begin_ts,
@@ -103,8 +105,8 @@ class RefreshingSource(LoadingSource):
 
     _request: Reload | None = field(default=None, init=False)
     _position: SinkPosition | None = field(default=None, init=False)
-    _is_open: bool = field(default=False, init=False)
-    """The chunks of the slice come now, of a stream that has nothing there."""
+    _hold: LoadGuard | None = field(default=None, init=False)
+    """What keeps R in the upstream while the chunks of the slice come; None while they do not."""
     _shown_ts: int = field(default=0, init=False)
     """The highest frontier that was shown."""
     _due_s: float = field(default=0.0, init=False)
@@ -123,7 +125,7 @@ class RefreshingSource(LoadingSource):
 
     def start(self, tasks: Tasks, checkpoint_ts: int | None) -> int:
         begun = super().start(tasks, checkpoint_ts)
-        self._is_open, self._stale, self._request = False, None, self.requests.look()
+        self._stale, self._request = None, self.requests.look()
         if self._slice is not None and (begun >= self._slice.ts or not self.reads_rows):
             self._put(slice=None)
         return begun
@@ -131,6 +133,20 @@ class RefreshingSource(LoadingSource):
     @property
     def _slice(self) -> LoadPlan | None:
         return self._request.slice if self._request is not None and not self._request.outcome else None
+
+    @property
+    def _is_open(self) -> bool:
+        """True while the chunks of the slice come, of a stream that has nothing there."""
+        return self._hold is not None
+
+    def _close(self, *, done: bool) -> None:
+        """No chunks come for now. R is let go if they are done, else a little later."""
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            with suppress(TidegateError):
+                if done:
+                    hold.restore()
+            hold.__exit__(None, None, None)
 
     @property
     def _begin_ts(self) -> int:
@@ -151,7 +167,8 @@ class RefreshingSource(LoadingSource):
         if error is None and failed:
             error = SinkRefused(f"{'; '.join(failed)}; what else was requested is done")
         outcome = DONE if error is None else f"{error.code}: {error}"
-        self._is_open, self._waits = False, "" if error is None else f"{self._request} has failed: {outcome}"
+        self._waits = "" if error is None else f"{self._request} has failed: {outcome}"
+        self._close(done=True)
         self._put(slice=None, definitions=None, failed=failed, outcome=outcome)
 
     def at(self, position: SinkPosition) -> int | None:
@@ -164,7 +181,8 @@ class RefreshingSource(LoadingSource):
             return None
         failpoint("refresh/slice-done")
         assert self._request is not None
-        self._is_open, self._due_s, self._lost = False, 0.0, 0
+        self._due_s, self._lost = 0.0, 0
+        self._close(done=True)
         self._put(slice=None, done=self._request.done + len(part.chunks))
         self._leave_out({str(table.name): self._parked(table.name) for table in part.tables})
         return None
@@ -193,6 +211,8 @@ class RefreshingSource(LoadingSource):
         super().refresh()
         if self._position is None or self._loads():
             return
+        if self._hold is not None:
+            self._hold.check()
         ts, part = self._position.checkpoint.ts, self._slice
         if part is None:
             if time.monotonic() >= self._due_s:
@@ -210,7 +230,13 @@ class RefreshingSource(LoadingSource):
         assert request is not None
         if names.intersection(self._altered()):
             raise ConfigError("its tables have changed since they were planned")
-        self._is_open = self._check_clear(checkpoint_ts, part.ts)
+        self._check_clear(checkpoint_ts, part.ts)
+        try:
+            self._hold = self.guard(part).brief().__enter__()
+        except TidegateError as error:
+            if self._gives_up(error):
+                return
+            raise
         if first := names.intersection(request.begun) - self._begun_before(request):
             begun = {name: Begun(part.ts, request.begun[name].tries) for name in first}
             self._put(begun=request.begun | begun)
@@ -269,6 +295,7 @@ class RefreshingSource(LoadingSource):
 
     def stop(self) -> None:
         self._stale = None
+        self._close(done=False)
         self._pool.shutdown(cancel_futures=True)
         super().stop()
 
@@ -474,19 +501,22 @@ class RefreshingSource(LoadingSource):
         return FewTasks(tasks, self.connections) if self.connections and self._is_open else super().limited(tasks)
 
     def refused(self, error: TidegateError) -> bool:
-        """End a request whose rows cannot be read or written; a slice whose R is collected begins again."""
-        if not self._is_open:
-            return super().refused(error)
+        return (self._is_open and self._gives_up(error)) or super().refused(error)
+
+    def _gives_up(self, error: TidegateError) -> bool:
+        """End a request whose rows cannot be read or written; a slice whose R is collected begins again. Return False
+        for an error of something else."""
         is_lost = isinstance(error, HistoryLost)
         is_away = isinstance(error, SourceError) and error.retry is Retry.LATER
         if is_away or (is_lost and self._lost < LOST_MAX):  # the feed can go on without its rows
-            self._lost, self._is_open = self._lost + is_lost, False
+            self._lost += is_lost
+            self._close(done=False)
             self._put(slice=None)
             return True
         if parks(error) or is_lost:
             self._end(error)
             return True
-        return super().refused(error)
+        return False
 
     def idle(self) -> bool:
         request = self._request

@@ -11,7 +11,7 @@ low priority, at the leader or at a follower, for a resource group; locks are re
 (tikv/snapshot.py).
 
 `TikvGuard` holds garbage collection at S, under a name of the plan's own, until the load is done; a plan does so before
-it.  Loads at one S hold it each for itself.
+it, and each slice of a repair or a reload (engine/refresh.py) at its own.  Loads at one S hold it each for itself.
 """
 
 import asyncio
@@ -71,8 +71,8 @@ _JOINED: Final = 16
 _DIGITS: Final = 8
 """Bytes behind those that two keys have in common that tell how far they are from each other."""
 _RENEW_S: Final = 60.0
-_PLAN_TTL_S: Final = 600
-"""How long GC waits for a plan that died, or for its load to begin."""
+_BRIEF_TTL_S: Final = 600
+"""How long GC waits for a plan or a repair that died, or for a load to begin."""
 
 
 class _Cluster:
@@ -167,13 +167,14 @@ class TikvReader(LoadReader):
         yield from batches
 
     def _keyed(self, table: LoadTable, keys: Sequence[Key], ts: int) -> tuple[list[Batch], list[Key]]:
-        """The rows of some keys, and the keys that none has, by their texts."""
+        """The rows of some keys, and the keys that none has, by their texts. Raises HistoryLost."""
         version, info = self._named(table.name, ts), keyed_layout(table, ts).info
         kinds = {column.name: column.type for column in info.columns}
         is_text = [kinds[name].code in STRINGS and kinds[name].charset != "binary" for name in info.handle_key]
         texts = [(index, name) for index, name in enumerate(info.handle_key) if is_text[index]]
         keyed = KeyedTable(version.stored, info.handle_key)
         stored = self._cluster.call(keyed.rows(self._cluster.snapshot(ts), keys))
+        self._cluster.call(self._cluster.pd.check_kept(ts))  # a collected version is not told from none
         mounting, batches, own = _Mounting(version, ts, self.options.time_zone), list[Batch](), dict[bytes, Key]()
         for physical_id in version.stored.physical_ids:
             values = {row.key: row.value for row in stored.values() if row.physical_id == physical_id}
@@ -255,9 +256,9 @@ class TikvReader(LoadReader):
         schemas = {each.schema for each in chosen}
         listed = [LoadTable(name_of(each), texts[name_of(each)], (), _partitions(each)) for each in tables]
         chunks: list[LoadChunk] = []
-        safe_point = f"{_hold_name(ts)}-{secrets.token_hex(4)}"
+        safe_point = _own_name(ts)
         if tables and self.options.whole:
-            async with _held(_SafePoint(pd, ts, _PLAN_TTL_S, safe_point)):
+            async with _held(_SafePoint(pd, ts, _BRIEF_TTL_S, safe_point)):
                 listed, chunks = await self._cut(tables, listed, ts)
         continued = [(name_of(each), await self._continued(each, ts)) for each in sequences if self.options.sequences]
         return LoadPlan(
@@ -432,6 +433,10 @@ def _hold_name(ts: int) -> str:
     return f"tidegate-load-{ts}"
 
 
+def _own_name(ts: int) -> str:
+    return f"{_hold_name(ts)}-{secrets.token_hex(4)}"
+
+
 class _SafePoint:
     """What keeps garbage collection from passing S, for `ttl_s` after its last renewal."""
 
@@ -480,10 +485,14 @@ class TikvGuard(LoadGuard):
     can go on, and until `restore`."""
 
     def __init__(self, options: TikvLoadOptions, plan: LoadPlan) -> None:
-        self._options, self._cluster = options, _Cluster(options)
+        self._options, self._cluster, self._ts = options, _Cluster(options), plan.ts
         name = plan.safe_point or _hold_name(plan.ts)
         self._safe_point = _SafePoint(self._cluster.pd, plan.ts, options.gc_ttl_s, name)
         self._renewal: Future[None] | None = None
+
+    def brief(self) -> Self:
+        self._safe_point = _SafePoint(self._cluster.pd, self._ts, _BRIEF_TTL_S, _own_name(self._ts))
+        return self
 
     def __enter__(self) -> Self:
         self._cluster.call(self._safe_point.take())

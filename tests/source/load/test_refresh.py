@@ -49,17 +49,18 @@ from tidegate.config.load import load as load_config
 from tidegate.config.registry import home_of, sink_of, source_of, status_of
 from tidegate.engine import refresh, reload
 from tidegate.engine.load import WITHOUT_ROWS
-from tidegate.engine.load_plan import LoadPlan
+from tidegate.engine.load_plan import LoadGuard, LoadPlan
 from tidegate.engine.ports import ReloadProgress
 from tidegate.engine.progress import Progress
 from tidegate.engine.refresh import RefreshingSource
 from tidegate.engine.reload import NOT_AGAIN, REPAIR_MAX, KeptReload, Reload, RepairKeys, check_resend, key_text
-from tidegate.model.errors import ConfigError, SourceError
+from tidegate.model.errors import ConfigError, SourceError, StartBeforeGc
 from tidegate.model.event import RowChange
 from tidegate.model.table import TableName
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.sink.callback import Callback
-from tidegate.source.load_sql import SqlReader
+from tidegate.source import load_sql
+from tidegate.source.load_sql import GcGuard, SqlReader
 from tidegate.testing.contract.sinks import Died
 from tidegate.testing.script import run_here
 from tidegate.testing.validators import images_of
@@ -483,10 +484,36 @@ def test_a_database_that_stays_away(tmp_path: Path) -> None:
     with loaded(tmp_path / "feed", "sqlite", ["CREATE TABLE w.t (id INT PRIMARY KEY)"]) as feed:
         source, part = source_of(feed.config), LoadPlan(7)
         assert isinstance(source, RefreshingSource)
-        source._request, source._is_open = source.requests.write(Reload(("w.*",), part, slice=part)), True
+        source._request, source._hold = source.requests.write(Reload(("w.*",), part, slice=part)), LoadGuard()
         assert source.refused(SourceError("the database is away"))
         assert feed.kept.read() == Reload(("w.*",), part)
         assert not source._is_open
+
+
+@pytest.mark.slow
+def test_what_is_read_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The upstream keeps R of a slice until its rows are there; a slice that comes too late begins again at another
+    R."""
+    holds: list[int] = []
+
+    class Hold(GcGuard):
+        def __enter__(self) -> Any:
+            holds.append(self._ts)
+            if len(holds) < 3:
+                raise StartBeforeGc(f"PD has collected {self._ts}")
+            return super().__enter__()
+
+        def restore(self) -> None:
+            super().restore()
+            holds.append(-self._ts)
+
+    statements = "CREATE TABLE w.t (id INT PRIMARY KEY)", "INSERT INTO w.t VALUES (1)"
+    with loaded(tmp_path / "feed", "sqlite", statements) as feed:
+        monkeypatch.setattr(load_sql, "GcGuard", Hold)
+        feed.kept.ask_repair([rows(1, 2, table=TableName("w", "t"))])
+        assert feed.ended(iter(())).outcome == reload.DONE
+    first, second, third, released = holds
+    assert first < second < third == -released
 
 
 @pytest.mark.slow
