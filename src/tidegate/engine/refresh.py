@@ -141,12 +141,12 @@ class RefreshingSource(LoadingSource):
 
     def _close(self, *, done: bool) -> None:
         """No chunks come for now. R is let go if they are done, else a little later."""
-        hold, self._hold = self._hold, None
-        if hold is not None:
+        guard, self._hold = self._hold, None
+        if guard is not None:
             with suppress(TidegateError):
                 if done:
-                    hold.restore()
-            hold.__exit__(None, None, None)
+                    guard.restore()
+            guard.__exit__(None, None, None)
 
     @property
     def _begin_ts(self) -> int:
