@@ -500,7 +500,7 @@ class LogSource(Source):
         self._events.verify(self._replicated.versions)
         self._next = self._failure = None
         self._left_out_at = _NOTHING
-        self._position_ts, self._high, self._parts = start_ts, parts[-1].high, ()
+        self._position_ts, self._high, self._parts = start_ts, start_ts, ()
         self.refresh()
         return start_ts
 

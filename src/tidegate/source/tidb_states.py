@@ -29,14 +29,28 @@ read at C + 1; the commit_ts that a lake stores with such a row is C.  The chang
 its rows), so a lake far behind its log has them, too.  The old value of such an update is what the DDL's rule makes of
 the row, by which a target without keys finds it.
 
+DROP TABLE, DROP DATABASE and TRUNCATE take a table away from SQL at C, while transactions that began on nodes with the
+schema from before may still write its rows, until the job takes its next step at D.  RECOVER and FLASHBACK TABLE bring
+these back, too.  So the changes in (C, D] stand in front of the DDL, as those of one transaction of commit_ts C, the
+net change of each key.  The log seems to end below C until D has come, or its writer has ended.
+
+    t45     r1      │ r2: node 2 has not seen the DROP     │                RECOVER t45: r1, r2
+    the log r1      │ r2                                   │ delete-only
+    this one r1  r2 C DROP                                 D
+
 Source: recorded jobs, definitions and rows of DDLs under writers; what SQL returned at the same timestamps.
 """
 
+import logging
+import time
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 from heapq import merge
 from itertools import groupby
+from operator import attrgetter
+from threading import Lock
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -63,16 +77,47 @@ from tidegate.source.tidb_ddl import JOBS, former_names, zone_of_job
 from tidegate.source.tidb_log import KvLog, LogBegin, LogPart, Span, Stored, Window
 from tidegate.source.tidb_segment import COMMIT, FINISH, SCHEMA, SegmentLog, in_order
 
+LOG: Final = logging.getLogger(__name__)
 _SCHEMAS: Final = frozenset({ActionType.CREATE_SCHEMA, ActionType.DROP_SCHEMA, ActionType.MODIFY_SCHEMA_CHARSET})
 _REWRITE: Final = frozenset({ActionType.MODIFY_COLUMN, ActionType.MULTI_SCHEMA_CHANGE})
+_TAKING: Final = frozenset({ActionType.DROP_SCHEMA, ActionType.DROP_TABLE, ActionType.TRUNCATE_TABLE})
 _RENUMBERED: Final = frozenset({ActionType.ALTER_TABLE_PARTITIONING, ActionType.REMOVE_PARTITIONING})
 """They give the table another id when they are done; before that, rows move to partitions of their own."""
+_PATIENCE_S: Final = 10.0
 _BARE: Final = TableLayout(0, ())
 """The layout with which all columns of a row are unknown, by id."""
 
 
+class Moved(NamedTuple):
+    """Changes in (ts, upto] of tables that a DDL at `ts` takes away from SQL: they stand in front of it."""
+
+    ts: int
+    upto: int
+    physical_ids: tuple[int, ...]
+
+    @property
+    def since(self) -> int:
+        return self.ts
+
+    @property
+    def rows_ts(self) -> int:
+        return self.ts
+
+    def rewritten(self, rows: Any) -> Any | None:
+        """Return the net change of each key of a table, as those of one transaction; None if nothing has changed."""
+        keys, old_values, ops = (rows.column(name).to_pylist() for name in ("key", "old_value", "op"))
+        first: dict[bytes, int] = {}
+        last: dict[bytes, int] = {}
+        for index, key in enumerate(keys):
+            first.setdefault(key, index)
+            last[key] = index
+        chosen = [key for key in sorted(last) if ops[last[key]] != KvOp.DELETE or old_values[first[key]] is not None]
+        old = [old_values[first[key]] for key in chosen]
+        return _restamped(rows.take(pa.array([last[key] for key in chosen])), self, old) if chosen else None
+
+
 class Switch(NamedTuple):
-    """New columns that replace others at `ts`, of a job that began at `since`."""
+    """New columns that replace others at `ts`, of a job that began at `since`: their rows are those in (since, ts]."""
 
     ts: int
     since: int
@@ -95,9 +140,29 @@ class Switch(NamedTuple):
                 columns[new.id] = convert(operand, Target("", new.type, new.collation), context).value
         return encode_row(self.layout, row._replace(columns=columns, tail=None))[1]
 
-    def meets(self, low: int, high: int) -> bool:
-        """Return whether its rows are in (low, high]."""
-        return low <= self.ts < high
+    @property
+    def upto(self) -> int:
+        return self.ts
+
+    @property
+    def rows_ts(self) -> int:
+        return self.ts + 1
+
+    def rewritten(self, rows: Any) -> Any | None:
+        """Return the rows of a table that carry a value of a new column, as updates; None if there are none."""
+        last = {key: index for index, key in enumerate(rows.column("key").to_pylist())}
+        values = rows.column("value").to_pylist()
+        chosen = [
+            index
+            for key, index in sorted(last.items())
+            if values[index] and self.column_ids & decode_row(_BARE, key, values[index]).unknown.keys()
+        ]
+        if not chosen:
+            return None
+        rows = rows.take(pa.array(chosen))
+        return _restamped(
+            rows, self, list(map(self.converted, *(rows.column(name).to_pylist() for name in ("key", "value"))))
+        )
 
 
 @dataclass
@@ -108,13 +173,21 @@ class ShownLog:
     log: SegmentLog
     last: str = ""
     """The ddl-ts of the changefeed when it last ran; empty if it never did, or where that is not known."""
-    switches: list[Switch] = field(default_factory=list)
+    switches: list[Switch | Moved] = field(default_factory=list)
     late: set[int] = field(default_factory=set)
     """The timestamps of all switches so far, also of those that nobody reads again."""
     _walk: "_Walk | None" = None
+    _waits: tuple[int, float] = 0, 0.0
+    """The DDL that is waited for, and when that is said."""
+
+    _lock: Any = field(default_factory=Lock)
+    """Threads of the changefeed read DDLs and look whether there are rows."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "switches": list(self.switches), "_walk": None}
+        return {**vars(self), "switches": list(self.switches), "_walk": None, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=Lock())
 
     def settle(self, checkpoint_ts: int | None) -> None:
         """Choose the ddl-ts of a changefeed at its checkpoint, None for a new one: what it was given, else its last
@@ -134,10 +207,13 @@ class ShownLog:
         begin = self.log.begin()
         if self.finishes:
             return begin
+        with self._lock:
+            self._advanced(begin.ts)
         return begin._replace(snapshot=DefinitionHistory.of(begin.snapshot).snapshot(begin.ts))
 
     def set_safe_point(self, feed: str, ts: int) -> None:
-        self.switches[:] = [switch for switch in self.switches if switch.ts >= ts]
+        with self._lock:
+            self.switches[:] = [switch for switch in self.switches if switch.rows_ts > ts]
         self.log.set_safe_point(feed, ts)
 
     def safe_point(self, feed: str) -> int | None:
@@ -151,12 +227,12 @@ class ShownLog:
 
     def parts(self, low: int, high: int | None = None) -> Sequence[LogPart]:
         parts = []
-        for part in self.log.parts(low, high):
+        for part in self.log.parts(low, high) if high is not None or self._walk is None else self._ready(low):
             rewritten = [
-                Stored(stored.table_id, stored.rows, switch.ts + 1, switch.ts + 1, stored.size_bytes)
-                for switch in self.switches
-                if switch.meets(part.low, part.high)
-                for below in self.log.parts(switch.since, switch.ts)
+                Stored(stored.table_id, stored.rows, switch.rows_ts, switch.rows_ts, stored.size_bytes)
+                for switch in tuple(self.switches)
+                if part.low < switch.rows_ts <= part.high
+                for below in self.log.parts(switch.since, switch.upto)
                 for stored in below.stored
                 if stored.table_id in switch.physical_ids
             ]
@@ -171,8 +247,8 @@ class ShownLog:
             yield from merge(*map(changes_of, window), key=in_order)
 
     def windows(self, low: int, high: int, spans: Sequence[Span]) -> Iterator[Window]:
-        for switch in self.switches:
-            if switch.meets(low, high):
+        for switch in tuple(self.switches):
+            if low < switch.rows_ts <= high:
                 if low < switch.ts:
                     yield from self.log.windows(low, switch.ts, spans)
                 if rows := list(self._rewritten(switch, spans)):
@@ -180,33 +256,56 @@ class ShownLog:
                 low = switch.ts
         yield from self.log.windows(low, high, spans)
 
-    def _jobs(self, low: int, high: int) -> Iterator[KvChange]:
-        if self._walk is None or low < self._walk.low:
+    def _ready(self, low: int) -> Sequence[LogPart]:
+        """The parts above `low`, below a DDL in front of which more rows may come."""
+        parts = self.log.parts(low)
+        if not parts or self.finishes:
+            return parts
+        with self._lock:
+            walk = self._advanced(parts[-1].high)
+            waits_ts = walk.waits_ts(low)
+            if waits_ts is not None and self.log.ended():  # no node of then writes when another one begins
+                walk.close(parts[-1].high)
+                waits_ts = None
+        if waits_ts is None:
+            return parts
+        if waits_ts != self._waits[0]:
+            self._waits = waits_ts, time.monotonic() + _PATIENCE_S
+        elif time.monotonic() > self._waits[1]:
+            self._waits = waits_ts, float("inf")
+            LOG.warning(
+                "the changefeed waits below the DDL at %d, which drops or truncates a table: transactions that began "
+                "before it may still change rows, and hold back the DDL's job, too (ADMIN SHOW DDL JOBS)",
+                waits_ts,
+            )
+        parts = self.log.parts(low, waits_ts - 1) if low < waits_ts - 1 else ()
+        return [*parts[:-1], *(part._replace(high=min(part.high, waits_ts - 1)) for part in parts[-1:])]
+
+    def _advanced(self, high: int) -> "_Walk":
+        if self._walk is None:
             self.switches.clear()
             self._walk = _Walk(self.log, self.switches)
-        walk = self._walk
-        walk.advance(high)
-        self.late.update(switch.ts for switch in self.switches)
-        walk.low, walk.jobs = low, [row for row in walk.jobs if row.commit_ts > low]
-        yield from [row for row in walk.jobs if row.commit_ts <= high]
+        self._walk.advance(high)
+        self.late.update(switch.ts for switch in self.switches if switch.rows_ts > switch.ts)
+        return self._walk
 
-    def _rewritten(self, switch: Switch, spans: Sequence[Span]) -> Iterator[Any]:
-        """The rows with a value of a new column, as updates behind the switch, table by table."""
+    def _jobs(self, low: int, high: int) -> list[KvChange]:
+        with self._lock:
+            if self._walk is not None and low < self._walk.low:
+                self._walk = None
+            walk = self._advanced(high)
+            walk.low, walk.jobs = low, [row for row in walk.jobs if row.commit_ts > low]
+            return [row for row in walk.jobs if row.commit_ts <= high]
+
+    def _rewritten(self, switch: Switch | Moved, spans: Sequence[Span]) -> Iterator[Any]:
+        """The rows that a DDL brings, table by table."""
         for physical_id in sorted(switch.physical_ids):
             own = table_span(physical_id)
             if not any(start <= own[0] and (not end or own[1] <= end) for start, end in spans):
                 continue
-            parts = [part for window in self.log.windows(switch.since, switch.ts, (own,)) for part in window]
-            rows = joined(parts)
-            last = {key: index for index, key in enumerate(rows.column("key").to_pylist())}
-            values = rows.column("value").to_pylist()
-            chosen = [
-                index
-                for key, index in sorted(last.items())
-                if values[index] and switch.column_ids & decode_row(_BARE, key, values[index]).unknown.keys()
-            ]
-            if chosen:
-                yield _updates(rows.take(pa.array(chosen)), switch)
+            parts = [part for window in self.log.windows(switch.since, switch.upto, (own,)) for part in window]
+            if parts and (rows := switch.rewritten(joined(parts))) is not None:
+                yield rows
 
 
 def check_switch(log: KvLog, ts: int, upto: int) -> None:
@@ -235,13 +334,11 @@ def _replaced(old: StoredTable, new: StoredTable, job: Job) -> list[tuple[Column
     return [(column_layout(gone[was]), column_layout(come[name])) for was, name in names if was in gone]
 
 
-def _updates(rows: Any, switch: Switch) -> Any:
-    count, stored = len(rows), (rows.column(name).to_pylist() for name in ("key", "value"))
+def _restamped(rows: Any, switch: Switch | Moved, old_values: list[bytes | None]) -> Any:
     columns = {
-        "start_ts": np.zeros(count, np.int64),
-        "commit_ts": np.full(count, switch.ts + 1),
-        "op": np.full(count, KvOp.PUT, np.int8),
-        "old_value": pa.array(map(switch.converted, *stored), rows.schema.field("old_value").type),
+        "start_ts": np.zeros(len(rows), np.int64),
+        "commit_ts": np.full(len(rows), switch.rows_ts),
+        "old_value": pa.array(old_values, rows.schema.field("old_value").type),
     }
     arrays = [columns.get(name, rows.column(name)) for name in rows.schema.names]
     return pa.RecordBatch.from_arrays(list(map(pa.array, arrays)), schema=rows.schema)
@@ -250,7 +347,7 @@ def _updates(rows: Any, switch: Switch) -> Any:
 class _Walk:
     """The jobs of a log, each where SQL shows it first."""
 
-    def __init__(self, log: KvLog, switches: list[Switch]) -> None:
+    def __init__(self, log: KvLog, switches: list[Switch | Moved]) -> None:
         self.low, snapshot, _ = log.begin()
         self.jobs: list[KvChange] = []
         self._log, self._switches, self._at = log, switches, self.low
@@ -258,6 +355,8 @@ class _Walk:
         self._snapshot = self._history.snapshot(self._at)
         self._begun: dict[bytes, int] = {}
         self._sent: set[int] = set()
+        self._taken: dict[bytes, tuple[int, int, tuple[int, ...]]] = {}
+        """By the key of a job that has taken tables away: where, the state then, and the physical ids."""
         self.early: dict[int, tuple[int, int, str]] = {}
         """By job: where SQL showed it, where it finished (MAX_TS: not yet), and its text, if these are two commits."""
 
@@ -281,11 +380,27 @@ class _Walk:
         self._at = high
         self._history.release(high)
 
+    def waits_ts(self, low: int) -> int | None:
+        """Return the ts of the first DDL above `low` in front of which more rows may come."""
+        return min((ts for ts, _, _ in self._taken.values() if ts > low), default=None)
+
+    def close(self, upto: int) -> None:
+        """End the wait for more rows."""
+        for key in list(self._taken):
+            self._close(key, upto)
+
+    def _close(self, key: bytes, upto: int) -> None:
+        ts, _, physical_ids = self._taken.pop(key)
+        insort(self._switches, Moved(ts, upto, physical_ids), key=attrgetter("ts"))
+
     def _follow(self, row: KvChange, before: StoredSnapshot) -> None:
-        if row.op is not KvOp.PUT or not row.value:
+        job = decode_job_row(row.key, row.value) if row.op is KvOp.PUT and row.value else None
+        if row.key in self._taken and (job is None or job.schema_state != self._taken[row.key][1]):
+            self._close(row.key, row.commit_ts)
+        if job is None or not row.value:
             self._begun.pop(row.key, None)
             return
-        job, after = decode_job_row(row.key, row.value), self._snapshot
+        after = self._snapshot
         since = self._begun.setdefault(row.key, row.commit_ts - 1)
         if job.id in self.early and job.state == JobState.DONE:
             shown_ts, _, query = self.early[job.id]
@@ -298,6 +413,10 @@ class _Walk:
         self._sent.add(job.id)
         if job.state != JobState.DONE:
             self.early[job.id] = row.commit_ts, MAX_TS, job.query
+        if job.type in _TAKING:
+            gone = [version.stored for table_id, version in before.tables.items() if table_id not in after.tables]
+            physical_ids = tuple(physical_id for stored in gone for physical_id in stored.physical_ids)
+            self._taken[row.key] = row.commit_ts, job.schema_state, physical_ids
         if is_shown or (job.binlog is not None and job.binlog.schema_version and after.schemas):
             job = change(job, state=JobState.DONE, binlog=_binlog(job, before, after))
         decoded = decode_row(JOB_TABLE, row.key, row.value)

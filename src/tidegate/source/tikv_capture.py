@@ -14,10 +14,12 @@ of the tables in the filter are read, each under its number:
     table 51      registered from 49, at 60     resolved 49 .. 57
     frontier      48                            57           the least resolved ts of all, the m-prefix among them
 
-A dropped table is read until the frontier has come to its DROP.  Rows at or below the frontier are sorted, freed of
-those that came again, and written: every second if there are some, or a feed may wait for the begin, else every five,
-so that readers see it move.  What is above waits in memory, beyond `SPILL_BYTES` in files without a name.  A segment
-has about SEGMENT_ROWS rows, or SEGMENT_BYTES.
+A dropped table is read until the frontier has come to the end of the DDL jobs of then: transactions of nodes with the
+schema from before may still write its rows, which RECOVER TABLE brings back.
+
+Rows at or below the frontier are sorted, freed of those that came again, and written: every second if there are some,
+or a feed may wait for the begin, else every five, so that readers see it move.  What is above waits in memory, beyond
+`SPILL_BYTES` in files without a name.  A segment has about SEGMENT_ROWS rows, or SEGMENT_BYTES.
 
 Until it is written, a row is in TiKV: GC is held at the last segment's end less one, as `tidegate-<feed>-<log>`, where
 `<log>` tells the logs of feeds of one name apart.  The hold moves every minute, or ttl/3.  TiKV leaves out collected
@@ -211,19 +213,30 @@ def in_commit_order(rows: Any) -> Any:
 
 
 class KnownTables:
-    """The physical ids of the tables in a filter, by the keys of the schema."""
+    """The physical ids of the tables in a filter, by the keys of the schema; with those that are gone, while a DDL job
+    of then runs."""
 
     def __init__(self, accept: Accept) -> None:
         self._accept = accept
         self._schemas: dict[int, str] = {}
         self._tables: dict[tuple[int, int], tuple[str, tuple[int, ...]]] = {}
+        self._jobs: set[bytes] = set()
+        self._gone: dict[int, tuple[str, str, set[bytes]]] = {}
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Follow a key of the schema; None for one that was deleted."""
+        """Follow a key of the schema or of a DDL job; None for one that was deleted."""
+        if key[:1] == b"t":
+            (self._jobs.add if value else self._jobs.discard)(key)
+            self._gone = {number: gone for number, gone in self._gone.items() if gone[2] & self._jobs}
+            return
         subject = defined_by(key)
         if subject is None:
             return
         schema_id, table_id = subject
+        if self._jobs and (schema_name := self._schemas.get(schema_id)):
+            leaving = [subject] if table_id else [each for each in self._tables if each[0] == schema_id]
+            for name, physical_ids in (self._tables[each] for each in leaving if each in self._tables):
+                self._gone.update((number, (schema_name, name, set(self._jobs))) for number in physical_ids)
         if not table_id:
             schema = parse_stored(value, StoredSchema) if value else None
             self._schemas.pop(schema_id, None)
@@ -237,11 +250,16 @@ class KnownTables:
 
     def names(self) -> dict[int, str]:
         """Return the tables of now by their physical ids."""
-        return {
-            physical_id: f"{schema}.{name}"
+        tables = {number: (schema, name) for number, (schema, name, _) in self._gone.items()} | {
+            number: (schema, name)
             for (schema_id, _), (name, physical_ids) in self._tables.items()
-            if (schema := self._schemas.get(schema_id)) and not is_system(schema) and self._accept(schema, name)
-            for physical_id in physical_ids
+            if (schema := self._schemas.get(schema_id))
+            for number in physical_ids
+        }
+        return {
+            number: f"{schema}.{name}"
+            for number, (schema, name) in tables.items()
+            if not is_system(schema) and self._accept(schema, name)
         }
 
 
@@ -269,10 +287,10 @@ class Spans:
         return f"{name}: {slow[0]}{more}"
 
     def rows(self, span: int, rows: Any) -> None:
-        """Take rows of the m-prefix."""
-        if span == META:
+        """Take rows of the m-prefix and of DDL jobs."""
+        if span in _NAMES:
             for row in changes_of(rows):
-                if row.commit_ts > self._known_ts and defined_by(row.key) is not None:
+                if row.commit_ts > self._known_ts and (span == JOB_TABLE.id or defined_by(row.key) is not None):
                     self._meta[row.commit_ts, row.key] = row.value if row.op is KvOp.PUT else None
 
     def resolve(self, span: int, ts: int) -> None:
@@ -284,7 +302,7 @@ class Spans:
     def frontier(self) -> int:
         """Follow the schema as far as it is complete; return the ts up to which all spans are, which stays the same
         until those that are at it have moved."""
-        meta_ts = self.resolved[META]
+        meta_ts = min(self.resolved[span] for span in _NAMES)
         if self._behind and meta_ts == self._known_ts:
             return self._frontier
         ready = sorted(key for key in self._meta if key[0] <= meta_ts)
@@ -293,10 +311,12 @@ class Spans:
             if index + 1 == len(ready) or ready[index + 1][0] > commit_ts:
                 self._move(commit_ts - 1)
         self._known_ts = meta_ts
-        self._frontier = frontier = min(self.resolved.values())
-        for number in [number for number, ts in self._leaving.items() if ts < frontier]:
+        frontier = min(self.resolved.values())
+        left = [number for number, ts in self._leaving.items() if ts < frontier]
+        for number in left:
             del self._leaving[number], self.resolved[number]
             self._feed.remove(number)
+        self._frontier = frontier = min(self.resolved.values()) if left else frontier
         self._behind = {number for number, ts in self.resolved.items() if ts == frontier}
         return frontier
 
@@ -551,7 +571,7 @@ class Capture:
         def learn() -> None:
             for row in decode_segment(base[1].read_bytes(), str(base[1]))[1] if base is not None else ():
                 tables.apply(row.key, row.value)
-            for row in read_spans(directory, begin, low, (SCHEMA,)) if low > begin else ():
+            for row in read_spans(directory, begin, low, (SCHEMA, table_span(JOB_TABLE.id))) if low > begin else ():
                 tables.apply(row.key, row.value if row.op is KvOp.PUT else None)
 
         await _in_thread(learn)

@@ -17,6 +17,7 @@ import pytest
 
 from tests.failpoint import CAPTURE_FAILPOINTS, armed
 from tests.source.tidb.modify_recording import recorded
+from tests.source.tidb.test_quadrants import Scene
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import load
@@ -174,6 +175,37 @@ def test_a_captured_log_has_the_rows_of_the_upstreams_own(served: Served) -> Non
     assert len(own) == 11
     meta = [list(read_spans(each, low, ts, (SCHEMA,))) for each in (served.log, served.own)]
     assert meta[0] == meta[1]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "begins_again"), [("drop table s", False), ("truncate table s", True), ("drop database gd", True)]
+)
+def test_rows_of_a_table_that_sql_no_longer_shows(tmp_path: Path, ddl: str, *, begins_again: bool) -> None:
+    """Those that a node with the schema from before commits are captured, also by a capture that begins again."""
+    scene, tables = Scene(tmp_path / "upstream"), TableFilter.parse(("gd.s",))
+    number = next(number for number, table in scene.world.tables().items() if table.name.original == "s")
+    with TikvPeer(scene.world.cluster.storage, turn_s=0.005).in_thread() as peer:
+        served = Served(peer, scene.world.cluster, tmp_path)
+
+        def begin() -> Capture:
+            capture = Capture(served.capture(low).options, tables.matches, low)
+            capture.start()
+            return capture
+
+        low = scene.now()
+        capture = begin()
+        scene.run("insert into s values (1, 1)")
+        scene.world.step(scene.ask(ddl), 1)
+        if begins_again:
+            served.captured(capture, scene.now())
+            capture.stop()
+            capture = begin()
+        scene.run("insert into s values (2, 2)", "n2")
+        scene.world.finish()
+        served.captured(capture, scene.now())
+        capture.stop()
+    captured = read_spans(served.log, low, served.high(), (table_span(number),))
+    assert [row.key[-1] for row in captured if row.key[10:11] == b"r"] == [1, 2]
 
 
 @pytest.mark.parametrize("place", sorted(CAPTURE_FAILPOINTS.keys() - {"capture/moved"}))
