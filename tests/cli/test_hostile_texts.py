@@ -13,7 +13,9 @@ from tidegate.cli import options as our_logging
 from tidegate.cli.main import main
 from tidegate.cli.output import echo, echo_json
 from tidegate.config.status import StatusFile
-from tidegate.engine.progress import Progress, TableProgress, json_lines, line, lines, live
+from tidegate.engine.display import FeedPanel
+from tidegate.engine.panel import draw
+from tidegate.engine.progress import Progress, TableProgress, json_lines, line, lines
 from tidegate.model.errors import SchemaError
 
 EVIL = "t\x1b]0;x\x07\x9b2J\u202e\r\nerror CDC:ErrForged: all is lost"
@@ -42,14 +44,17 @@ def test_lines_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_progress() -> None:
-    """The live view and the lines of a feed escape names, DDLs and warnings, and markup in a name is text."""
-    for display in (lines, live):
-        out = io.StringIO()
-        with display(out) as show:
-            show(PROGRESS)
-        assert is_tame(out.getvalue())
-        assert "\\x1b" in out.getvalue()
-    assert is_tame(line(PROGRESS))
+    """The panel and the lines of a feed escape names, DDLs and warnings, and markup in a name is text."""
+    out, feed = io.StringIO(), FeedPanel(f"shop {EVIL}", ADDRESS, EVIL)
+    with lines(out) as show:
+        show(PROGRESS)
+    feed.show(PROGRESS)
+    panel = "\n".join(line.plain for line in draw(feed.panel(now_ms=0), 300, 40))
+    assert "shop.t" in panel
+    assert "[/]" in panel
+    for text in (out.getvalue(), panel, line(PROGRESS)):
+        assert is_tame(text)
+        assert "\\x1b" in text
 
 
 @pytest.mark.parametrize("as_json", [False, True])

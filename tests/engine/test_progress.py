@@ -1,4 +1,4 @@
-"""Progress reads well on a terminal of any size, in a log and as JSON."""
+"""Progress reads well in a log and as JSON."""
 
 import io
 import json
@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-import rich.console
 
 from tidegate.cli.status import words as status_words
 from tidegate.config.status import StatusFile, statuses
@@ -23,14 +22,11 @@ from tidegate.engine.progress import (
     PathsSeen,
     Progress,
     TableProgress,
-    display,
     json_lines,
     line,
     lines,
-    live,
     load_words,
     slow_words,
-    table,
 )
 from tidegate.model.path_counts import PathCounts, Reason, SlowReason, SlowRows
 from tidegate.model.tso import compose, physical_ms
@@ -56,48 +52,6 @@ BUSY = Progress(
     warnings=("a", "b", "order=offset"),
     elapsed_s=12.3,
 )
-
-
-def render(progress, width, height):
-    """The live view as text."""
-    console = rich.console.Console(file=io.StringIO(), width=width, height=height, record=True)
-    console.print(table(progress, width=width, height=height))
-    return console.export_text()
-
-
-@pytest.mark.parametrize(("width", "height"), [(20, 10), (40, 24), (80, 24), (200, 60)])
-def test_live_view_fits(width, height):
-    """The view never outgrows its terminal, and says how much it leaves out."""
-    shown = render(BUSY, width, height).splitlines()
-    assert all(len(text.rstrip()) <= width for text in shown)
-    assert "running" in shown[0]
-    if height >= 24:
-        assert len(shown) <= height + 6
-        assert any("more" in text for text in shown)
-
-
-def test_live_view_shows_what_is_behind_first():
-    """Of many tables the ones whose applied ts is lowest are shown; a wide terminal shows all columns."""
-    shown = render(BUSY, 120, 40)
-    assert "shop.table_00" in shown
-    assert "shop.table_59" not in shown
-    for word in (
-        "partition",
-        "resolved",
-        "complete up to",
-        "2026-01-02 03:04:05",
-        "DDL in flight",
-        "capture: table shop.t",
-        "warning: order",
-    ):
-        assert word in shown
-
-
-def test_live_view_of_nothing():
-    """A changefeed that has only started shows its phase and no empty tables."""
-    shown = render(Progress(phase="starting"), 80, 24)
-    assert "starting" in shown
-    assert "partition" not in shown
 
 
 def test_line():
@@ -159,39 +113,6 @@ def test_json_lines():
     }  # fmt: skip
     assert first["tables"][0]["name"] == "shop.table_00"
     assert (last["phase"], last["checkpoint_ts"]) == ("stopped", None)
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self):
-        """Yes."""
-        return True
-
-
-def test_display_suits_the_stream():
-    """JSON goes to stdout, a terminal gets the live view, anything else lines."""
-    out, err = io.StringIO(), io.StringIO()
-    with display(json=True, color=True, out=out, err=err) as show:
-        show(BUSY)
-    assert out.getvalue().startswith("{")
-    assert not err.getvalue()
-    with display(json=False, color=False, out=out, err=err) as show:
-        show(BUSY)
-    assert err.getvalue().startswith("warning: a\n")
-    screen = Terminal()
-    with display(json=False, color=False, out=out, err=screen) as show:
-        show(BUSY)
-    assert "rows/s" in screen.getvalue()
-
-
-def test_live_ends_with_the_last_report():
-    """The report of the end is on the screen, however soon after another it comes."""
-    screen = Terminal()
-    with live(screen, color=False) as show:
-        show(BUSY)
-        show(Progress(phase="stopped"))
-    assert "stopped" in screen.getvalue()
 
 
 EXAMPLE = "shop.t17: 13 rows in a chunk, a template needs 400"
@@ -294,13 +215,12 @@ def test_lags_are_those_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=["log", "topic"],
 )
 def test_what_does_not_land_is_written(reading: Reading, words: str) -> None:
-    """A source whose rows go straight into the sink has nothing that landed, in a line and in the live view."""
+    """A source whose rows go straight into the sink has nothing that landed."""
     told: list[Progress] = []
     meter = Meter(told.append)
     meter.read(reading, None)
     shown = meter.send(rows=7)
     assert words in line(shown)
-    assert words.split()[-2:] == render(shown, 120, 40).splitlines()[1].partition(" DDLs")[0].split()[-2:]
     assert ("landed" in line(shown)) == reading.lands
 
 
@@ -323,7 +243,6 @@ def test_the_start_of_spark_is_told() -> None:
         meter.started(0, resumed=False)
         tasks.told("the start of Spark")
         meter.read(Reading(lands=True), None)
-        assert "waits for the start of Spark" in render(meter.now, 120, 40)
         tasks.told("")
         meter.ended("stopped")
     begins = [text.split("  ")[0] for text in out.getvalue().splitlines()]
@@ -348,13 +267,12 @@ def test_nothing_told_at_the_same_time_is_lost() -> None:
 
 
 def test_what_a_capture_holds_is_told() -> None:
-    """A line, the live view and JSON have its sizes, and what it waits for."""
+    """A line and JSON have its sizes, and what it waits for."""
     capture = CaptureProgress(
         ts=TS, waiting_bytes=3 << 20, spilled_bytes=1 << 20, uncommitted_bytes=512 << 10, held_by="a transaction"
     )
     told = "capture: waiting 4.0 MiB, uncommitted 0.5 MiB, a transaction"
     assert told in line(replace(BUSY, capture=capture))
-    assert told in render(replace(BUSY, capture=capture), 120, 40)
     out = io.StringIO()
     with json_lines(out) as show:
         show(replace(BUSY, capture=CaptureProgress(waits_for="a job")))
@@ -366,7 +284,7 @@ LOADING = LoadProgress(TS, 9, 3, 40, 12, "shop.t", physical_ms(TS) + 86_400_000)
 
 
 def test_a_load_is_shown_while_it_runs():
-    """The line, the live view, JSON and the status say how far it is; its end is said once."""
+    """The line, JSON and the status say how far it is; its end is said once."""
     words = (
         "loading shop.t, 12 of 40 chunks, 3 of 9 tables, 30%, S 2026-01-02 03:04:05, GC deadline 2026-01-03 03:04:05"
     )
@@ -374,7 +292,6 @@ def test_a_load_is_shown_while_it_runs():
     running = Progress("running", state="normal", load=LOADING)
 
     assert words in line(running)
-    assert "loading shop.t, 12 of 40" in render(running, 80, 24)
     assert "load" not in line(replace(running, load=done))
     told, reports = io.StringIO(), io.StringIO()
     with lines(told, every_s=0.0) as show, json_lines(reports) as show_json:

@@ -63,6 +63,7 @@ RUNS_FEEDS = {
     for name in (
         "loop",
         "progress",
+        "display",
         "checkpoints",
         "stop_signals",
         "retry_policy",

@@ -102,12 +102,13 @@ def _bring(config: FeedConfig, until: int | None, *, as_json: bool) -> int:
     """Run the changefeed to `until`, or to everything resolved; return its checkpoint."""
     from tidegate.cli import options as logging
     from tidegate.config.changefeed import Changefeed
-    from tidegate.engine import progress
+    from tidegate.engine.display import FeedPanel, display
 
     logging.configure(json=as_json, displays=not as_json)
+    feed = FeedPanel(config.name, config.source_uri, config.sink_uri)
     with (
         stop_on_signals() as stop,
-        progress.display(json=as_json, color=True, out=sys.stdout, err=sys.stderr) as show,
+        display(feed, json=as_json, color=True, out=sys.stdout, err=sys.stderr) as show,
     ):
         outcome = Changefeed(config).run(on_progress=show, stop=stop, until=until, idle_s=SILENCE_S)
         if until is None and (outcome.frontier_ts or 0) > (outcome.checkpoint_ts or 0) and not stop.is_set():

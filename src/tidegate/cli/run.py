@@ -143,7 +143,7 @@ def run(
     from tidegate.cli import options as logging
     from tidegate.config.changefeed import Changefeed
     from tidegate.config.registry import upstream_now
-    from tidegate.engine import progress
+    from tidegate.engine.display import FeedPanel, display
 
     logging.configure(json=as_json, displays=not as_json)
     if not as_json:
@@ -154,9 +154,10 @@ def run(
         _check(config, as_json=as_json)
         return
     now_ts = upstream_now(config) if NOW in {until, start_ts} else None
+    feed = FeedPanel(config.name, config.source_uri, config.sink_uri)
     with (
         stop_on_signals() as stop,
-        progress.display(json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
+        display(feed, json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
     ):
         Changefeed(replace(config, start_ts=now_ts) if start_ts == NOW else config).run(
             tasks=spark_tasks(master, settings, archive),

@@ -1,26 +1,16 @@
-"""Progress of a changefeed: its reports, and three displays of them.
+"""Progress of a changefeed: its reports, as lines and as JSON; display.py chooses, and shows them on a terminal.
 
-                      +- live    a table that is redrawn in place      (a terminal)
-    Progress -> Show -+- lines   one line at intervals                 (a pipe, a log)
-                      +- json    one JSON object per report            (--json)
-
-The changefeed may report at any rate; the display decides what to print.  Output goes to the given stream: stderr for
-live and lines, so that stdout stays free for results; stdout for json.  An error in a report is a FeedError.
+An error in a report is a FeedError.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import IO, Final, NamedTuple, Protocol
 
 import msgspec
-import rich.box
-import rich.console
-import rich.live
-import rich.table
-import rich.text
 
 from tidegate.codec.neutral import render
 from tidegate.engine.ports import CaptureProgress, LoadProgress, Parked, ReloadProgress
@@ -263,14 +253,15 @@ def _count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def _when(ts: int | None) -> str:
+def when_words(ts: int | None) -> str:
+    """Return the time of a ts in UTC, to the second."""
     if ts is None:
         return "-"
     return f"{to_datetime(ts):%Y-%m-%d %H:%M:%S}"
 
 
-def _lag(ms: int | None) -> str:
-    """A lag with one unit: 340 ms, 2.5 s, 14 min, 3 h, 5 d."""
+def lag_words(ms: int | None) -> str:
+    """Return a lag with one unit: 340 ms, 2.5 s, 14 min, 3 h, 5 d."""
     if ms is None:
         return "-"
     for limit, unit_ms, unit, digits in ((1e3, 1, "ms", 0), (6e4, 1e3, "s", 1), (3.6e6, 6e4, "min", 0)):
@@ -288,18 +279,18 @@ def load_words(load: LoadProgress | None) -> str:
         return ""
     if load.is_done:
         how = f"loaded {{}} in {_count(load.chunks)} chunks" if load.chunks else "definitions of {}"
-        words = f"{how.format(f'{_count(load.tables)} tables')}, S {_when(load.ts)}"
+        words = f"{how.format(f'{_count(load.tables)} tables')}, S {when_words(load.ts)}"
         names = ", ".join(load.silent_tables[:NAMED]) + (", .." if load.silent > NAMED else "")
-        silent = f", {_count(load.silent)} tables without an event since {_when(load.silent_since)} ({names})"
+        silent = f", {_count(load.silent)} tables without an event since {when_words(load.silent_since)} ({names})"
         return words + (silent if load.silent else "")
     words = (
         f"loading {load.table}, {_count(load.chunks_done)} of {_count(load.chunks)} chunks, {_count(load.tables_done)} "
-        f"of {_count(load.tables)} tables, {load.chunks_done / load.chunks:.0%}, S {_when(load.ts)}"
+        f"of {_count(load.tables)} tables, {load.chunks_done / load.chunks:.0%}, S {when_words(load.ts)}"
     )
     if load.bytes_per_s:
-        words += f", {load.bytes_per_s / (1 << 20):,.1f} MiB/s, about {_lag(int(load.left_s * 1000))} left"
+        words += f", {load.bytes_per_s / (1 << 20):,.1f} MiB/s, about {lag_words(int(load.left_s * 1000))} left"
     words += f", rests until {load.rests_until}" if load.rests_until else ""
-    return words + (f", GC deadline {_when(compose(load.guarded_until_ms))}" if load.guarded_until_ms else "")
+    return words + (f", GC deadline {when_words(compose(load.guarded_until_ms))}" if load.guarded_until_ms else "")
 
 
 def reload_words(reload: ReloadProgress | None) -> str:
@@ -327,15 +318,16 @@ def _loading(progress: Progress) -> str:
 
 def line(progress: Progress, before: PathsSeen = NO_PATHS) -> str:
     """Return one line for a log; `before` are the decode paths of the line before it."""
+    written = _count(progress.rows)
     parts = [
-        _state(progress),
+        state_words(progress),
         f"{progress.elapsed_s:.0f} s",
         *filter(None, [_loading(progress)]),
-        _rows(progress),
+        f"landed {_count(progress.rows_landed)}  applied {written}" if progress.lands else f"written {written}",
         f"{_count(progress.rows_per_s)} rows/s",
         f"DDLs {progress.ddls}",
-        f"checkpoint {_when(progress.checkpoint_ts)}",
-        f"lag {_lag(progress.lag_ms)}",
+        f"checkpoint {when_words(progress.checkpoint_ts)}",
+        f"lag {lag_words(progress.lag_ms)}",
     ]
     if progress.behind:
         parts.append(f"behind {_count(progress.behind)} messages")
@@ -376,15 +368,10 @@ def left_out_words(report: "LeavesOut") -> str:
     return f"left out {some}" + (f" ({names})" if names else "") if some else ""
 
 
-def _state(progress: Progress) -> str:
+def state_words(progress: Progress) -> str:
+    """Return what a changefeed does: its phase, or its state where that says more."""
     state = progress.phase if progress.state in {"pending", "normal", "stopped"} else progress.state
     return f"{state} (waits for {progress.waits_for})" if progress.waits_for else state
-
-
-def _rows(progress: Progress) -> str:
-    if not progress.lands:
-        return f"written {_count(progress.rows)}"
-    return f"landed {_count(progress.rows_landed)}  applied {_count(progress.rows)}"
 
 
 def _one_line(text: str, width: int) -> str:
@@ -392,92 +379,7 @@ def _one_line(text: str, width: int) -> str:
     return joined if len(joined) <= width else joined[: max(width - 3, 0)] + "..."
 
 
-# The live view.
-
-
-def table(progress: Progress, *, width: int, height: int) -> rich.table.Table:
-    """Return the live view, never wider or higher than the terminal; the tables furthest behind are shown first."""
-    grid = rich.table.Table.grid(expand=False)
-    headline = (
-        f"{_state(progress)}  {progress.elapsed_s:.0f} s  {_count(progress.rows_per_s)} rows/s  "
-        f"lag {_lag(progress.lag_ms)}  behind {_count(progress.behind)} messages"
-    )
-    counts = (
-        f"{_rows(progress)}  DDLs {progress.ddls}  "
-        f"dead letters {_count(progress.dead_letters)}  checkpoint {_when(progress.checkpoint_ts)}"
-    )
-    grid.add_row(rich.text.Text(_one_line(headline, width), style="bold"))
-    grid.add_row(rich.text.Text(_one_line(counts, width)))
-    if loading := _loading(progress):
-        grid.add_row(rich.text.Text(_one_line(loading, width), style="cyan"))
-    if capturing := capture_words(progress.capture):
-        grid.add_row(rich.text.Text(_one_line(capturing, width)))
-    if progress.ddl:
-        grid.add_row(rich.text.Text(_one_line(f"DDL in flight: {progress.ddl}", width), style="yellow"))
-    if progress.error:
-        grid.add_row(rich.text.Text(_one_line(str(progress.error), min(width, 300)), style="red"))
-    if slow := slow_words(progress.seen):
-        grid.add_row(rich.text.Text(_one_line(f"slow paths: {slow}", width)))
-    for warning in progress.warnings[-2:]:
-        grid.add_row(rich.text.Text(_one_line(f"warning: {warning}", width), style="yellow"))
-    room = max(height - grid.row_count - 6, 2)
-    shown = min(len(progress.partitions), max(room // 2, 1))
-    if progress.partitions:
-        grid.add_row(_partitions(progress.partitions, shown, width))
-    if progress.tables:
-        grid.add_row(_tables(progress, max(room - shown, 1), width))
-    return grid
-
-
-def _grid(width: int, columns: Mapping[str, int], rows: Sequence[tuple[str, ...]], more: int) -> rich.table.Table:
-    """A table of the columns that fit into the terminal's width."""
-    rest = [(f"... {more} more", *[""] * (len(columns) - 1))] if more > 0 else []
-    shown = [index for index, least in enumerate(columns.values()) if width >= least]
-    view = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for index in shown:
-        view.add_column([*columns][index], justify="right" if index else "left", no_wrap=True, overflow="ellipsis")
-    for cells in (*rows, *rest):
-        view.add_row(*(rich.text.Text(printable(cells[index])) for index in shown))
-    return view
-
-
-def _partitions(partitions: tuple[PartitionProgress, ...], room: int, width: int) -> rich.table.Table:
-    rows = []
-    for part in sorted(partitions, key=lambda part: part.resolved_ts or 0)[:room]:
-        name, high = f"{part.topic}/{part.partition}", "-" if part.high is None else _count(part.high)
-        rows.append((name, _count(part.offset), high, _when(part.resolved_ts), _lag(part.lag_ms)))
-    columns = {"partition": 0, "offset": 30, "of": 45, "resolved": 80, "lag": 0}
-    return _grid(width, columns, rows, len(partitions) - room)
-
-
-def _tables(progress: Progress, room: int, width: int) -> rich.table.Table:
-    complete, tables = progress.complete_ts(), progress.tables
-    rows = [
-        (row.name, _count(row.rows), _when(complete(row.name)), _lag(row.lag_ms))
-        for row in sorted(tables, key=lambda row: (complete(row.name) or 0, row.applied_ts or 0, row.name))[:room]
-    ]
-    columns = {"table": 0, "rows": 30, "complete up to": 70, "lag": 0}
-    return _grid(width, columns, rows, len(tables) - room)
-
-
 # The displays.
-
-
-@contextmanager
-def live(stream: IO[str], *, color: bool = True) -> Iterator[Show]:
-    """A display that redraws a table in place, at most four times a second; the last report stays on the screen."""
-    console = rich.console.Console(file=stream, no_color=not color)
-    with rich.live.Live(console=console, auto_refresh=False, transient=False) as view:
-        last = -1.0
-
-        def show(progress: Progress) -> None:
-            nonlocal last
-            now = time.monotonic()
-            if now - last >= 0.25 or progress.phase == "stopped":
-                last = now
-                view.update(table(progress, width=console.width, height=console.height), refresh=True)
-
-        yield show
 
 
 @contextmanager
@@ -521,12 +423,3 @@ def json_lines(stream: IO[str]) -> Iterator[Show]:
         stream.flush()
 
     yield show
-
-
-def display(*, json: bool, color: bool, out: IO[str], err: IO[str]) -> AbstractContextManager[Show]:
-    """Return the display that suits the streams: JSON on `out` if requested, else on `err` a live view or lines."""
-    if json:
-        return json_lines(out)
-    if err.isatty():
-        return live(err, color=color)
-    return lines(err)

@@ -33,7 +33,8 @@ from tidegate.cli.verify import print_reports
 from tidegate.codec.stream import read_frames
 from tidegate.config.entry import FeedConfig
 from tidegate.config.load import load
-from tidegate.engine.progress import Progress, display
+from tidegate.engine.display import FeedPanel, display
+from tidegate.engine.progress import Progress
 from tidegate.engine.stop_signals import stop_on_signals, wait_until
 from tidegate.model.errors import ConfigError, SourceError
 from tidegate.verify.compare import TableReport, compare_sides
@@ -241,9 +242,10 @@ class _Stage:
         """Run the changefeed during the feed, until the recording's last timestamp is in the lake."""
         from tidegate.config.changefeed import Changefeed
 
+        feed = FeedPanel(config.name, config.source_uri, config.sink_uri)
         feeder.start()
         try:
-            with display(json=self.as_json, color=True, out=sys.stdout, err=sys.stderr) as show:
+            with display(feed, json=self.as_json, color=True, out=sys.stdout, err=sys.stderr) as show:
 
                 def report(progress: Progress) -> None:
                     if progress.rows_landed:

@@ -1,0 +1,191 @@
+"""A display suits its stream: JSON, lines, or a panel that follows the size of its terminal."""
+
+import fcntl
+import io
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from tests.engine.test_progress import BUSY, TS
+from tidegate.engine.display import FeedPanel, Rates, display
+from tidegate.engine.ports import CaptureProgress
+from tidegate.engine.progress import Progress
+from tidegate.model.tso import physical_ms
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = """
+import logging, sys
+from dataclasses import replace
+from tests.engine.test_progress import BUSY
+from tidegate.engine.display import FeedPanel, display
+logging.basicConfig()
+with display(FeedPanel("shop", "source", "sink"), json=False, color=True, out=sys.stdout, err=sys.stderr) as show:
+    for rows, word in enumerate(sys.stdin):
+        show(replace(BUSY, rows=1_000 + rows))
+        logging.warning("got %s", word.strip())
+"""
+
+
+def feed() -> FeedPanel:
+    """That of a changefeed."""
+    return FeedPanel("shop", "tidb:///log?x=y", "delta:///lake")
+
+
+def test_display_suits_the_stream() -> None:
+    """JSON goes to stdout, lines go to stderr where that is no terminal."""
+    out, err = io.StringIO(), io.StringIO()
+    with display(feed(), json=True, color=True, out=out, err=err) as show:
+        show(BUSY)
+    assert out.getvalue().startswith("{")
+    assert not err.getvalue()
+    with display(feed(), json=False, color=False, out=out, err=err) as show:
+        show(BUSY)
+    assert err.getvalue().startswith("warning: a\n")
+
+
+def test_a_rate_is_of_the_last_seconds() -> None:
+    """Values that come in quick succession are one; a counter that begins anew has no negative rate."""
+    rates = Rates()
+    for now_s, rows in ((0.0, 0), (0.5, 50), (2.0, 100), (3.0, 130), (4.0, 10)):
+        rates.add(now_s, {"rows": rows})
+    assert rates.of("rows") == (50.0, 30.0, 0.0)
+    assert rates.of("other") == ()
+
+
+def test_the_panel_of_a_feed() -> None:
+    """Its stages have the lags of now, those furthest behind come first, and a DDL moves to those that are done."""
+    shown = feed()
+    shown.show(BUSY)
+    shown.show(replace(BUSY, ddl=None, elapsed_s=14.3, capture=CaptureProgress(waits_for="a job"), rows=1_234_120))
+    panel = shown.panel(now_ms=physical_ms(TS) + 3_000)
+    assert [(stage.name, stage.lag_ms) for stage in panel.stages] == [
+        ("tidb:///log", 3_000),
+        ("→ changelog", 3_000),
+        ("→ delta:///lake", 3_000),
+    ]
+    assert panel.stages[2].rates == pytest.approx((60.0,))
+    assert [table.name for table in panel.tables[:2]] == ["shop.table_00", "shop.table_01"]
+    assert not panel.ddls
+    assert [(ddl.name, round(ddl.seconds, 3)) for ddl in panel.done] == [(BUSY.ddl, 2.0)]
+    assert "capture: a job" in panel.notes
+
+
+def test_what_does_not_land_has_two_stages() -> None:
+    """Rows that go straight into the sink have no changelog on their way."""
+    shown = feed()
+    shown.show(Progress("running", rows=7))
+    assert [stage.total for stage in shown.panel(now_ms=0).stages] == [0, 7]
+
+
+class Terminal:
+    """A terminal with a program in it."""
+
+    def __init__(self, screen: int, program: subprocess.Popen[str]) -> None:
+        self.screen, self.program, self.text = screen, program, ""
+
+    def resize(self, width: int, height: int) -> None:
+        """Change its size."""
+        fcntl.ioctl(self.screen, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+
+    def enter(self, word: str) -> None:
+        """Send the program a line."""
+        assert self.program.stdin
+        self.program.stdin.write(f"{word}\n")
+        self.program.stdin.flush()
+
+    def frame(self, sign: str, width: int) -> list[str]:
+        """Wait for a whole frame of a width with a sign in it, and return its lines; a frame begins at home."""
+        while True:
+            for drawn in self.text.split("\x1b[H")[1:-1]:
+                lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn).splitlines()
+                if sign in drawn and cell_len(lines[0]) == width:
+                    return lines
+            self.read()
+
+    def read(self) -> bool:
+        """Take what the program has written; False at its end."""
+        try:
+            self.text += os.read(self.screen, 65_536).decode()
+        except OSError:  # nobody has the other side any more
+            return False
+        return True
+
+
+@contextmanager
+def terminal(width: int, height: int, **environ: str) -> Iterator[Terminal]:
+    """A terminal of a size in which the script runs; it gets words by a pipe."""
+    screen, inner = pty.openpty()
+    command = [sys.executable, "-c", SCRIPT]
+    settings = {**os.environ, "TERM": "xterm-256color", **environ}
+    for name in ("COLUMNS", "LINES"):
+        settings.pop(name, None)
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=inner,
+        stderr=inner,
+        text=True,
+        cwd=ROOT,
+        env=settings,
+    ) as program:
+        os.close(inner)
+        try:
+            yield Terminal(screen, program)
+        finally:
+            program.kill()
+            os.close(screen)
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_a_panel_that_fits() -> None:
+    """It is as large as the terminal, also after that was resized; what is logged is a part of it; the last report and
+    the log stay on the first screen."""
+    with terminal(80, 24) as shown:
+        shown.enter("one")
+        lines = shown.frame("got one", 80)
+        assert len(lines) == 24
+        assert lines[0].startswith("shop · running")
+        shown.resize(101, 33)
+        assert len(shown.frame("got one", 101)) == 33
+        shown.enter("two")
+        assert any("1,001 rows" in line for line in shown.frame("got two", 101))
+        assert shown.program.stdin
+        shown.program.stdin.close()
+        while shown.read():
+            pass
+        after = shown.text.rpartition("\x1b[?1049l")[2]
+        assert after.index("WARNING:root:got one") < after.index("WARNING:root:got two") < after.index("1,001 rows")
+    assert "\x1b[31m" not in shown.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("environ", "is_colored"), [({}, True), ({"NO_COLOR": "1"}, False)], ids=["", "NO_COLOR"])
+def test_colors_are_off_where_asked(environ: dict[str, str], *, is_colored: bool) -> None:
+    """NO_COLOR leaves no color; a DDL in flight is yellow otherwise."""
+    with terminal(80, 24, **environ) as shown:
+        shown.enter("one")
+        shown.frame("got one", 80)
+        assert ("\x1b[33m" in shown.text) == is_colored
+
+
+@pytest.mark.slow
+def test_a_terminal_without_a_cursor_gets_lines() -> None:
+    """TERM=dumb has lines, as a pipe has."""
+    with terminal(80, 24, TERM="dumb") as shown:
+        shown.enter("one")
+        while "got one" not in shown.text:
+            shown.read()
+        assert "warning: a" in shown.text
+        assert "\x1b" not in shown.text
