@@ -1,5 +1,5 @@
 """What holds for every test: a time limit, no process that outlives the run, JVMs soon at work, files in memory,
-examples without a deadline, and levels of the log as the test found them.
+examples without a deadline, short pauses behind errors, and levels of the log as the test found them.
 
 One broker is for all; a Spark is for the modules of folders that have none in common."""
 
@@ -19,6 +19,7 @@ from tests.leftovers import Leftovers
 from tests.limits import Limits
 from tests.one_broker import OneBroker, broker_of
 from tests.readers import Readers, shared, stop_shared
+from tidegate.engine import retry_policy
 from tidegate.model.errors import EnvironmentFault
 
 if TYPE_CHECKING:
@@ -52,6 +53,12 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def _tried_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that fails in this process is tried again at once, not after a second; slow tries keep their pauses."""
+    monkeypatch.setattr(retry_policy, "QUICK_S", 0.05)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.lakes.stages import Play, differences, truths
+from tidegate.engine import retry_policy
 from tidegate.engine.loop import Engine, Meter, Retrier
 from tidegate.engine.progress import Progress, line
 from tidegate.engine.retry_policy import RetryPolicy
@@ -89,8 +90,9 @@ def test_a_run_that_ends_when_idle_does_not_rest(tmp_path: Path) -> None:
 
 @pytest.fixture
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that are asked for; none is made."""
+    """The pauses that are asked for, as users have them; none is made."""
     asked: list[float] = []
+    monkeypatch.setattr(retry_policy, "QUICK_S", 1.0)
 
     def wait(_: threading.Event, timeout: float | None = None) -> bool:
         asked.append(timeout or 0.0)

@@ -11,6 +11,11 @@ from tidegate.engine.retry_policy import FailureRun, RetryPolicy
 from tidegate.model.errors import ConfigError
 
 
+@pytest.fixture(autouse=True)
+def _tried_again_soon() -> None:
+    """Pauses are those of users here."""
+
+
 def pauses(patience: RetryPolicy, *, error_s: float = 0.0, most: int = 500) -> list[float]:
     """All pauses of an outage whose every try takes `error_s`, until patience is over."""
     now_s, trouble, found = 100.0, None, []

@@ -15,7 +15,6 @@ import pytest
 from tests.contract.test_sql_sink import asked, emptied, tables_of
 from tests.failpoint import armed
 from tests.mariadb import Server, connected, needed
-from tidegate.engine import retry_policy
 from tidegate.engine.loop import Engine, Feed, Meter
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.progress import FeedError, Progress
@@ -80,7 +79,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 @pytest.fixture(autouse=True)
 def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses are short."""
-    monkeypatch.setattr(retry_policy, "QUICK_S", 0.1)
     monkeypatch.setattr(task, "PAUSE_S", 0.001)
 
 
