@@ -244,8 +244,9 @@ class Tables:
         return filter(self.replicates, snapshot.tables.values())
 
     def replicates(self, version: TableVersion) -> bool:
-        """Return True if the table is replicated."""
-        return not version.stored.is_view and self.matches(*name_of(version)) and self.eligible(version)
+        """Return True if rows of the table are replicated: neither a view has some, nor a temporary table."""
+        has_rows = not (version.stored.is_view or version.stored.temp_table_type)
+        return has_rows and self.matches(*name_of(version)) and self.eligible(version)
 
     @staticmethod
     def spans(version: TableVersion) -> list[Span]:

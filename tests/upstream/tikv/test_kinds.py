@@ -12,7 +12,7 @@ from tidegate.kv.rows import CHECKSUM
 from tidegate.mysql.encoding import decode_bytes
 from tidegate.schema.job import JOB_TABLE
 from tidegate.schema.stored.definition import Name, StoredSchema, StoredTable, parse_stored, render_stored
-from tidegate.schema.stored.meta import schema_key, table_key
+from tidegate.schema.stored.meta import Meta, schema_key, table_key
 from tidegate.source.tidb_log import without
 from tidegate.source.tidb_segment import ROWS, SegmentLog, read_spans, segments
 from tidegate.source.tikv_capture import KnownTables
@@ -111,6 +111,26 @@ def test_each_kind_arrives(served: Served, tmp_path: Path, monkeypatch: pytest.M
     values = [row.value or b"" for row in kept if table_of(row.key) == tables["fo"].id]
     assert [value[0] == 0x80 for value in values] == [False, True, True]
     assert [bool(value[1] & CHECKSUM) for value in values[1:]] == [False, True]
+
+
+def test_each_kind_is_loaded(served: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A load that begins with all kinds there has what their stream brings, and goes on with it: a table that TiDB has
+    cached is one like others, and a temporary one, whose rows are in no TiKV, is left out by name."""
+    served.execute(*(sql for kind in KINDS.values() for sql in kind))
+    transaction = served.cluster.storage.begin()
+    meta = Meta(transaction)
+    names = {(schema.id, table.id): table.name.lower for schema in meta.schemas() for table in meta.tables(schema.id)}
+    (cached,) = (table_key(*ids) for ids, name in names.items() if name == "ca")
+    transaction.put(cached, json.dumps(json.loads(transaction.get(cached)) | {"cache_table_status": 2}).encode())
+    transaction.commit()
+    source = f"tikv://{served.peer.pd}"
+    options = {"source": f"{source}?log={served.log}", "load_from": source}
+    expected = {name: rows for name, rows in ARRIVES.items() if name != "test.te"}
+    assert run_feed(tmp_path, "loaded", served.execute(), **options) == expected
+    ts = served.execute("INSERT INTO test.ca VALUES (3)", "ALTER TABLE test.te ADD v INT", "DROP TABLE test.te")
+    assert run_feed(tmp_path, "loaded", ts, **options) == expected | {"test.ca": [(2,), (3,)]}
+    assert "test.te: a temporary table" in caplog.text
+    assert "test.te: the feed begins above" not in caplog.text
 
 
 def test_a_global_index_is_not_read() -> None:
