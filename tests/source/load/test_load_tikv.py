@@ -1,12 +1,14 @@
 """A load from TiKV: its plan, rows and rows of single keys are those of a load over SQL; regions are cut and joined."""
 
+import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -56,6 +58,8 @@ class Watched(KvService):
     seen: ClassVar[list[kvrpcpb.ScanRequest]] = []
     pairs: ClassVar[Counter[bool]] = Counter()
     """By whether keys alone were asked for."""
+    at: ClassVar[Mapping[int, Callable[[], object]]] = {}
+    """What happens before the answer to the n-th request that is noted."""
 
     def scan(self, request: kvrpcpb.ScanRequest, region: Region) -> kvrpcpb.ScanResponse:
         answer = super().scan(request, region)
@@ -63,6 +67,7 @@ class Watched(KvService):
             self.pairs[request.key_only] += len(answer.pairs)
             if not request.key_only:
                 self.seen.append(request)
+                self.at.get(len(self.seen), bool)()
         return answer
 
 
@@ -341,36 +346,50 @@ def test_loads_at_one_ts_hold_it_each(both: Both) -> None:
 
 @pytest.mark.slow
 @pytest.mark.more
-def test_a_load_that_is_killed_goes_on(both: Both, tmp_path: Path) -> None:
-    """SIGKILL amid a region, and a start right after: nothing is lost, nothing comes twice, S stays."""
+def test_a_load_that_is_killed_goes_on(both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGKILL amid a chunk, and a start right after: nothing is lost, nothing comes twice, S stays, and no chunk that
+    was done is read again."""
     both.sql.run("CREATE DATABASE big")
     both.sql.run("CREATE TABLE big.t (k INT PRIMARY KEY, v INT)")
     for first in range(0, 4000, 1000):
-        both.sql.run("INSERT INTO big.t VALUES " + ", ".join(f"({k}, {k % 7})" for k in range(first, first + 1000)))
+        both.sql.run("INSERT INTO big.t VALUES " + ", ".join(f"({k}000, {k % 7})" for k in range(first, first + 1000)))
+    report = both.peer.report
+
+    def inflated(path: str) -> Any:
+        """Regions of a thousand times the rows, so that a round has few of the chunks."""
+        told = report(path)
+        return told and {"regions": [each | {"approximate_keys": 4_000_000} for each in told["regions"]]}
+
+    monkeypatch.setattr(both.peer, "report", inflated)
     address, target = f"tikv://{both.peer.pd}", tmp_path / "t.db"
     command = [sys.executable, "-m", "tidegate", "run", "--source-uri", f"{address}?force-version=true"]
     command += ["--filter", "big.*", "--sink-uri", f"sqlite://{target}", "--state-dir", str(tmp_path)]
 
-    def rows() -> list[tuple[int, int]]:
-        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(target)) as database:
-            return sorted(database.execute('SELECT k, v FROM "big.t"'))
-        return []
+    def rows() -> dict[int, int]:
+        with closing(sqlite3.connect(target)) as database:
+            return dict(database.execute('SELECT k, v FROM "big.t"'))
 
     Watched.seen.clear()
-    with subprocess.Popen([*command, "--load-from", f"{address}?chunk-rows=400&rows-per-second=400"]) as killed:
-        deadline = time.monotonic() + 60
-        while len(Watched.seen) < 7:
-            assert killed.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        killed.kill()
-    versions, seen = {request.version for request in Watched.seen}, len(Watched.seen)
-    both.sql.run("UPDATE big.t SET v = 100 WHERE k >= 3990")
+    monkeypatch.setattr(Watched, "at", {})
+    with subprocess.Popen([*command, "--load-from", f"{address}?chunk-rows=200000"]) as killed:
+        Watched.at[11] = killed.kill
+        assert killed.wait(120) == -signal.SIGKILL
+    (kept,) = tmp_path.rglob("load.json")
+    plan, before, done = KeptPlan(str(kept.parents[1])).read(), len(Watched.seen), rows()
+    assert plan is not None
+    both.sql.run("UPDATE big.t SET v = 100 WHERE k >= 3990000")
     subprocess.run([*command, "--load", "initial", "--until", "now"], check=True, timeout=120)
 
-    assert len(Watched.seen) > seen
-    assert versions <= {request.version for request in Watched.seen[seen:]}
-    assert rows() == [(k, 100 if k >= 3990 else k % 7) for k in range(4000)]
+    assert {request.version for request in Watched.seen} == {plan.ts}
+    assert rows() == {k * 1000: 100 if k >= 3990 else k % 7 for k in range(4000)}
+    bounds = [bytes.fromhex(chunk.lower[0]) for chunk in plan.chunks if chunk.lower]
+    keys = [record_key(decode_int(bounds[0], 1)[0], IntHandle(k)) for k in sorted(rows())]
+    numbers = Counter(bisect_right(bounds, key) - 1 for key in keys[: len(done)])
+    assert 0 < len(numbers) < len(bounds)
+    assert numbers == Counter(number for key in keys if (number := bisect_right(bounds, key) - 1) in numbers)
+    again = [bisect_right(bounds, request.start_key) - 1 for request in Watched.seen[before:]]
+    assert [*dict.fromkeys(again)] == [*range(len(numbers), len(bounds))]
+    assert len({request.start_key for request in Watched.seen[before:]}) == len(again)
 
 
 @pytest.mark.slow
