@@ -164,7 +164,6 @@ RIGHT = [
     ("GET", "/changefeeds?namespace=other", None, {"total": 0, "items": []}),
     ("GET", "/changefeeds?keyspace=other", None, {"total": 0, "items": []}),
     ("GET", "/processors?keyspace=other", None, {"total": 0, "items": []}),
-    ("GET", "/processors/runs-1/SELF", None, {"table_ids": []}),
 ]
 
 
@@ -292,9 +291,28 @@ def test_tables_are_verified(client: Client, place: ServerHome) -> None:
     assert len(every["all_tables"]) == sum(map(len, found.values()))
 
 
+def test_tables_of_a_run(serving: tuple[Server, Client], place: ServerHome) -> None:
+    """A changefeed that runs tells the ids of its tables, partitions each, wherever TiCDC shows some; one that does not
+    run has none, and nothing is of a redo log."""
+    server, client = serving
+    now = client.post("/verify_table", {"sink_uri": place.sink("x"), "start_ts": place.work(0)}).json["eligible_tables"]
+    plain = {table["table_id"] for table in now if not table["is_partition"]}
+    until(lambda: plain <= set(server.changefeeds.get(FeedId("default", "runs-1")).table_ids) != set())
+    ((node,), count) = (client.get(f"/changefeeds/runs-1/{name}").json for name in ("tables", "get_dispatcher_count"))
+
+    assert (node["node_id"], {"count": len(node["table_ids"])}) == (server.id, count)
+    (task,) = client.get("/changefeeds/runs-1").json["task_status"]
+    assert task["table_ids"] == client.get(f"/processors/runs-1/{server.id}").json["table_ids"] == node["table_ids"]
+    assert (
+        client.get("/changefeeds/stopped-1/tables").json == client.get("/changefeeds/runs-1/tables?mode=1").json == []
+    )
+    assert client.get("/changefeeds/stopped-1/get_dispatcher_count").json == {"count": 0}
+    assert client.get("/changefeeds/none/tables").status == 400
+
+
 def test_now(client: Client) -> None:
     """The timestamp of this moment is told in its parts."""
-    for body in ({"pd_addrs": ["h:1"]}, {}, None):
+    for body in ({"ca_path": "none"}, {}, None):
         found = client.post("/tso", body).json
 
         assert set(found) == {"timestamp", "logic_time"}

@@ -91,6 +91,10 @@ def test_feeds_of_the_servers_cluster(cluster: Cluster, peer: TikvPeer, serving:
     Session(cluster.nodes["n1"]).execute("INSERT INTO test.a VALUES (2), (3)")
     for name in ("one", "named"):
         until(lambda name=name: rows(home, name) == [2, 3], f"rows of {name}")
+        until(lambda name=name: client.get(f"/changefeeds/{name}").json.get("upstream_id"), f"the cluster of {name}")
+        client.post(f"/changefeeds/{name}/pause")
+    listed = client.get("/changefeeds?state=stopped").json["items"]
+    assert {item["upstream_id"] for item in listed} == {peer.cluster_id}
     held = {name.rpartition("-")[0] for name in peer.service.barriers}
     assert held >= {"tidegate-one", "tidegate-named"}
 

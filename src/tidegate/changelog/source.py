@@ -129,6 +129,10 @@ class BatchLoop(ABC):
         """Return the tables of the filter that do not land, as far as the source knows."""
         return ()
 
+    def table_ids(self) -> Sequence[int]:
+        """Return the physical ids of the tables that land, as far as the source knows."""
+        return ()
+
     def capture(self) -> CaptureProgress | None:
         """Return the capture that runs beside it."""
         return None
@@ -380,6 +384,7 @@ class LandedSource(ChangelogSource):
             partitions=self._reached(done.highs) if reached is None else tuple(reached),
             path_counts=done.path_counts,
             left_out=tuple(self.landing.left_out()),
+            table_ids=self.landing.table_ids(),
             capture=self.landing.capture(),
             warnings=self.landing.warnings,
         )

@@ -248,6 +248,7 @@ class Meter:
             dead_letters=reading.dead_letters,
             frontier_ts=frontier,
             partitions=partitions,
+            table_ids=reading.table_ids,
             corrupt=self.corrupt + reading.corrupt,
             **self._rows_by_path(),
             spent_s=dict(self.spent_s),

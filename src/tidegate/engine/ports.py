@@ -379,7 +379,7 @@ class CaptureProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """The capture of a cluster: `ts` is the end of its change log, 0 before there is one. Bytes of rows wait for the
     resolved ts in memory (`waiting`) and in files (`spilled`), and for the COMMIT of their transaction (`uncommitted`);
     those of the log are not trimmed. `waits_for` is what holds its begin back, `held_by` the region or transaction that
-    holds the resolved ts back; "" without one."""
+    holds the resolved ts back, `cluster` the cluster's id; "" without one."""
 
     ts: int = 0
     waiting_bytes: int = 0
@@ -388,6 +388,7 @@ class CaptureProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     log_bytes: int = 0
     waits_for: str = ""
     held_by: str = ""
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,6 +406,8 @@ class Reading:
     """Rows by path, such as `land/template`, `land/rows`, and those that filters removed."""
     left_out: tuple[LeftOut, ...] = ()
     """Tables of the filter that the source does not carry."""
+    table_ids: Sequence[int] = ()
+    """Physical ids of those that it carries; none if it has names only."""
     load: LoadProgress | None = None
     """The full load of a feed that began with one."""
     reload: ReloadProgress | None = None

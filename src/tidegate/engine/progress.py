@@ -204,6 +204,8 @@ class Progress:
     """Seconds of the rounds by phase: read, write, ddl, publish, upkeep, wait."""
     partitions: tuple[PartitionProgress, ...] = ()
     tables: tuple[TableProgress, ...] = ()
+    table_ids: Sequence[int] = ()
+    """Physical ids of the tables of the source; none if that has names only."""
     parked: tuple[FeedError, ...] = ()
     """Parked tables, each with the error that stopped it."""
     ddl: str | None = None

@@ -97,7 +97,7 @@ def spaces(feed: FeedId) -> dict[str, str]:
 def item(view: FeedView, addr: str, zone: tzinfo | None) -> dict[str, Any]:
     """Return a changefeed as a list shows it."""
     return {
-        "upstream_id": 0,
+        "upstream_id": view.upstream_id,
         **spaces(view.id),
         "id": view.id.name,
         "state": shown_state(view),
@@ -110,8 +110,9 @@ def item(view: FeedView, addr: str, zone: tzinfo | None) -> dict[str, Any]:
 def info(view: FeedView, addr: str, zone: tzinfo | None, capture: str) -> dict[str, Any]:
     """Return a changefeed as TiCDC shows one."""
     record = view.record
-    task = {"capture_id": capture, "table_ids": [], "table_operations": {}}
+    task = {"capture_id": capture, "table_ids": view.table_ids, "table_operations": {}}
     fields = {
+        "upstream_id": view.upstream_id or None,
         **spaces(view.id),
         "id": view.id.name,
         "sink_uri": mask_uri(record.sink_uri),

@@ -43,6 +43,7 @@ from tidegate.server.record import (
     RUNS,
     ApiParamInvalid,
     FeedChange,
+    FeedId,
     FeedRecord,
     FeedView,
     NewFeed,
@@ -118,6 +119,7 @@ def _namespace(namespace: AnyNamespace) -> str:
 
 Namespace = Annotated[str, Depends(_namespace)]
 CHANGEFEED: Final = "/changefeeds/{changefeed_id}"
+Mode = Annotated[int, Query(ge=0, le=1, description="1: of the redo log, which there is none of")]
 
 
 MOVES: Final = ("move_table", "move_split_table", "split_table_by_region_count", "merge_table")
@@ -146,6 +148,8 @@ class ChangefeedRoutes:
                 RouteRow("POST", f"{CHANGEFEED}/resume", self.resume, EmptyAnswer, ResumeBody, required=False),
                 RouteRow("GET", f"{CHANGEFEED}/status", self.status, ChangefeedStatus),
                 RouteRow("GET", f"{CHANGEFEED}/synced", self.synced, SyncedStatus),
+                RouteRow("GET", f"{CHANGEFEED}/tables", self.tables),
+                RouteRow("GET", f"{CHANGEFEED}/get_dispatcher_count", self.dispatchers),
                 RouteRow("POST", "/verify_table", self.verify, VerifiedTables, CreateBody),
                 RouteRow("POST", "/get_all_tables", self.all_tables, VerifiedTables, CreateBody),
                 *(RouteRow("POST", f"{CHANGEFEED}/{verb}", self.move, EmptyAnswer) for verb in MOVES),
@@ -155,8 +159,11 @@ class ChangefeedRoutes:
 
     def create(self, request: Request, namespace: AnyNamespace) -> Response:
         """Create a changefeed and start it."""
-        view = self._feeds.create(self._new_feed(read_body(body_of(request), CreateBody), namespace), who(request))
-        return answer(self._info(view))
+        return self.created(read_body(body_of(request), CreateBody), namespace, who(request))
+
+    def created(self, body: CreateBody, namespace: str, who: str) -> Response:
+        """Create the changefeed that a body describes."""
+        return answer(self._info(self._feeds.create(self._new_feed(body, namespace), who)))
 
     def list(
         self,
@@ -178,7 +185,10 @@ class ChangefeedRoutes:
     def update(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
         """Change a changefeed that is stopped or failed."""
         feed = parse_id(changefeed_id, namespace)
-        body = read_body(body_of(request), UpdateBody)
+        return self.updated(feed, read_body(body_of(request), UpdateBody), who(request))
+
+    def updated(self, feed: FeedId, body: UpdateBody, who: str) -> Response:
+        """Change a changefeed as a body says."""
         stored = self._feeds.get(feed).record
         tree, source = (None, "") if body.replica_config is None else _config(body.replica_config)
         change = FeedChange(
@@ -187,7 +197,7 @@ class ChangefeedRoutes:
             target_ts=body.target_ts or None,
             config=None if tree is None else unmasked(tree, stored.config),
         )
-        return answer(self._info(self._feeds.update(feed, change, who(request))))
+        return answer(self._info(self._feeds.update(feed, change, who)))
 
     def remove(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
         """Remove a changefeed; succeeds if there is none."""
@@ -214,6 +224,18 @@ class ChangefeedRoutes:
         """Show whether everything written upstream is in the sink."""
         view = self._feeds.get(parse_id(changefeed_id, namespace))
         return answer(answers.synced(view, self._feeds.upstream_now(view.id), self._identity.zone))
+
+    def tables(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, mode: Mode = 0) -> Response:
+        """Show the ids of a running changefeed's tables by server, as far as its source knows them."""
+        view = self._feeds.get(parse_id(changefeed_id, namespace))
+        node = {"node_id": self._identity.server.id, "table_ids": view.table_ids}
+        return answer([node] if view.running and not mode else [])
+
+    def dispatchers(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, mode: Mode = 0) -> Response:
+        """Count the tables of a running changefeed; of a topic, those with rows in this run."""
+        view = self._feeds.get(parse_id(changefeed_id, namespace))
+        seen = view.progress.tables if view.progress and view.running else ()
+        return answer({"count": 0 if mode else len(view.table_ids or seen)})
 
     def move(self, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
         """Refuse: one server runs all tables of a changefeed, so none is moved, split or merged."""
@@ -423,13 +445,13 @@ class ServerRoutes:
         return answer({"total": len(items), "items": items})
 
     def processor(self, changefeed_id: Name, capture_id: str, namespace: Namespace = NAMESPACE) -> Response:
-        """Show a running changefeed; table ids are not reported."""
+        """Show the ids of a running changefeed's tables, as far as its source knows them."""
         view = self._feeds.get(parse_id(changefeed_id, namespace))
         if capture_id not in {capture.id for capture in self._server.captures()}:
             raise CaptureMissing(f"capture not exists, {capture_id}")
         if not view.running:
             raise ApiParamInvalid(f"changefeed {changefeed_id} does not run")
-        return answer({"table_ids": []})
+        return answer({"table_ids": view.table_ids})
 
     def tso(self, request: Request) -> Response:
         """Return a timestamp of now, of PD where the upstream is a cluster."""

@@ -18,6 +18,7 @@ from tidegate.server.answers import config_schema
 from tidegate.server.api import ChangefeedRoutes, ServerRoutes, identity_of
 from tidegate.server.dashboard import DashboardRoutes, PageRoutes
 from tidegate.server.entrance import Entrance
+from tidegate.server.old_api import OldRoutes
 from tidegate.server.routes import REPLICA_CONFIG, on_defect, on_error, on_unknown_path, on_wrong_parameter
 from tidegate.server.server import Server
 
@@ -44,10 +45,10 @@ def _api(server: Server) -> FastAPI:
             Exception: on_defect,
         },
     )
-    api.include_router(ChangefeedRoutes(identity).router())
     servers = ServerRoutes(identity)
-    for router in (servers.router(), servers.probes(), DashboardRoutes(identity).router(), PageRoutes().router()):
-        api.include_router(router)
+    for routes in (ChangefeedRoutes(identity), servers, OldRoutes(identity), DashboardRoutes(identity), PageRoutes()):
+        api.include_router(routes.router())
+    api.include_router(servers.probes())
     _describe(api.openapi())
     return api
 

@@ -874,4 +874,4 @@ def _mode(record: FeedRecord) -> str:
 
 
 def _reached(view: FeedView) -> Mapping[str, Any]:
-    return {"checkpoint_ts": view.checkpoint_ts, "resolved_ts": view.resolved_ts}
+    return {name: getattr(view, name) for name in ("checkpoint_ts", "resolved_ts", "upstream_id")}

@@ -357,7 +357,9 @@ WORD: Final = 300
 """Most characters logged of a text that any client may choose."""
 API: Final = "/api/"
 OWN_ANSWERS: Final = frozenset(
-    {"/api/v2/status", "/api/v2/health", "/api/v2/captures", "/api/v2/log", "/api/v2/log/redact", "/api/v2/tso"}
+    f"/api/{version}/{name}"
+    for version in ("v1", "v2")
+    for name in ("status", "health", "captures", "log", "log/redact", "tso")
 )
 """Paths of the API that each server answers itself."""
 

@@ -29,7 +29,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -180,6 +180,8 @@ class FeedRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     checkpoint_ts: int = 0
     resolved_ts: int = 0
     last_synced_ts: int = 0
+    upstream_id: int = 0
+    """The id of the cluster that is captured; 0 of other sources, and before a run has reported it."""
     epoch: int = 0
     cancels_load: bool = False
     """A run cancels the load, until one has."""
@@ -264,6 +266,17 @@ class FeedView:
         """Everything at or below it has been read."""
         seen = (self.progress and self.progress.frontier_ts) or 0
         return max(self.record.resolved_ts, seen, self.checkpoint_ts)
+
+    @property
+    def upstream_id(self) -> int:
+        """The id of the cluster that is captured, or 0."""
+        capture = self.progress and self.progress.capture
+        return int((capture and capture.cluster) or self.record.upstream_id)
+
+    @property
+    def table_ids(self) -> Sequence[int]:
+        """Physical ids of the tables while it runs, as far as its source knows them."""
+        return self.progress.table_ids if self.progress and self.running else ()
 
 
 class TableRef(msgspec.Struct, frozen=True):

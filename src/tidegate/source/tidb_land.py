@@ -136,6 +136,7 @@ class LogLanding(BatchLoop):
         self._first: tuple[Ddl, ...] = ()
         self._shown: StoredSnapshot | None = None
         self._left_out: tuple[LeftOut, ...] = ()
+        self._table_ids: tuple[int, ...] = ()
 
     def idle(self) -> bool:
         return not any(part.stored for part in self._log.parts(self._position_ts))
@@ -196,9 +197,13 @@ class LogLanding(BatchLoop):
         if self._shown is not self._timeline.snapshot:
             self._shown = self._timeline.snapshot
             self._left_out = self._timeline.tables.left_out(self._shown)
+            self._table_ids = tuple(_Replicated.of(self._shown, self._timeline.tables).physical)
 
     def left_out(self) -> Sequence[LeftOut]:
         return self._left_out
+
+    def table_ids(self) -> Sequence[int]:
+        return self._table_ids
 
     def _beginning(self) -> int:
         """The ts where landing begins. Raises HistoryLost for a lake that would lack the rows from before the log."""
@@ -572,7 +577,8 @@ class LogSource(Source):
         snapshot = self._timeline.snapshot
         if self._left_out_at[0] is not snapshot:
             self._left_out_at = snapshot, self._timeline.tables.left_out(snapshot)
-        return Reading(left_out=self._left_out_at[1], warnings=self._warnings)
+        ids = tuple(self._replicated.physical)
+        return Reading(left_out=self._left_out_at[1], table_ids=ids, warnings=self._warnings)
 
     def _move(self, ts: int) -> None:
         while self._next is not None and self._next.ts <= ts:

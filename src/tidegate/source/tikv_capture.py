@@ -19,7 +19,7 @@ schema from before may still write its rows, which RECOVER TABLE brings back.
 
 Rows at or below the frontier are sorted, freed of those that came again, and written: every second if there are some,
 or a feed may wait for the begin, else every five, so that readers see it move.  What is above waits in memory, beyond
-`SPILL_BYTES` in files without a name.  A segment has about SEGMENT_ROWS rows, or SEGMENT_BYTES.
+`waiting_bytes` in files without a name.  A segment has about SEGMENT_ROWS rows, or SEGMENT_BYTES.
 
 Until it is written, a row is in TiKV: GC is held at the last segment's end less one, as `tidegate-<feed>-<log>`, where
 `<log>` tells the logs of feeds of one name apart.  The hold moves every minute, or ttl/3.  TiKV leaves out collected
@@ -127,7 +127,7 @@ Accept = Callable[[str, str], bool]
 
 class CaptureOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is captured and where it is written. `rules` are those of the filter, `gc_ttl_ms` is how long GC is held for
-    a capture that does not run."""
+    a capture that does not run, `waiting_bytes` how much of the rows above the frontier is in memory."""
 
     address: ClusterAddress
     directory: Location
@@ -135,6 +135,7 @@ class CaptureOptions(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[str, ...] = ()
     case_sensitive: bool = False
     gc_ttl_ms: int = 86_400_000
+    waiting_bytes: int = SPILL_BYTES
     force_version: bool = False
     write_s: float = WRITE_S
     idle_s: float = IDLE_S
@@ -464,6 +465,7 @@ class Capture:
             uncommitted_bytes=feed.stored_bytes,
             log_bytes=self._log_bytes,
             held_by=spans.held_by(),
+            cluster=str(self._origin.cluster_id),
         )
 
     def _begun(self) -> None:
@@ -497,7 +499,7 @@ class Capture:
             try:
                 spill = directory if isinstance(directory, Path) else None
                 async with EventFeed(pd, spill=spill) as feed:
-                    waiting = Waiting(spill)
+                    waiting = Waiting(spill, self.options.waiting_bytes)
                     await self._work(pd, feed, writer, waiting, Spans(feed, tables, low))
             finally:
                 self._working = None
@@ -580,7 +582,7 @@ class Capture:
     async def _new(self, pd: PdClient, tables: KnownTables) -> int:
         """Begin a log; return its begin."""
         directory = self.options.directory
-        origin = msgspec.structs.replace(self._origin, cluster_id=pd.cluster_id)
+        origin = self._origin = msgspec.structs.replace(self._origin, cluster_id=pd.cluster_id)
         path, body = directory / ORIGIN, encode_state(StateKind.CAPTURE, origin)
         await _in_thread(lambda: publish(path, body) if origin_of(directory) else create(path, body, self._name))
         failpoint("capture/origin")

@@ -236,6 +236,26 @@ def test_a_capture_that_dies_goes_on_at_the_end_of_its_log(served: Served, place
     assert captured == own
 
 
+def test_rows_beyond_the_bound_wait_in_files(served: Served) -> None:
+    """Rows above the resolved ts lie in files beyond `waiting_bytes`, and are written from there."""
+    capture = served.capture(waiting_bytes=1)
+    capture.start()
+    try:
+        served.captured(capture, served.execute())
+        served.peer.advances = False
+        served.execute(WORK[0])
+        until(lambda: capture.progress().spilled_bytes > 0)
+        assert (capture.progress().waiting_bytes, capture.progress().cluster) == (0, str(served.peer.cluster_id))
+        served.peer.advances = True
+        ts = served.execute()
+        served.captured(capture, ts)
+    finally:
+        served.peer.advances = True
+        capture.stop()
+    captured, own = served.compared(SegmentLog(served.log).begin().ts, ts)
+    assert captured == own
+
+
 def test_gc_is_held_below_what_is_not_written(served: Served) -> None:
     """PD keeps what the log does not have yet, from before the first read on; a log below it cannot begin."""
     capture = served.capture(gc_ttl_ms=3000)
