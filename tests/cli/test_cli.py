@@ -260,10 +260,10 @@ def test_run_json(changefeed):
 def test_run_with_a_file(changefeed, tmp_path):
     """A file and the command line make one changefeed; what has no effect is warned of."""
     path = tmp_path / "feed.toml"
-    path.write_text(f'memory-quota = 1\nsink-uri = "{SINK}"\n[source]\nuri = "{SOURCE}"\n')
+    path.write_text(f'enable-table-monitor = true\nsink-uri = "{SINK}"\n[source]\nuri = "{SOURCE}"\n')
     done = call("run", str(path), "--sink-uri", "delta:///other")
     assert changefeed.calls[0][0].sink.root == "/other"
-    assert "warning: accepted without effect: memory-quota" in done.stderr
+    assert "warning: accepted without effect: enable-table-monitor" in done.stderr
 
 
 def test_run_fails(changefeed):

@@ -70,7 +70,6 @@ def test_keys_without_effect_are_told(write):
     """Keys that only a writer of the topic needs are accepted and listed in one warning."""
     (warning,) = load(write(FULL)).warnings
     for path in (
-        "memory-quota",
         "sink.dispatchers[].partition",
         "sink.kafka-config.codec-config.enable-tidb-extension",
     ):

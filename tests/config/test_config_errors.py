@@ -209,6 +209,4 @@ def test_what_acts_and_what_does_not(tmp_path: Path) -> None:
     assert made.patience.stuck_s == 3600
     assert "hidden" not in repr(config) + repr(topics)
     [told] = config.warnings
-    assert told.endswith(
-        ": memory-quota, mounter.worker-num, sink.encoder-concurrency, sink.kafka-config.required-acks"
-    )
+    assert told.endswith("effect: mounter.worker-num, sink.encoder-concurrency, sink.kafka-config.required-acks")

@@ -228,13 +228,13 @@ def test_column_selectors_act_with_every_source_and_sink() -> None:
 
 def test_words_without_effect() -> None:
     """A word of the call that neither end has a use for is named with the keys; parameters tell their address."""
-    file = written("memory-quota = 1\n")
+    file = written("enable-table-monitor = true\n")
     lake = load(file, source_uri=f"{KAFKA}&kafka-version=2.4.0", sink_uri="delta:///x", workers=3, state_dir="state")
     topic = load(file, source_uri="tidb://./log", sink_uri=f"{CANAL}&required-acks=1", workers=3, state_dir="state")
 
-    assert lake.warnings == ("accepted without effect: memory-quota, source-uri kafka-version, state-dir",)
+    assert lake.warnings == ("accepted without effect: enable-table-monitor, source-uri kafka-version, state-dir",)
     assert topic.warnings == (
-        "accepted without effect: memory-quota, sink-uri required-acks, workers",
+        "accepted without effect: enable-table-monitor, sink-uri required-acks, workers",
         "canal-json without enable-tidb-extension has no watermarks and no commit_ts",
     )
 

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from tidegate.cli.capture import capture
-from tidegate.config.load import load
-from tidegate.config.tikv import TikvSource
+from tidegate.config.load import document_of, load
+from tidegate.config.tikv import TikvSource, capture_options
 from tidegate.model.errors import ConfigError, UnsupportedError
 from tidegate.tikv.address import cluster_address
 
@@ -53,6 +53,23 @@ def test_a_log_is_a_directory_or_in_an_object_store(tmp_path: Path) -> None:
     for uri, said in (("tidb+ftp://host/log", "tidb:// or tidb+s3:// or "), ("tidb+s3://", "the bucket is missing")):
         with pytest.raises(ConfigError, match=re.escape(said)):
             load(source_uri=uri, sink_uri=f"sqlite://{tmp_path}/a.db", state_dir=tmp_path)
+
+
+def test_memory_quota(tmp_path: Path) -> None:
+    """A quarter of memory-quota is for the rows that wait; too little is refused, and so is a quota of a source that it
+    does not bound, with where bounds are listed."""
+    for quota, waiting in ((None, 256 << 20), (1 << 30, 256 << 20), (1 << 29, 128 << 20)):
+        tree = {} if quota is None else {"memory-quota": quota}
+        read_source = load(document_of(tree), source_uri="tikv://pd", sink_uri="sqlite:///a.db", state_dir=tmp_path)
+        assert capture_options(read_source.source, tmp_path, "feed").waiting_bytes == waiting
+        assert read_source.warnings == ()
+    for quota, uri, said in (
+        (1 << 20, "tikv://pd", "memory-quota: 1048576 is not between 268435456 and"),
+        (1 << 29, f"tidb://{tmp_path}", "memory-quota: it bounds rows of tikv:// alone;"),
+        (1 << 31, "kafka://h/t?protocol=canal-json", "docs/limits.md"),
+    ):
+        with pytest.raises((ConfigError, UnsupportedError), match=re.escape(said)):
+            load(document_of({"memory-quota": quota}), source_uri=uri, sink_uri="delta:///a", state_dir=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -241,10 +241,18 @@ FOR_SOME_SINKS: Final[Mapping[str, RefusedKey]] = {
     "sink.dispatchers[].": RefusedKey((), UnsupportedError, "this sink has no topics and no partitions"),
 }
 """Keys that a sink refuses unless its entry lists them."""
-NO_WRITER: Final = RefusedKey(
-    (False,), UnsupportedError, "the source does not record who wrote a row; a TiDB's log does"
-)
-"""`bdr-mode`, from such a source."""
+MEMORY_QUOTA: Final = 1 << 30
+"""TiCDC's default."""
+FOR_SOME_SOURCES: Final[Mapping[str, RefusedKey]] = {
+    "bdr-mode": RefusedKey((False,), UnsupportedError, "the source does not record who wrote a row; a TiDB's log does"),
+    "memory-quota": RefusedKey(
+        (0, MEMORY_QUOTA),
+        UnsupportedError,
+        "it bounds rows of tikv:// alone; what each part of this changefeed holds has its own bound (docs/limits.md), "
+        "and --conf spark.driver.memory is the heap of Spark",
+    ),
+}
+"""Keys that a source refuses unless it acts on them."""
 NO_START_TS: Final = RefusedKey(
     ([],), ConfigError, "messages do not contain the start_ts of their transaction; set it where the topic is written"
 )
@@ -345,7 +353,7 @@ class SourceEntry(Entry[SourceAddress]):
     @property
     def refused(self) -> Mapping[str, RefusedKey]:
         """Keys of a file that it cannot follow."""
-        return {} if "bdr-mode" in self.acts else {"bdr-mode": NO_WRITER}
+        return {key: each for key, each in FOR_SOME_SOURCES.items() if key not in self.acts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

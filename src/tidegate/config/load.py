@@ -121,7 +121,7 @@ _OWN: Final = {
 }
 
 _TICDC: Final = r"""
-memory-quota                                     int      1073741824 memory of one changefeed in TiCDC
+memory-quota                                     int      1073741824 a quarter of it bounds the waiting rows in memory
 force-replicate                                  bool     false      also replicate tables without a handle key
 check-gc-safe-point                              bool     true       check start-ts against the GC safe point
 ignore-ineligible-table                          bool     false      skip tables that cannot be replicated

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import msgspec
 
 from tidegate.config import tidb
-from tidegate.config.entry import Document, FeedConfig, SinkEntry, SourceEntry
-from tidegate.config.option import options_of, read_all
+from tidegate.config.entry import MEMORY_QUOTA, Document, FeedConfig, SinkEntry, SourceEntry
+from tidegate.config.option import by_name, options_of, read_all
 from tidegate.config.tikv_load import check_address, needs_grpc, pd_of
 from tidegate.config.uri import parameters, split, state_directory
 from tidegate.model.errors import ConfigError
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tidegate.source.tikv_load import TikvReader
 
 _LOG: Final = "capture"
+_QUOTA: Final = by_name([Option("memory-quota", "", "int", low=256 << 20, high=1 << 50, field="memory_quota")])
 
 
 class TikvSource(tidb.TidbSource, frozen=True, kw_only=True):
@@ -65,6 +66,7 @@ class TikvSource(tidb.TidbSource, frozen=True, kw_only=True):
     host_mapping: HostMapping = ""
     gc_ttl_s: GcTtl = GC_TTL_S
     force_version: Annotated[bool, Option("force-version", "capture a version that was not tested")] = False
+    memory_quota: int = MEMORY_QUOTA
 
     @property
     def label(self) -> str:
@@ -88,6 +90,7 @@ def parse_tikv(uri: str, document: Document) -> TikvSource:
     values = {**document.section("source.", OPTIONS), **parameters(parts, OPTIONS)}
     fields, ignored = read_all(OPTIONS, values, ConfigError)
     own = tidb.changefeed_fields(document.flat)
+    fields |= read_all(_QUOTA, document.section("", _QUOTA), ConfigError)[0]
     directory = state_directory(fields["log"], "source-uri: log") if fields.get("log") else ""
     source = TikvSource(pd=pd_of(parts), directory=directory, ignored=ignored, **own, **fields)
     check_address(source, "source-uri")
@@ -105,6 +108,7 @@ def capture_options(source: TikvSource, directory: Location, feed: str, **tables
         feed=feed,
         **tables,
         gc_ttl_ms=1000 * source.gc_ttl_s,
+        waiting_bytes=source.memory_quota // 4,
         force_version=source.force_version,
     )
 
@@ -181,7 +185,7 @@ SOURCE: Final = SourceEntry(
     example="tikv://127.0.0.1:2379",
     params=OPTIONS,
     section="source.",
-    acts=tidb.SOURCE.acts,
+    acts=tidb.SOURCE.acts | _QUOTA.keys(),
     parse=parse_tikv,
     address=TikvSource,
     land=_land,
