@@ -282,7 +282,7 @@ def test_a_plan_reads_no_rows_but_the_first(wide: Both, monkeypatch: pytest.Monk
     plan = reader.plan(of("wide"))
 
     assert Watched.pairs == {False: 2 * PAGE_PAIRS, True: 2}
-    assert len(wide.peer.reported) == (4 if told else 1)
+    assert len(wide.peer.reported) in ([4] if told else [1, 2])  # both tables may ask before one has no answer
     rows: dict[str, list[list[int]]] = {"n": [], "c": []}
     for chunk in plan.chunks:
         table = plan.table_of(chunk)
