@@ -26,6 +26,7 @@ An address from a client is more restricted than one in an operator's file:
 Source: TiCDC's OpenAPI v2: ChangeFeedInfo, ChangefeedCommonInfo, SyncedStatus.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Final
@@ -232,6 +233,16 @@ def lag_s(ts: int, now_ms: int, state: str) -> float | None:
     return max(0, now_ms - physical_ms(ts)) / 1000
 
 
+def short_name(uri: str) -> str:
+    """Return the scheme of an address and its end: a topic, the last parts of a path, a host and its database.
+
+    kafka shop, delta+s3 lakes/shop, mysql db-1:3306/shop"""
+    scheme, _, rest = mask_uri(uri).partition("://")
+    host, *path = re.split(r"[?#]", rest)[0].split("/")
+    parts = [part for part in (host.rpartition("@")[2], *path) if part and part != MASK]
+    return " ".join([scheme, "/".join(parts[-1 if scheme == "kafka" else -2 :])]).strip()
+
+
 def overview_line(view: FeedView, now_ms: int) -> dict[str, Any]:
     """Return a changefeed's line in the overview."""
     record, progress, state = view.record, view.progress or Progress("starting"), shown_state(view)
@@ -248,8 +259,8 @@ def overview_line(view: FeedView, now_ms: int) -> dict[str, Any]:
         "lag_s": lag_s(view.checkpoint_ts, now_ms, state),
         "resolved_lag_s": lag_s(view.resolved_ts, now_ms, state),
         "rows_per_s": progress.rows_per_s if view.running else 0.0,
-        "source": scheme_of(record.source_uri),
-        "sink": scheme_of(record.sink_uri),
+        "source": short_name(record.source_uri),
+        "sink": short_name(record.sink_uri),
         "tables": len(progress.tables),
         "parked": len(progress.parked),
         "dead_letters": progress.dead_letters,

@@ -7,16 +7,27 @@ from tidegate.model.tso import compose
 from tidegate.server.record import ChangefeedMissing, FeedId, FeedRecord, FeedView, Moment, Sample
 from tidegate.server.server import Server
 
+SINKS = (
+    "delta:///srv/lake-{}",
+    "kafka://broker-1.example:9092,broker-2.example:9092/shop-out-{}?protocol=canal-json",
+    "mysql://root:geheim@db-{}.example:3306/",
+    "delta+s3://lakes/eu-central/shop-{}",
+    "https://hooks.example/geheim-{}",
+)
+REASON = (
+    "the sink is away: connection to broker-1.example:9092 failed with `Broker transport failure` after 30 s, and so "
+    "did broker-2.example:9092; the changefeed has read up to shop/7/184467 and goes on from there"
+)
 STATES = ("normal", "normal", "normal", "warning", "failed", "stopped", "normal", "finished", "normal", "normal")
 
 
 def view(number: int, tables: int, now_ms: int) -> FeedView:
     """A changefeed with an hour behind it."""
     state, ts = STATES[number % len(STATES)], compose(now_ms - 1500 - number * 100)
-    error = FeedError(code="CDC:ErrSinkUnknown", message="the sink is away", since="2026-01-31T10:00:00+00:00")
+    error = FeedError(code="CDC:ErrSinkUnknown", message=REASON, since="2026-01-31T10:00:00+00:00")
     record = FeedRecord(
         id=FeedId("default", f"feed-{number:03d}"),
-        sink_uri=f"delta:///srv/lake-{number}",
+        sink_uri=SINKS[number % len(SINKS)].format(number),
         source_uri="kafka://127.0.0.1:9092/shop?protocol=canal-json",
         state=state,
         error=error if state in {"warning", "failed"} else None,
@@ -33,6 +44,8 @@ def view(number: int, tables: int, now_ms: int) -> FeedView:
         tables=tuple(TableProgress(f"shop.table_{one:04d}", one * 1000, ts - one, 1500) for one in range(tables)),
         partitions=tuple(PartitionProgress("shop", one, 100, 100, ts) for one in range(100)),
         spent_s={"read": 1.0, "write": 5.0, "wait": 20.0},
+        warnings=(f"tried again: {REASON}",) if state == "warning" else (),
+        error=record.error,
     )
     samples = tuple(Sample(now_ms - at * 5000, ts, ts, 1, 1200.0 + at, 5, state) for at in range(720, 0, -1))
     return FeedView(record, progress, running=state in {"normal", "warning"}, samples=samples)

@@ -12,6 +12,8 @@ export class ApiError extends Error {
 }
 
 const TOKEN = "tidegate-token";
+/** Longest time that a request which only reads may take. */
+const READ_MS = 60_000;
 
 /** Move the token of the printed address into the browser's storage of this origin, and remove it from the address. */
 function takeToken() {
@@ -28,7 +30,8 @@ async function ask(method, path, body) {
   const token = localStorage.getItem(TOKEN);
   if (token && method !== "GET") headers.Authorization = `Bearer ${token}`;
   const content = body === undefined ? {} : { body: json(body) };
-  const response = await fetch(path, { method, cache: "no-store", headers, ...content });
+  const signal = method === "GET" ? AbortSignal.timeout(READ_MS) : null;
+  const response = await fetch(path, { method, cache: "no-store", headers, signal, ...content });
   const text = await response.text();
   if (response.status === 401) localStorage.removeItem(TOKEN);
   if (response.ok) return text ? JSON.parse(text) : {};
@@ -51,8 +54,8 @@ const query = (parameters) => {
 
 /** The path of a changefeed, passed as namespace/name. */
 function pathOf(root, feed, rest, parameters = {}) {
-  const [namespace, name] = feed.split("/");
-  return `${root}/changefeeds/${encodeURIComponent(name)}${rest}${query({ namespace, ...parameters })}`;
+  const [namespace, ...name] = feed.split("/");
+  return `${root}/changefeeds/${encodeURIComponent(name.join("/"))}${rest}${query({ namespace, ...parameters })}`;
 }
 
 const TIDEGATE = "/api/tidegate/v1";

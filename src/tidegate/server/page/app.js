@@ -5,27 +5,30 @@
  *     /?feed=default/shop    one; &view= a tab, &table= a table, &ts= a time
  *     /?new                  the form for a new one
  *
- * The age of the data is shown at the top; while the server does not answer, the last data stays, with its age.
+ * The age of the data is shown at the top; while the server does not answer, or does so late, the last data stays, marked
+ * as old.
  */
 import { Overview } from "./overview.js";
 import { FeedPage } from "./feed.js";
 import { CreatePage } from "./create.js";
 import { session } from "./actions.js";
 import { setText } from "./dom.js";
-import { span } from "./format.js";
+import { span, time } from "./format.js";
 
 const EVERY_MS = 5000;
+const PATIENCE_MS = 3000;
 const main = document.getElementById("main");
 const trouble = document.getElementById("trouble");
-const shown = { page: null, key: "", asking: false, again: false, got_ms: 0 };
+const shown = { page: null, key: "", asked_ms: 0, again: false, got_ms: 0 };
 
 /** The view that the address selects. */
 function address() {
   const search = new URLSearchParams(location.search);
   const parameters = Object.fromEntries(search);
   if (search.has("new")) return { key: "new" };
-  if (!/^[^/]+\/[^/]+$/.test(parameters.feed ?? "")) return { key: "all" };
-  return { ...parameters, key: `feed ${parameters.feed}` };
+  if (!parameters.feed) return { key: "all" };
+  const feed = parameters.feed.includes("/") ? parameters.feed : `default/${parameters.feed}`;
+  return { ...parameters, feed, key: `feed ${feed}` };
 }
 
 /** Go to an address of the page. */
@@ -57,26 +60,33 @@ async function route(byUser) {
   await refresh();
 }
 
+/** Say what is wrong with the server, and whether that makes the data old; nothing hides it. */
+function tell(text, old = false) {
+  setText(trouble, text);
+  trouble.hidden = !text;
+  document.body.toggleAttribute("data-old", old);
+}
+
 async function refresh() {
-  if (shown.asking) {
+  if (shown.asked_ms) {
     shown.again = true;
     return;
   }
-  shown.asking = true;
+  shown.asked_ms = Date.now();
   const page = shown.page;
   try {
     const data = await page.refresh();
     if (page === shown.page) shown.got_ms = Date.now();
+    shown.asked_ms = 0;
+    tell("");
     showAge();
     session.who = data.who;
     setText(document.getElementById("server"), `${data.server.addr} · ${data.server.version} · ${data.who}`);
-    trouble.hidden = true;
   } catch (error) {
     const code = error.code ? ` (${error.code})` : "";
-    setText(trouble, error.status ? `${error.message}${code}` : `The server does not answer: ${error.message}. The data shown may be old.`);
-    trouble.hidden = false;
+    tell(error.status ? `${error.message}${code}` : `The server does not answer: ${error.message}. The data shown may be old.`, !error.status);
   } finally {
-    shown.asking = false;
+    shown.asked_ms = 0;
     document.body.dataset.loaded = String(Number(document.body.dataset.loaded ?? 0) + 1);
   }
   if (shown.again || page !== shown.page) {
@@ -85,9 +95,11 @@ async function refresh() {
   }
 }
 
-/** Show the age of the data. */
+/** Show the age of the data, and since when an answer is due. */
 function showAge() {
   const age_s = Math.round((Date.now() - shown.got_ms) / 1000);
+  if (shown.asked_ms && Date.now() - shown.asked_ms > PATIENCE_MS)
+    tell(`Waiting for the server since ${time(shown.asked_ms, false)}.${shown.got_ms ? " The data shown may be old." : ""}`, Boolean(shown.got_ms));
   setText(document.getElementById("age"), !shown.got_ms ? "loading…" : age_s < 1 ? "updated now" : `updated ${span(age_s)} ago`);
 }
 

@@ -8,8 +8,8 @@
 import { h, setAttribute, setText, svg } from "./dom.js";
 import { NONE, time } from "./format.js";
 
-const WIDE = 640;
-const HIGH = 180;
+const WIDE = 380;
+const HIGH = 112;
 const LEFT = 52;
 const LOW = 24;
 
@@ -127,8 +127,8 @@ export class PartsBar {
   /** Parts of a whole, `names` in order, with their labels. */
   constructor(title, names, unit) {
     Object.assign(this, { title, names, unit });
-    this.picture = svg("svg", { viewBox: `0 0 ${WIDE} 26`, role: "img", preserveAspectRatio: "none" });
-    this.rects = Object.keys(names).map((_, index) => svg("rect", { y: 2, height: 22, class: `part part-${index}` }));
+    this.picture = svg("svg", { viewBox: `0 0 ${WIDE} 16`, role: "img", preserveAspectRatio: "none" });
+    this.rects = Object.keys(names).map((_, index) => svg("rect", { y: 1, height: 14, class: `part part-${index}` }));
     this.picture.append(...this.rects);
     this.values = Object.keys(names).map(() => h("span", { class: "number" }));
     const legend = Object.entries(names).map(([, label], index) =>

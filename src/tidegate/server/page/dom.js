@@ -34,6 +34,9 @@ export function setAttribute(element, name, value) {
   } else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 }
 
+/** Characters of a value beyond which it gets a line of its own. */
+const WIDE = 24;
+
 /** A definition list whose values are updated in place. `rows` are a term, a function of the data, and, for a link, the
  * address of a text. */
 export class Facts {
@@ -49,6 +52,7 @@ export class Facts {
       row.term.parentElement.hidden = text === null;
       if (text === null) continue;
       setText(row.node, text);
+      setAttribute(row.term.parentElement, "class", text.length > WIDE ? "wide" : null);
       if (row.href) setAttribute(row.node, "href", row.href(text));
     }
   }

@@ -2,7 +2,7 @@
  * One changefeed: its error and the remedies, progress, delays, and its history in tabs.
  *
  *     state, actions      an error first, with code, table, ts, position, next retry
- *     facts, charts       checkpoint and resolved ts apart: a late source and a late sink look different
+ *     facts │ charts      checkpoint and resolved ts apart: a late source and a late sink look different
  *     tabs                tabs.js
  */
 import * as api from "./api.js";
@@ -35,7 +35,7 @@ export function catchUp(data) {
 }
 
 const FACTS = [
-  ["Checkpoint", (d) => `${tsoTime(d.checkpoint_ts)}${d.checkpoint_age_s === null ? "" : `, ${span(d.checkpoint_age_s)} ago`}`],
+  ["Checkpoint", (d) => tsoTime(d.checkpoint_ts)],
   ["Checkpoint lag", (d) => (d.lag_s === null ? null : span(d.lag_s))],
   ["Resolved lag", (d) => (d.resolved_lag_s === null ? null : span(d.resolved_lag_s))],
   ["Rows a second", (d) => (d.running ? rate(d.rows_per_s) : null)],
@@ -45,8 +45,11 @@ const FACTS = [
   ["Beside the feed", (d) => d.reloading || null],
   ["Rows, this run", (d) => count(d.progress.rows ?? 0)],
   ["DDLs, this run", (d) => count(d.progress.ddls ?? 0)],
+  ["Dead letters", (d) => (d.dead_letters ? count(d.dead_letters) : null)],
+];
+
+const MORE = [
   ["Slow decode paths", (d) => d.slow || null],
-  ["Dead letters", (d) => count(d.dead_letters)],
   ["Checkpoint ts", (d) => d.checkpoint_ts],
   ["Resolved ts", (d) => d.resolved_ts],
   ["From", (d) => d.source_uri],
@@ -64,6 +67,9 @@ const ERROR = [
   ["Retries", (d) => (d.error.tries > 1 ? count(d.error.tries) : null)],
   ["Next retry", (d) => (d.error.next_try_s === null ? null : `${span(d.error.next_try_s)} after the last item`)],
 ];
+
+/** The heading of an error, by the state that it has led to. */
+const WRONG = { failed: "What is wrong", warning: "What it waits for" };
 
 /** What the changefeed does not replicate, in lines. */
 function leftOut(progress) {
@@ -93,7 +99,8 @@ export class FeedPage {
     this.replay = h("button", { type: "button", onclick: () => actions.replay(this.id, this.waiting) }, "Replay with other bytes…");
     this.again = h("button", { type: "button", onclick: () => actions.resume(this.id) }, "Resume…");
     const buttons = h("p", { class: "buttons" }, this.skip, this.replay, this.again);
-    this.wrong = h("section", { class: "wrong", "aria-label": "Why it does not run well", hidden: true }, h("h2", {}, "What is wrong"), this.error.element, this.letter, buttons);
+    this.wrongHead = h("h2");
+    this.wrong = h("section", { "aria-label": "Why it does not run well", hidden: true }, this.wrongHead, this.error.element, this.letter, buttons);
     this.laggard = h("p", { class: "laggard", hidden: true });
     this.doing = h("div", { class: "doing", hidden: true }, h("h2", {}, "DDL in flight"), (this.ddl = h("code", { class: "sql" })));
     this.warningList = h("ul");
@@ -104,21 +111,25 @@ export class FeedPage {
     this.lag = new LineChart("Lag", [{ name: "checkpoint", key: "checkpoint_lag_s" }, { name: "resolved", key: "resolved_lag_s" }], span);
     this.speed = new LineChart("Rows a second", [{ name: "rows/s", key: "rows_per_s" }], rate);
     this.phases = new PartsBar("Time by phase since the run started", PHASES, span);
+    this.more = new Facts("Identity", MORE);
     this.tabs = new Tabs(this.id, address, go);
-    this.element = h(
+    this.way = h("p", { class: "quiet" });
+    this.why = h("p");
+    this.absent = h("div", { class: "absent", hidden: true }, this.why, h("p", {}, h("a", { href: "/", "data-nav": true }, "All changefeeds")));
+    const facts = h("div", {}, this.facts.element, h("details", {}, h("summary", {}, "Addresses, timestamps"), this.more.element));
+    this.present = h(
       "div",
-      {},
-      h("div", { class: "title" }, this.heading, this.badge, this.running, h("p", { class: "buttons" }, this.resume, this.pause, this.load, this.reload, this.add, this.cancel, this.remove)),
+      { hidden: true },
+      h("p", { class: "buttons" }, this.resume, this.pause, this.load, this.reload, this.add, this.cancel, this.remove),
       this.wrong,
       this.laggard,
       this.doing,
       this.warnings,
       this.leftOut,
-      this.facts.element,
-      h("div", { class: "charts" }, this.lag.element, this.speed.element),
-      this.phases.element,
+      h("div", { class: "look" }, facts, h("div", { class: "charts" }, this.lag.element, this.speed.element, this.phases.element)),
       this.tabs.element,
     );
+    this.element = h("div", {}, h("div", { class: "title" }, this.heading, this.badge, this.running, this.way), this.absent, this.present);
   }
 
   /** Follow a changed address of the page. */
@@ -127,11 +138,27 @@ export class FeedPage {
   }
 
   async refresh() {
-    const data = await api.feed(this.id);
+    let data;
+    try {
+      data = await api.feed(this.id);
+    } catch (error) {
+      if (error.status !== 400) throw error;
+      this.#lacks(error);
+      return api.overview();
+    }
     await this.#letter(data);
     this.#show(data);
     await this.tabs.refresh(data);
     return data;
+  }
+
+  /** There is no such changefeed, or none any more. */
+  #lacks(error) {
+    const missing = error.code === "CDC:ErrChangeFeedNotExists";
+    setText(this.why, missing ? `This server has no changefeed ${this.id}: it was removed, or the address is mistyped.` : error.message);
+    this.absent.hidden = false;
+    this.present.hidden = true;
+    for (const element of [this.badge, this.running, this.way]) setText(element, "");
   }
 
   /** The message at which the changefeed is halted, which its error names. */
@@ -149,6 +176,9 @@ export class FeedPage {
   #show(data) {
     if (this.state !== null && this.state !== data.state) actions.announce(`${this.id} is ${stateWord(data.state)} now`);
     this.state = data.state;
+    this.absent.hidden = true;
+    this.present.hidden = false;
+    setText(this.way, `${data.source} → ${data.sink}`);
     setText(this.badge, stateWord(data.state));
     setAttribute(this.badge, "class", `state ${data.state}`);
     const phase = data.progress.phase;
@@ -160,6 +190,8 @@ export class FeedPage {
     const waits = phase === "starting" && data.config.some((setting) => setting.key === "source.load_from");
     this.cancel.hidden = !this.load.hidden && !waits;
     this.wrong.hidden = !data.error || data.state === "normal";
+    setAttribute(this.wrong, "class", data.state === "failed" ? "wrong" : "wrong waits");
+    setText(this.wrongHead, WRONG[data.state] ?? "Why it was stopped");
     if (!this.wrong.hidden) this.error.update(data);
     this.letter.hidden = !this.waiting;
     const shown = this.waiting && actions.positionOf(this.waiting);
@@ -173,7 +205,7 @@ export class FeedPage {
     setText(this.laggard, data.laggard ? `Held back: ${data.laggard}.` : "");
     this.doing.hidden = !data.progress.ddl;
     setText(this.ddl, data.progress.ddl ?? "");
-    const warnings = data.progress.warnings ?? [];
+    const warnings = (data.progress.warnings ?? []).filter((text) => this.wrong.hidden || !text.includes(data.error.message));
     this.warnings.hidden = !warnings.length;
     const newest = warnings.slice(-20);
     if (newest.length !== this.warningList.childElementCount || newest.at(-1) !== this.warningList.lastChild?.textContent)
@@ -182,6 +214,7 @@ export class FeedPage {
     this.leftOut.hidden = !missing.length;
     this.missing.replaceChildren(...missing.map((text) => h("li", {}, text)));
     this.facts.update(data);
+    this.more.update(data);
     this.lag.update(data.samples);
     this.speed.update(data.samples);
     this.phases.update(data.progress.spent_s ?? {});

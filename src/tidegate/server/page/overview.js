@@ -20,6 +20,9 @@ function reason(item) {
   return reasons.join(", ");
 }
 
+/** Seconds since the checkpoint, which a paused changefeed has, too; a finished one is not behind. */
+const age = (item) => (item.state === "finished" ? null : item.checkpoint_age_s);
+
 export class Overview {
   title = "Changefeeds";
 
@@ -30,7 +33,7 @@ export class Overview {
     this.feeds = new Table({
       caption: "Changefeeds, those in trouble first",
       filter: "Find",
-      empty: "No changefeed here. “New changefeed” above creates item.",
+      shape: "glance",
       size: 100,
       sort: "state",
       key: (item) => `${item.namespace}/${item.id}`,
@@ -49,17 +52,17 @@ export class Overview {
           value: (item) => worst(item.state),
           shape: (item) => `state ${item.state}`,
         },
-        { name: "why", title: "Why", long: true, text: reason },
+        { name: "why", title: "Why", long: true, brief: true, text: reason },
         { name: "since", title: "Since", text: (item) => (item.state === "normal" ? "" : textTime(item.error?.since).replace(NONE, "")) },
-        { name: "lag", title: "Lag", number: true, text: (item) => span(item.lag_s), value: (item) => item.lag_s },
         {
-          name: "age",
-          title: "Checkpoint age",
+          name: "lag",
+          title: "Lag",
           number: true,
-          text: (item) => span(item.checkpoint_age_s),
-          value: (item) => item.checkpoint_age_s,
+          text: (item) => span(age(item)),
+          value: age,
+          shape: (item) => (item.lag_s === null ? "quiet" : ""),
+          tip: (item) => `checkpoint ${tsoTime(item.checkpoint_ts)} (${item.checkpoint_ts})`,
         },
-        { name: "checkpoint", title: "Checkpoint", text: (item) => tsoTime(item.checkpoint_ts), value: (item) => item.checkpoint_ts },
         {
           name: "rate",
           title: "Rows/s",
@@ -68,7 +71,7 @@ export class Overview {
           value: (item) => item.rows_per_s,
         },
         { name: "tables", title: "Tables", number: true, text: (item) => item.tables },
-        { name: "way", title: "From, to", text: (item) => `${item.source} → ${item.sink}` },
+        { name: "way", title: "From → to", long: true, brief: true, text: (item) => `${item.source} →\n${item.sink}` },
       ],
     });
     const states = h("div", { class: "counts", role: "group", "aria-label": "Changefeeds by state" }, Object.values(this.counts));
@@ -105,6 +108,7 @@ export class Overview {
       setText(this.counts[state].number, this.items.filter((item) => item.state === state).length);
       setAttribute(this.counts[state], "aria-pressed", String(this.only === state));
     }
+    this.feeds.empty = this.only ? `No changefeed is ${stateWord(this.only)}.` : "No changefeed here. “New changefeed” above creates one.";
     this.feeds.update(this.only ? this.items.filter((item) => item.state === this.only) : this.items);
   }
 }
@@ -116,8 +120,8 @@ export function operationColumns(withFeed) {
     { name: "operation", title: "Operation", head: true, text: (item) => item.operation },
     { name: "feed", title: "Changefeed", text: (item) => `${item.feed.namespace}/${item.feed.name}` },
     { name: "who", title: "Who", text: (item) => item.who },
-    { name: "result", title: "Result", long: true, text: (item) => [item.result, item.error].filter(Boolean).join(": ") },
-    { name: "details", title: "Details", long: true, text: (item) => item.details },
+    { name: "result", title: "Result", long: true, brief: true, text: (item) => [item.result, item.error].filter(Boolean).join(": ") },
+    { name: "details", title: "Details", long: true, brief: true, text: (item) => item.details },
   ];
   return withFeed ? columns : columns.filter((column) => column.name !== "feed");
 }

@@ -6,13 +6,14 @@
  * A column is {name, title, text, value, number, head, link, button, shape}:
  *   text(item)    text of the cell              value(item)   sort key; default: the text
  *   link(item)    makes the cell a link           button(item)  makes it a button; null: none
- *   number, head, code, long                      style; head names the row
- *   shape(item)   a class for the cell
+ *   number, head, code, long, brief              style; head names the row; brief shows two lines, and all as a tooltip
+ *   shape(item)   a class for the cell              tip(item)     its tooltip
  */
 import { h, setAttribute, setText } from "./dom.js";
+import { counted } from "./format.js";
 
 export class Table {
-  constructor({ caption, columns, key, size = 50, sort = null, down = false, empty = "Nothing here", filter = "" }) {
+  constructor({ caption, columns, key, size = 50, sort = null, down = false, empty = "Nothing here", filter = "", shape = "" }) {
     Object.assign(this, { columns, key, size, sort, down, empty });
     this.rows = new Map();
     this.items = [];
@@ -22,12 +23,12 @@ export class Table {
     this.heads = columns.map((column) => this.#head(column));
     const table = h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, this.heads)), this.body);
     const scroll = h("div", { class: "scroll", role: "region", "aria-label": caption, tabindex: "0" }, table);
-    this.nothing = h("p", { class: "quiet" }, empty);
+    this.nothing = h("p", { class: "quiet", role: "status" });
     this.before = h("button", { type: "button", onclick: () => this.#turn(-1) }, "Previous");
     this.after = h("button", { type: "button", onclick: () => this.#turn(1) }, "Next");
     this.range = h("span", { role: "status" });
     this.pages = h("nav", { class: "pages", "aria-label": `Pages of: ${caption}` }, this.before, this.range, this.after);
-    this.element = h("div", { class: "table" }, filter && this.#search(filter), scroll, this.nothing, this.pages);
+    this.element = h("div", { class: `table ${shape}`.trim() }, filter && this.#search(filter), scroll, this.nothing, this.pages);
   }
 
   /** Show other items. */
@@ -101,7 +102,8 @@ export class Table {
       const sorted = this.columns[number].name === this.sort;
       setAttribute(head, "aria-sort", sorted ? (this.down ? "descending" : "ascending") : null);
     });
-    this.nothing.hidden = chosen.length > 0;
+    const missed = this.search && this.items.length;
+    setText(this.nothing, chosen.length ? "" : missed ? `No hit for “${this.search}” in ${counted(this.items.length, "row")}.` : this.empty);
     this.body.parentElement.hidden = chosen.length === 0;
     this.pages.hidden = chosen.length <= this.size;
     setText(this.range, ` ${this.page * this.size + 1} to ${this.page * this.size + shown.length} of ${chosen.length} `);
@@ -116,9 +118,12 @@ export class Table {
         ? h("a", { "data-nav": true })
         : column.button
           ? h("button", { type: "button", onclick: () => column.button(row.item)?.press() })
-          : null;
+          : column.brief
+            ? h("span", { class: "brief" })
+            : null;
       const shape = [column.number && "number", column.code && "code", column.long && "long"].filter(Boolean).join(" ");
-      const cell = column.head ? h("th", { scope: "row" }, inner) : h("td", { class: shape || null }, inner);
+      const place = { "data-column": column.name };
+      const cell = column.head ? h("th", { scope: "row", ...place }, inner) : h("td", { class: shape || null, ...place }, inner);
       return { cell, inner, shape };
     });
     row.element = h("tr", {}, row.cells.map(({ cell }) => cell));
@@ -135,7 +140,9 @@ export class Table {
         if (offered) setText(inner, offered.label);
         return;
       }
-      setText(inner ?? cell, column.text(item));
+      const text = column.text(item);
+      setText(inner ?? cell, text);
+      if (column.brief || column.tip) setAttribute(cell, "title", column.tip ? column.tip(item) : text || null);
       if (column.link) setAttribute(inner, "href", column.link(item));
       if (column.shape) setAttribute(cell, "class", `${shape} ${column.shape(item)}`.trim());
     });
