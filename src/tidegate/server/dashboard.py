@@ -54,10 +54,8 @@ from tidegate.model.table import TableName
 from tidegate.server.answers import address, details, overview_line, safe, shown_state
 from tidegate.server.api import Name, Namespace, ServerIdentity
 from tidegate.server.history import (
-    FeedHistory,
+    Histories,
     ShownDdl,
-    history_of,
-    letters_of,
     replay_letter,
     skip_letter,
     unpark_table,
@@ -93,6 +91,7 @@ class DashboardRoutes:
 
     def __init__(self, identity: ServerIdentity) -> None:
         self._identity, self._feeds = identity, identity.server.changefeeds
+        self._histories = Histories(self._feeds)
 
     def router(self) -> APIRouter:
         """Return the routes."""
@@ -152,15 +151,15 @@ class DashboardRoutes:
     def ddls(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Limit = 100) -> Response:
         """Show DDLs and the state of each."""
         view = self._view(changefeed_id, namespace)
-        ddls = self._history(view).ddls(limit)
+        with self._histories.opened(view) as history:
+            ddls = history.ddls(limit)
         return shown({"items": [{**msgspec.structs.asdict(ddl), "state": ddl_state(ddl, view)} for ddl in ddls]})
 
     def schema(
         self, changefeed_id: Name, namespace: Namespace = NAMESPACE, table: TableWord = "", ts: Ts = "latest"
     ) -> Response:
         """Show the names of the tables as of a timestamp, or the definition of one."""
-        history = self._history(self._view(changefeed_id, namespace))
-        with _parameter_errors():
+        with _parameter_errors(), self._histories.opened(self._view(changefeed_id, namespace)) as history:
             moment = moment_ts(ts) or 0
             return shown(history.definition(table, moment) if table else {"tables": history.tables(moment)})
 
@@ -173,8 +172,7 @@ class DashboardRoutes:
         limit: Limit = 50,
     ) -> Response:
         """Show the newest row changes above a timestamp, oldest first."""
-        history = self._history(self._view(changefeed_id, namespace))
-        with _parameter_errors():
+        with _parameter_errors(), self._histories.opened(self._view(changefeed_id, namespace)) as history:
             return shown({"items": history.tail(table, moment_ts(after) or 0, limit)})
 
     def snapshots(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Limit = 50) -> Response:
@@ -199,7 +197,9 @@ class DashboardRoutes:
 
     def letters(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Limit = 50) -> Response:
         """Show messages that could not be read or were refused; those that block the changefeed come first."""
-        letters = letters_of(self._feeds, parse_id(changefeed_id, namespace), limit)
+        view = self._view(changefeed_id, namespace)
+        with self._histories.opened(view) as history:
+            letters = history.letters(view.checkpoint_ts, limit)
         return shown({"total": letters.total, "items": [_letter(letter, state) for letter, state in letters.shown]})
 
     def skip(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
@@ -280,9 +280,6 @@ class DashboardRoutes:
 
     def _view(self, name: str, namespace: str) -> FeedView:
         return self._feeds.get(parse_id(name, namespace))
-
-    def _history(self, view: FeedView) -> FeedHistory:
-        return history_of(self._feeds.config_of(view.record))
 
 
 def ddl_state(ddl: ShownDdl, view: FeedView) -> str:

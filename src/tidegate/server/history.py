@@ -5,7 +5,8 @@
                                                checkpoint
 
 None of this is part of a run: each request reads immutable files, up to the requested number of rows and from the
-newest files only.  A changelog is trimmed behind the checkpoint, so its history is as long as its retention.
+newest files only.  What it has opened stays open for the next one (`Histories`), which asks a store for news alone.
+A changelog is trimmed behind the checkpoint, so its history is as long as its retention.
 
 Messages and tables that a changefeed could not read or its sink refused can be listed and resolved:
 
@@ -19,9 +20,12 @@ A decision is recorded with its user.  Replayed rows are appended to the changel
 meanwhile.
 """
 
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -50,7 +54,6 @@ from tidegate.server.changefeeds import Changefeeds
 from tidegate.server.record import FeedId, FeedView, UpdateRefused
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import ask, latest
-from tidegate.source.kafka_options import KafkaTopics
 from tidegate.source.kafka_replay import Bytes, Replayed, State, listed, replay, skip
 from tidegate.source.tidb_changes import LogChanges, MountOptions
 from tidegate.source.tidb_ddl import JOBS, Timeline
@@ -60,6 +63,8 @@ from tidegate.source.tidb_states import ShownLog
 
 CELL_CHARS: Final = 200
 """Longest value shown; a longer one is truncated."""
+OPEN_S: Final = 60.0
+"""Longest time between two requests that share what is open."""
 UNIQUE: Final = ("KEY", "UNIQUE KEY")
 TAIL_FILES: Final = 16
 TAIL_BYTES: Final = 32 << 20
@@ -132,6 +137,53 @@ class FeedHistory(Protocol):
 
     def tail(self, table: str, after: int, most: int) -> list[ShownRow]:
         """Return the newest rows above `after` of one table or of all, oldest first."""
+
+    def letters(self, checkpoint_ts: int, most: int) -> "Letters":
+        """Return the dead letters: those that block the changefeed first, then the newest."""
+
+
+class Letters(NamedTuple):
+    """The newest dead letters of a changefeed, and the number of all."""
+
+    total: int
+    shown: list[tuple[DeadLetter, State]]
+
+
+@dataclass(slots=True)
+class OpenHistory:
+    """A history that requests use one after the other, and when the last one came."""
+
+    of: tuple[Any, ...]
+    history: FeedHistory
+    used_s: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Histories:
+    """Histories of changefeeds, each open until nobody has asked for it for OPEN_S. Thread-safe."""
+
+    def __init__(self, feeds: Changefeeds) -> None:
+        self._feeds, self._lock = feeds, threading.Lock()
+        self._open: dict[FeedId, OpenHistory] = {}
+
+    @contextmanager
+    def opened(self, view: FeedView) -> Iterator[FeedHistory]:
+        """Lend the history of a changefeed; an error in the block closes it."""
+        record, now_s = view.record, time.monotonic()
+        of = record.create_time, record.source_uri, record.sink_uri, record.config
+        with self._lock:
+            self._open = {feed: each for feed, each in self._open.items() if now_s - each.used_s < OPEN_S}
+            one = self._open.get(view.id)
+            if one is None or one.of != of:
+                one = self._open[view.id] = OpenHistory(of, history_of(self._feeds.config_of(record)))
+            one.used_s = now_s
+        try:
+            with one.lock:
+                yield one.history
+        except BaseException:
+            with self._lock:
+                self._open.pop(view.id, None)
+            raise
 
 
 def history_of(config: FeedConfig) -> FeedHistory:
@@ -234,10 +286,17 @@ class LandedHistory:
         names = {group.name.key: group.name for group in groups}
         return _newest(whole.in_order(list(names.values()), low, MAX_TS), after, most)
 
+    def letters(self, checkpoint_ts: int, most: int) -> Letters:
+        self.changelog.refresh()
+        letters = [] if self.changelog.version < 0 else listed(self.changelog, checkpoint_ts)
+        waiting = [pair for pair in letters if pair[1] != "dead"]
+        dead = [pair for pair in letters if pair[1] == "dead"]
+        return Letters(len(letters), [*waiting, *reversed(dead)][:most])
+
     def _state(self, ts: int) -> tuple[int, Any]:
         """Return the last known timestamp at or before `ts`, and the definitions then."""
         if entries_of(self.config)[1].keeps_progress:
-            snapshot = Lake(home_of(self.config), ts or LATEST).snapshot
+            snapshot = Lake(home_of(self.config), ts or LATEST, changelog=self.changelog).snapshot
             return snapshot.checkpoint.ts, snapshot.state.tables
         saved = checkpoints_of(self.config).load()
         if saved is None:
@@ -309,6 +368,9 @@ class LogHistory:
                 ts = stop
 
         return _newest(chunks(), after, most)
+
+    def letters(self, checkpoint_ts: int, most: int) -> Letters:  # noqa: ARG002
+        return Letters(0, [])
 
     def _log(self) -> tuple[ShownLog, MountOptions, bool]:
         return log_of(self.config, entries_of(self.config)[1], home_of(self.config))
@@ -415,29 +477,6 @@ def _cell(value: object) -> str | None:
         return None
     text = mask_text(f"0x{value.hex()}" if isinstance(value, bytes) else str(value))
     return text if len(text) <= CELL_CHARS else f"{text[: CELL_CHARS - 1]}…"
-
-
-class Letters(NamedTuple):
-    """The newest dead letters of a changefeed, and the number of all."""
-
-    total: int
-    shown: list[tuple[DeadLetter, State]]
-
-
-def letters_of(feeds: Changefeeds, feed: FeedId, most: int) -> Letters:
-    """Return the dead letters of a changefeed: those that block it first, then the newest. Empty for a source without
-    messages."""
-    view = feeds.get(feed)
-    config = feeds.config_of(view.record)
-    if not isinstance(config.source, KafkaTopics) or not is_landed(*entries_of(config)):
-        return Letters(0, [])
-    changelog = Changelog(changelog_uri(home_of(config)))
-    if not changelog.refresh():
-        return Letters(0, [])
-    letters = listed(changelog, view.checkpoint_ts)
-    waiting = [pair for pair in letters if pair[1] != "dead"]
-    dead = [pair for pair in letters if pair[1] == "dead"]
-    return Letters(len(letters), [*waiting, *reversed(dead)][:most])
 
 
 def skip_letter(feeds: Changefeeds, feed: FeedId, position: EventPosition, who: str) -> None:
