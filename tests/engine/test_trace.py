@@ -39,7 +39,7 @@ def test_a_round_is_a_span(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     inside = {one.name for one in spans if one.parent is not None and one.parent.span_id in rounds}
     assert sum(one.attributes["tidegate.rows"] for one in rounds.values()) > 0
     assert {one.attributes["tidegate.changefeed"] for one in rounds.values()} == {"one"}
-    assert inside == {"tidegate.write", "tidegate.ddl", "tidegate.publish"}
+    assert inside == {"tidegate.read", "tidegate.write", "tidegate.ddl", "tidegate.publish"}
 
 
 def test_without_opentelemetry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

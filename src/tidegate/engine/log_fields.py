@@ -26,11 +26,16 @@ _UNSET: Final = msgspec.structs.asdict(Where())
 @contextmanager
 def fields(**values: Field) -> Iterator[None]:
     """Add fields to the records of a block."""
-    token = _CONTEXT.set({**_CONTEXT.get({}), **values})
+    token = _CONTEXT.set({**context(), **values})
     try:
         yield
     finally:
         _CONTEXT.reset(token)
+
+
+def context() -> Mapping[str, Field]:
+    """Return the fields of the records that this context logs."""
+    return _CONTEXT.get({})
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Field]:
@@ -38,7 +43,7 @@ def fields_of(record: logging.LogRecord) -> dict[str, Field]:
     arguments = record.args if isinstance(record.args, tuple) else ()
     values = *arguments, (record.exc_info or (None, None))[1], getattr(record, "error", None)
     errors = [value for value in values if isinstance(value, TidegateError)]
-    of_record: dict[str, Field] = {**_CONTEXT.get({})}
+    of_record: dict[str, Field] = {**context()}
     for error in errors:
         where = msgspec.structs.asdict(error.where)
         of_record |= {"code": error.code, **{name: value for name, value in where.items() if value != _UNSET[name]}}

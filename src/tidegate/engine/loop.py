@@ -35,7 +35,7 @@ An error's `retry` decides what happens: with LATER the engine waits and tries a
 reports the error until the feed makes progress; NEVER ends the run with the checkpoint where it was.  Parked tables
 are resumed before a round, if a user asks for it (`resume_parked`).
 
-Where the API of OpenTelemetry is set up, each round, and in it each write, each DDL and each advance, is a span.
+Where the API of OpenTelemetry is set up, each round, and in it its read, each write, DDL and advance, is a span.
 The Meter turns what happens into Progress reports, whose state is:
 
     pending ──started──► normal ◄──recovered── warning       (an error is waited out)
@@ -58,7 +58,7 @@ import msgspec
 
 from tidegate.engine.change import rest_of
 from tidegate.engine.load_plan import begins_above
-from tidegate.engine.log_fields import fields
+from tidegate.engine.log_fields import context, fields
 from tidegate.engine.plan import Barrier, Checkpoint, Drops, Round, refusal
 from tidegate.engine.ports import (
     BUSY_ROWS,
@@ -106,19 +106,21 @@ LOG.addHandler(logging.NullHandler())  # without a log, a program has the same w
 Span = AbstractContextManager[Any]
 
 
-def span(name: str, **attributes: str | int) -> Span:
-    """Return a tracing span for a block; its name and attributes begin with `tidegate.`."""
-    return _opener()(f"{NAME}.{name}", {f"{NAME}.{key}": value for key, value in attributes.items()})
+def span(name: str, begun_ns: int | None = None, **attributes: str | int) -> Span:
+    """Return a tracing span for a block, or from a time before it, in ns of Unix time; its name and attributes, the
+    log's fields among them, begin with `tidegate.`."""
+    about = {f"{NAME}.{key}": value for key, value in {**context(), **attributes}.items()}
+    return _opener()(f"{NAME}.{name}", about, begun_ns)
 
 
 @cache
-def _opener() -> Callable[[str, dict[str, str | int]], Span]:
+def _opener() -> Callable[[str, dict[str, str | int], int | None], Span]:
     try:
         from opentelemetry import trace
     except ModuleNotFoundError:
         return lambda *_: nullcontext()
     tracer = trace.get_tracer(NAME)
-    return lambda name, attributes: tracer.start_as_current_span(name, attributes=attributes)
+    return lambda name, about, begun_ns: tracer.start_as_current_span(name, attributes=about, start_time=begun_ns)
 
 
 SPANS: Final = frozenset({"write", "ddl", "publish"})
@@ -481,7 +483,7 @@ class Engine:
 
         Raises the error that ends the feed. Retryable errors are retried; at the start, where the address may be
         wrong, for some seconds only. Work that was done before the error is published."""
-        with fields(changefeed=self.feed.name):
+        with fields(**{"changefeed": self.feed.name, **context()}):
             return self._run(until, idle_s, stop_when_ended=stop_when_ended)
 
     def _run(self, until: int | None, idle_s: float | None, *, stop_when_ended: bool) -> Progress:
@@ -642,6 +644,7 @@ class Engine:
         if self.reloads is not None:
             until = self.reloads.bound(until, self.position.checkpoint.ts)
         bound = self.outage.retrying(partial(self.source.at, self.position))
+        begun_ns = time.time_ns()
         with self.meter.timed("read"):
             self.outage.retrying(self.source.refresh)  # 1 pull; 2 decode and 3 filter happen in tasks
         self.sink.whole_from = self.source.whole_from(self.position.checkpoint.ts)
@@ -671,8 +674,9 @@ class Engine:
         with self.meter.timed("read"):
             planned, changes = self.outage.retrying(partial(self.plan, self.position, whole, end))  # 5 cut
         if not planned.is_idle:
-            upto = planned.checkpoint.ts
-            with fields(round=upto), span("round", changefeed=self.feed.name, rows=planned.rows, upto=upto):
+            with fields(round=planned.checkpoint.ts), span("round", begun_ns, rows=planned.rows):
+                with span("read", begun_ns):
+                    LOG.debug("a round of %d rows has been read", planned.rows)
                 self.write(planned, changes)
             self.outage.recovered()
             return True

@@ -215,6 +215,10 @@ class Metrics(Collector):
         """Return all metrics in Prometheus's text format."""
         return generate_latest(self._registry)
 
+    def families(self) -> Iterable[Metric]:
+        """Return all metrics, for readers of other formats."""
+        return self._registry.collect()
+
     def sampled(self, view: FeedView) -> None:
         """Observe the lags of a changefeed; called every few seconds."""
         if view.state not in LAGGING:

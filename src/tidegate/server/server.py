@@ -24,6 +24,7 @@ from tidegate.objectstore.stores import Changed
 from tidegate.server.changefeeds import SAMPLE_S, STOP_S, Changefeeds
 from tidegate.server.config import ServerConfig, write_token
 from tidegate.server.documents import StoreAway, check_version, documents_in
+from tidegate.server.otlp import MetricsExport
 from tidegate.server.record import Capture, wall_ms
 from tidegate.server.running import Lease, SparkHost, steady_s
 
@@ -69,6 +70,7 @@ class Server:
         """Until when this server does not want to own, on the steady clock."""
         self.joined = threading.Event()
         """Set once an owner is known, this server or another."""
+        self._export = MetricsExport(self.changefeeds.watch.families, self.id, self._halt)
         self._threads = [
             threading.Thread(target=work, name=name, daemon=True)
             for name, work in (("lease", self._renew), ("owner", self._own))
@@ -78,6 +80,7 @@ class Server:
         """Join the other servers, and own the changefeeds when it is this server's turn."""
         for thread in self._threads:
             thread.start()
+        self._export.start()
 
     @property
     def stopping(self) -> bool:
@@ -88,6 +91,7 @@ class Server:
         """End all runs, and give up ownership."""
         self._halt.set()
         self._threads[1].join(2 * STOP_S)
+        self._export.join()
         self.lease.release()
         with suppress(StoreAway):
             self._documents.remove(f"{CAPTURES}{self.id}")
