@@ -77,7 +77,7 @@ from tidegate_upstream.change.session import DdlSession
 
 MOMENTS: Final = frozenset({T.DATE, T.DATETIME, T.TIMESTAMP})
 _MOMENT: Final = re.compile(r"^(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(\.\d+)?)?)?$")
-_STRICT: Final = frozenset({"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"})
+STRICT: Final = frozenset({"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"})
 
 
 def kept_moment(kind: StoredType, value: str, session: DdlSession, refused: SqlRefused) -> str:
@@ -87,7 +87,7 @@ def kept_moment(kind: StoredType, value: str, session: DdlSession, refused: SqlR
     Forms without signs between the numbers ("20200102") are kept as they were written."""
     text = value.strip()
     if text.startswith("0000-00-00"):
-        if "NO_ZERO_DATE" in session.sql_mode and session.sql_mode & _STRICT:
+        if "NO_ZERO_DATE" in session.sql_mode and session.sql_mode & STRICT:
             raise refused
         return value
     match = _MOMENT.match(text)

@@ -23,7 +23,7 @@ import msgspec
 from tidegate.model.errors import SqlRefused
 from tidegate.model.name import lowered
 from tidegate.model.table import TableName
-from tidegate.schema.modify_kind import ModifyKind, modify_kind
+from tidegate.schema.modify_kind import ModifyKind, kind_of_types, modify_kind
 from tidegate.schema.statement import (
     AddCheck,
     AddColumns,
@@ -74,10 +74,12 @@ from tidegate.schema.stored.definition import (
     StoredColumn,
     StoredSchema,
     StoredTable,
+    column_type,
 )
 from tidegate.schema.stored.snapshot import TableVersion
 from tidegate_upstream.change.draft import Catalog, column_of, index_of, known_index
 from tidegate_upstream.change.make_column import (
+    STRICT,
     check_indexes,
     check_keys,
     chosen_name,
@@ -286,6 +288,10 @@ def modify_column(alteration: Alteration, spec: ModifyColumn) -> Iterator[AlterP
     check_modified(alteration, old, new)
     check_indexes(table, old, new)
     kind = modify_kind(table, old, new)
+    if kind_of_types(column_type(old.type), column_type(new.type)) is kind is ModifyKind.CHECKED and not (
+        alteration.session.sql_mode & STRICT
+    ):
+        kind = ModifyKind.LOSSY  # values that do not fit are cut, not refused
     flag = new.type.flag | (old.type.flag & KEYS)
     new = msgspec.structs.replace(new, id=old.id, type=msgspec.structs.replace(new.type, flag=flag))
     if kind is ModifyKind.LOSSY:

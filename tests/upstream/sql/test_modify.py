@@ -83,3 +83,21 @@ def test_fractions_of_zero_dates(client: Any, text: str, kept: str) -> None:
     client.execute("SET sql_mode = ''")
 
     assert modified(client, "VARCHAR(40)", "DATETIME(3)", [f"'{text}'"]) == [kept]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value", "kept"),
+    [
+        ("VARCHAR(30)", "VARCHAR(5)", "'0123456789'", "01234"),
+        ("CHAR(30)", "CHAR(5)", "'0123456789'", "01234"),
+        ("TEXT", "VARCHAR(5)", "'0123456789'", "01234"),
+        ("INT", "SMALLINT", "70000", "32767"),
+    ],
+)
+def test_what_does_not_fit(client: Any, old: str, new: str, value: str, kept: object) -> None:
+    """Without a strict mode it is cut, as the row is rewritten; in strict mode the DDL is refused."""
+    client.execute("SET sql_mode = ''")
+    assert modified(client, old, new, [value]) == [kept]
+    client.execute("SET sql_mode = 'STRICT_TRANS_TABLES'")
+    with pytest.raises(pymysql.err.MySQLError):
+        modified(client, old, new, [value])
