@@ -14,6 +14,7 @@ import pytest
 from tests.server.http_kit import Answered, Client, served
 from tests.server.kit import ServerHome, until
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress
+from tidegate.model.errors import Redaction, redacted, redaction, set_redaction
 from tidegate.model.tso import compose, physical_ms
 from tidegate.server import answers
 from tidegate.server.record import FeedId, FeedRecord, FeedView
@@ -308,6 +309,25 @@ def test_tables_of_a_run(serving: tuple[Server, Client], place: ServerHome) -> N
     )
     assert client.get("/changefeeds/stopped-1/get_dispatcher_count").json == {"count": 0}
     assert client.get("/changefeeds/none/tables").status == 400
+
+
+def test_redaction(client: Client) -> None:
+    """Rows in errors and in the log are redacted more strictly from now on, never less."""
+
+    def ask(word: object) -> Answered:
+        return client.post("/log/redact", {"redact_info_log": word})
+
+    try:
+        assert ask("marker").json == {"previous_mode": "OFF", "current_mode": "MARKER"}
+        assert redaction() is Redaction.MARKER
+        for wrong in ("off", "ON", "loud", None, 1):
+            assert_fault(ask(wrong), 400, "CDC:ErrAPIInvalidParam")
+        assert_fault(client.post("/log/redact", ""), 400, "CDC:ErrAPIInvalidParam")
+        assert ask("on").json == {"previous_mode": "MARKER", "current_mode": "ON"}
+        assert ask("on").json == {"previous_mode": "ON", "current_mode": "ON"}
+        assert redacted("anna") == "?"
+    finally:
+        set_redaction(Redaction.OFF)
 
 
 def test_now(client: Client) -> None:

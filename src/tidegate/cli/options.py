@@ -14,6 +14,7 @@ import sys
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from traceback import format_tb
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -21,6 +22,7 @@ import msgspec
 
 from tidegate.config.uri import mask_text
 from tidegate.engine.log_fields import Tail, fields_of
+from tidegate.model.errors import Redaction, redaction
 from tidegate.model.name import printable
 
 if TYPE_CHECKING:
@@ -64,7 +66,10 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _trace(record: logging.LogRecord) -> str:
-    return mask_text(_PLAIN.formatException(record.exc_info or (None, None, None)))
+    information = record.exc_info or (None, None, None)
+    if redaction() is Redaction.OFF:
+        return mask_text(_PLAIN.formatException(information))
+    return "".join([*format_tb(information[2]), getattr(information[0], "__name__", "")])  # causes quote rows
 
 
 def configure(*, level: int = logging.WARNING, json: bool = False, file: str = "", displays: bool = False) -> None:

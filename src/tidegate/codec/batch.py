@@ -31,7 +31,7 @@ from tidegate.codec.kept import TABLES_MAX, LayoutMemory
 from tidegate.codec.open_encode import EVENT_OVERHEAD, VERSION_BYTES, OpenEncoder, Pair, pack
 from tidegate.codec.values import MAX_RESOLVED_TS, MAX_ROW_TS
 from tidegate.codec.wire_table import WireTable, table_of_row
-from tidegate.model.errors import EncodeError, MessageTooLarge
+from tidegate.model.errors import EncodeError, MessageTooLarge, redacted_value
 from tidegate.model.event import Ddl, Event, Field, Resolved, RowChange, images
 
 RECORD_OVERHEAD: Final = 36
@@ -254,7 +254,7 @@ def _key_text(row: RowChange, table: WireTable) -> str:
     before, after = images(row)
     values = before if after is None else after
     assert values is not None
-    named = [f"{c.name}={v!r:.60}" for c, v in zip(table.columns, values, strict=True) if c.handle]
+    named = [f"{c.name}={redacted_value(v)}" for c, v in zip(table.columns, values, strict=True) if c.handle]
     return f"({', '.join(named) or 'no handle key'})"[:_MAX_KEY_SHOWN]
 
 

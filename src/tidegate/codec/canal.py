@@ -41,7 +41,7 @@ from tidegate.codec.jsontext import parse_json
 from tidegate.codec.kept import kept, width
 from tidegate.codec.options import DecodeOptions
 from tidegate.codec.values import INT_RANGES, MAX_RESOLVED_TS, check_columns, double, float32, integer_range, timestamp
-from tidegate.model.errors import DecodeError
+from tidegate.model.errors import DecodeError, redacted_value
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, RowChange, Update, Value, Values
 from tidegate.model.mysql import NAMED, STRINGS, UNDECLARED, MysqlType, sql_name
 
@@ -108,13 +108,13 @@ def _integer(low: int, high: int, text: str) -> Value:
         number = int(text)
         if low <= number <= high:
             return number
-    raise DecodeError(f"{text!a:.60} is not an integer from {low} to {high}", CODEC, 0)
+    raise DecodeError(f"{redacted_value(text)} is not an integer from {low} to {high}", CODEC, 0)
 
 
 def _double(text: str) -> float:
     if _NUMBER.fullmatch(text):
         return double(float(text), CODEC)
-    raise DecodeError(f"{text!a:.60} is not a number", CODEC, 0)
+    raise DecodeError(f"{redacted_value(text)} is not a number", CODEC, 0)
 
 
 def _float(text: str) -> Value:

@@ -42,7 +42,7 @@ from tidegate.codec.go import EASY, PRINTED, positional32, positional64
 from tidegate.codec.kept import TABLES_MAX, LayoutMemory
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.codec.zone import shifted_text
-from tidegate.model.errors import EncodeError
+from tidegate.model.errors import EncodeError, redacted_value
 from tidegate.model.event import Ddl, Delete, Insert, RowChange, Update, Value, Values
 from tidegate.model.mysql import BLOBS, NUMBERS, PRINTED_TYPES, STRINGS, TYPES, MysqlType, Size, sql_name
 from tidegate.model.table import ColumnType
@@ -329,7 +329,7 @@ def _blame(columns: tuple[WireColumn, ...], values: Values, parts: list[CanalFie
         except (TypeError, AttributeError) as error:
             column = columns[index]
             raise EncodeError(
-                f"column {column.name!r} (type {int(column.type.code)}) cannot hold {value!a:.60}"
+                f"column {column.name!r} (type {int(column.type.code)}) cannot hold {redacted_value(value)}"
             ) from error
 
 

@@ -52,7 +52,7 @@ from tidegate.codec.options import from_config
 from tidegate.codec.values import INT_RANGES, double, float32, integer_range
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.codec.zone import zone_shift
-from tidegate.model.errors import CsvEncodeFailed, DecodeError, SinkConfigInvalid
+from tidegate.model.errors import CsvEncodeFailed, DecodeError, SinkConfigInvalid, redacted, redacted_value
 from tidegate.model.event import Delete, Insert, RowChange, Update, Value, Values, images
 from tidegate.model.mysql import NAMED, NUMBERS, STRINGS, MysqlType
 from tidegate.model.tso import MAX_TS
@@ -181,7 +181,7 @@ class CsvEncoder:
                 fields.append(options.null if value is None else write(value))
             except (TypeError, AttributeError, IndexError) as error:
                 raise CsvEncodeFailed(
-                    f"column {column.name!r} (type {int(column.type.code)}) cannot hold {value!a:.60}"
+                    f"column {column.name!r} (type {int(column.type.code)}) cannot hold {redacted_value(value)}"
                 ) from error
         return options.delimiter.join(fields) + options.terminator
 
@@ -362,13 +362,14 @@ class CsvDecoder:
             )
         op, table, schema, ts = (self._plain(field.text) for field in fields[:4])
         if op not in OPS or (table, schema) != self._names:
-            raise DecodeError(f"a row {op!a:.20} of {schema!a:.80}.{table!a:.80} in a file of another table", CODEC, 0)
+            words = redacted(f"{op!a:.20} of {schema!a:.80}.{table!a:.80}")
+            raise DecodeError(f"a row {words} in a file of another table", CODEC, 0)
         commit_ts = commit_ts_of(ts)
         if commit_ts is None:
-            raise DecodeError(f"{ts!a:.60} is no commit_ts", CODEC, 0)
+            raise DecodeError(f"{redacted_value(ts)} is no commit_ts", CODEC, 0)
         mark = fields[4][0] if options.output_old_value else "false"
         if mark not in MARKS:
-            raise DecodeError(f"{mark!a:.60} does not tell whether the row is an update", CODEC, 0)
+            raise DecodeError(f"{redacted_value(mark)} does not tell whether the row is an update", CODEC, 0)
         values = tuple(
             self._value(*cell) for cell in zip(self._table.columns, self._reads, fields[self.head :], strict=True)
         )
@@ -421,7 +422,7 @@ def number_of(code: MysqlType, elems: tuple[str, ...]) -> Read:
 
     def bit_of(name: str) -> int:
         if name not in bits:
-            raise DecodeError(f"{name!a:.60} is none of its names", CODEC, 0)
+            raise DecodeError(f"{redacted_value(name)} is none of its names", CODEC, 0)
         return bits[name]
 
     if code == MysqlType.ENUM:
@@ -432,17 +433,17 @@ def number_of(code: MysqlType, elems: tuple[str, ...]) -> Read:
 def _integer(text: str, low: int, high: int) -> int:
     if _INTEGER.fullmatch(text) and low <= int(text) <= high:
         return int(text)
-    raise DecodeError(f"{text!a:.60} is not an integer from {low} to {high}", CODEC, 0)
+    raise DecodeError(f"{redacted_value(text)} is not an integer from {low} to {high}", CODEC, 0)
 
 
 def _bytes(decode: Callable[[str], bytes], form: str, text: str) -> bytes:
     try:
         return decode(text)
     except ValueError as error:
-        raise DecodeError(f"{text!a:.60} is not {form}", CODEC, 0) from error
+        raise DecodeError(f"{redacted_value(text)} is not {form}", CODEC, 0) from error
 
 
 def _double(text: str) -> float:
     if _NUMBER.fullmatch(text):
         return double(float(text), CODEC)
-    raise DecodeError(f"{text!a:.60} is not a number", CODEC, 0)
+    raise DecodeError(f"{redacted_value(text)} is not a number", CODEC, 0)

@@ -22,7 +22,7 @@ import msgspec
 from tidegate.codec.kept import TABLES_MAX, LayoutMemory
 from tidegate.codec.values import INT_RANGES, integer_range
 from tidegate.codec.wire_table import WireColumn, WireTable
-from tidegate.model.errors import EncodeError
+from tidegate.model.errors import EncodeError, redacted, redacted_value
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, Update, Value, Values
 from tidegate.model.mysql import FLOATS, STRINGS, ColumnFlag, MysqlType
 from tidegate.model.table import ColumnType
@@ -159,7 +159,7 @@ class EventReader:
             return EventLine(event, table, b"t" + number.to_bytes(8, "big") + b"_r" + handle)
         except (ValueError, OverflowError) as error:
             raise EncodeError(
-                f"no key of TiKV: table {line.physical_table_id}, handle {line.handle_hex!a:.40}"
+                f"no key of TiKV: table {line.physical_table_id}, handle {redacted_value(line.handle_hex, 40)}"
             ) from error
 
     def _shape(self, line: _Line, image: list[_Column]) -> tuple[WireTable, tuple[Field, ...]]:
@@ -226,7 +226,7 @@ def _value(column: WireColumn, value: _Value | None) -> Value:
         return None
     parsed = _read(column, value)
     if parsed is None:
-        raise EncodeError(f"column {column.name!r} (type {int(column.type.code)}) cannot be {_shown(value)}")
+        raise EncodeError(f"column {column.name!r} (type {int(column.type.code)}) cannot be {redacted(_shown(value))}")
     return parsed
 
 

@@ -58,7 +58,7 @@ from tidegate.codec.values import (
     integer_range,
     timestamp,
 )
-from tidegate.model.errors import DecodeError
+from tidegate.model.errors import DecodeError, redacted_value
 from tidegate.model.event import Ddl, Delete, Event, Field, Insert, Resolved, RowChange, Update, Value, Values
 from tidegate.model.mysql import BLOBS, CHARS, FLOATS, PRINTED_TYPES, ColumnFlag, MysqlType
 from tidegate.model.table import COLUMNS_MAX
@@ -140,7 +140,7 @@ def _reader(field: Field, *, legacy: bool) -> Read:
 def _integer(low: int, high: int, value: object) -> Value:
     if type(value) is int and low <= value <= high:
         return value
-    raise DecodeError(f"{value!r:.60} is not an integer from {low} to {high}", CODEC, 0)
+    raise DecodeError(f"{redacted_value(value)} is not an integer from {low} to {high}", CODEC, 0)
 
 
 def _float(value: object) -> Value:
@@ -186,7 +186,7 @@ def _scalar(value: object) -> Value:
 
 
 def _not_a(kind: str, value: object) -> DecodeError:
-    return DecodeError(f"{value!a:.60} is not a {kind}", CODEC, 0)
+    return DecodeError(f"{redacted_value(value)} is not a {kind}", CODEC, 0)
 
 
 _READERS: Final[dict[Form, Read]] = {

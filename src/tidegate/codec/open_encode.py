@@ -53,7 +53,7 @@ from tidegate.codec.go import (
 )
 from tidegate.codec.wire_table import WireColumn, WireTable
 from tidegate.codec.zone import shifted_text
-from tidegate.model.errors import EncodeError, HandleKeyMissing
+from tidegate.model.errors import EncodeError, HandleKeyMissing, redacted_value
 from tidegate.model.event import Ddl, Delete, Insert, RowChange, Update, Value, Values
 from tidegate.model.mysql import BLOBS, CHARS, NUMBERS, PRINTED_TYPES, MysqlType
 
@@ -181,7 +181,7 @@ class TableForm:
             except (TypeError, AttributeError, UnicodeEncodeError) as error:
                 column = self._columns[index]
                 raise EncodeError(
-                    f"column {column.name!r} (type {int(column.type.code)}) cannot hold {value!a:.60}"
+                    f"column {column.name!r} (type {int(column.type.code)}) cannot hold {redacted_value(value)}"
                 ) from error
 
 

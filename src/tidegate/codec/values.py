@@ -15,7 +15,7 @@ from enum import IntEnum, auto
 from math import isfinite
 from typing import Final, NamedTuple
 
-from tidegate.model.errors import DecodeError
+from tidegate.model.errors import DecodeError, redacted_value
 from tidegate.model.mysql import TYPES, Family, MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import COLUMNS_MAX
@@ -88,7 +88,7 @@ def float32(value: float, codec: str) -> float:
     try:
         nearest: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
     except OverflowError as error:
-        raise DecodeError(f"{value!r:.40} is outside the range of FLOAT", codec, 0) from error
+        raise DecodeError(f"{redacted_value(value, 40)} is outside the range of FLOAT", codec, 0) from error
     return nearest
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from tidegate.codec.go import PRINTED
-from tidegate.model.errors import EncodeError
+from tidegate.model.errors import EncodeError, redacted_value
 
 _ZERO: Final = "0000-00-00"
 _LAST_YEAR: Final = 2037
@@ -35,7 +35,7 @@ def zone_shift(name: str, written: str = "UTC") -> Callable[[str], str]:
         try:
             moment = datetime.strptime(whole, "%Y-%m-%d %H:%M:%S").replace(tzinfo=before)
         except ValueError as error:
-            raise EncodeError(f"{text!a:.40} is not a TIMESTAMP") from error
+            raise EncodeError(f"{redacted_value(text, 40)} is not a TIMESTAMP") from error
         try:
             moved = moment.astimezone(zone).replace(tzinfo=None)
         except OverflowError:

@@ -50,7 +50,14 @@ from tidegate.codec.go import positional32, positional64
 from tidegate.codec.values import INT_RANGES
 from tidegate.codec.zone import zone_shift
 from tidegate.engine.filter import TableFilter
-from tidegate.model.errors import ConfigError, DispatcherFailed, EncodeError, SinkConfigInvalid, TopicExpressionInvalid
+from tidegate.model.errors import (
+    ConfigError,
+    DispatcherFailed,
+    EncodeError,
+    SinkConfigInvalid,
+    TopicExpressionInvalid,
+    redacted_value,
+)
 from tidegate.model.event import Delete, Field, Insert, RowChange, Update, Value, Values, images
 from tidegate.model.mysql import ColumnFlag, MysqlType
 from tidegate.model.name import lowered
@@ -269,7 +276,7 @@ class TablePlan:
             try:
                 hashed ^= crc32(NULL_TEXT if value is None else text(value), name_crc)
             except (TypeError, AttributeError) as error:
-                refused = EncodeError(f"column {name!r} of {self._name} cannot be {value!a:.60}")
+                refused = EncodeError(f"column {name!r} of {self._name} cannot be {redacted_value(value)}")
                 raise refused.at(table=str(self._name)) from error
         return hashed
 
@@ -489,7 +496,7 @@ class Splitter:
             except (TypeError, AttributeError) as error:
                 table = f"{update.schema}.{update.table}"
                 where = f"column {update.fields[index].name!r} of {table}"
-                refused = EncodeError(f"{where} cannot change from {before!a:.60} to {after!a:.60}")
+                refused = EncodeError(f"{where} cannot change from {redacted_value(before)} to {redacted_value(after)}")
                 raise refused.at(table=table) from error
         if not self.policy.dispatch_key or self.plan.by in {PartitionDispatcher.TABLE, PartitionDispatcher.TS}:
             return False

@@ -44,7 +44,7 @@ from itertools import product
 from typing import Final, TypeAlias
 
 from tidegate.expr.cast import Target, convert, recast
-from tidegate.model.errors import EncodeError, SchemaError, UnsupportedError
+from tidegate.model.errors import EncodeError, SchemaError, UnsupportedError, redacted_value
 from tidegate.model.event import Value
 from tidegate.model.mysql import BLOB_LIMITS, INTEGERS, NAMED, STRINGS, TYPES, Family, MysqlType
 from tidegate.model.table import ColumnType
@@ -214,7 +214,8 @@ def converter(
             stored = parse_value(old, value, clocks) if number is None else Unsigned(number(str(value)))
         except EncodeError as error:
             raise SchemaError(
-                f"a column of type {type_name(old)} holds {value!r:.80}; the schema does not belong to this row"
+                f"a column of type {type_name(old)} holds {redacted_value(value, 80)}; the schema does not belong to "
+                "this row"
             ) from error
         return assigned(recast(stored, old, new, zone), new, context, clocks)
 
@@ -232,7 +233,7 @@ def assigned(value: SqlValue, kind: ColumnType, context: Context, clocks: tzinfo
     context's by default); SchemaError for text that is no JSON."""
     converted = convert(value, Target("", kind, _FOLDING), context)
     if converted.value is None and value is not None:
-        raise SchemaError(f"a column change to {kind.code.name} gave an invalid value: {value!r:.80}")
+        raise SchemaError(f"a column change to {kind.code.name} gave an invalid value: {redacted_value(value, 80)}")
     return event_value(kind, converted.value, clocks or context.zone)
 
 

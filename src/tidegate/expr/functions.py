@@ -69,7 +69,7 @@ from tidegate.expr.result_type import (
 )
 from tidegate.expr.result_type import time_type as span_type
 from tidegate.expr.scope import Compiled, Evaluate, Row, Scope
-from tidegate.model.errors import SqlRefused
+from tidegate.model.errors import SqlRefused, redacted
 from tidegate.model.mysql import STRINGS, Family
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.name import all_digits
@@ -333,7 +333,7 @@ def _whole(value: SqlValue, kind: ColumnType, context: Context) -> int | None:
     if isinstance(value, str) and not isinstance(value, Named):
         match = _LEADING.match(value)
         if match is None or match.end() < len(value.rstrip()):
-            context.warn(1292, f"Truncated incorrect INTEGER value: '{value:.64}'")
+            context.warn(1292, f"Truncated incorrect INTEGER value: '{redacted(value[:64])}'")
         return int(f"{match[1]}{match[2][:LARGEST_DIGITS] or 0}") if match else 0
     if isinstance(value, Bits):
         return int.from_bytes(value[-8:], "big")
@@ -357,7 +357,7 @@ def _unsigned(value: SqlValue, kind: ColumnType, context: Context) -> SqlValue:
     if number is None:
         return None
     if isinstance(value, Decimal) and number < 0:
-        context.warn(1292, f"Truncated incorrect DECIMAL value: '{value}'")
+        context.warn(1292, f"Truncated incorrect DECIMAL value: '{redacted(str(value))}'")
         return Unsigned(0)
     return Unsigned(max(number, -MAX_INT - 1) & MAX_UINT if number < 0 else min(number, MAX_UINT))
 

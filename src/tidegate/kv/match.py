@@ -38,7 +38,7 @@ Source: tiflow cdc/kv/matcher.go@c7b2588, ticdc logservice/logpuller@b813e76, ti
 
 from typing import TypeAlias
 
-from tidegate.model.errors import PrewriteNotMatch
+from tidegate.model.errors import PrewriteNotMatch, redacted
 from tidegate.model.kv_change import KvChange, KvOp, LogType
 
 _Id: TypeAlias = tuple[int, bytes]
@@ -83,7 +83,7 @@ class Matcher:
         prewrite = self._prewrites.get(change_id)
         if self.initialized and prewrite is None:
             raise PrewriteNotMatch(
-                f"key {commit.key.hex()}: commit of start_ts {commit.start_ts} at {commit.commit_ts} has no "
+                f"key {redacted(commit.key.hex())}: commit of start_ts {commit.start_ts} at {commit.commit_ts} has no "
                 "prewrite; register the region anew"
             )
         # Before INITIALIZED the scan may still bring a better PREWRITE than a heartbeat or an early flush.

@@ -56,7 +56,7 @@ from tidegate.kv.keys import (
     record_key,
     unsigned_handle,
 )
-from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError
+from tidegate.model.errors import DecodeError, EncodeError, KvDecodeError, redacted_value
 from tidegate.model.mysql import STRINGS
 from tidegate.model.table import ColumnType
 from tidegate.mysql.collation import sort_key
@@ -411,7 +411,7 @@ def handle_of(table: TableLayout, columns: Mapping[int, KvValue], row_id: int | 
     if table.int_handle is not None:
         number = columns[table.int_handle]
         if not isinstance(number, int):
-            raise EncodeError(f"table {table.id}: the primary key is {number!r}")
+            raise EncodeError(f"table {table.id}: the primary key is {redacted_value(number)}")
         return unsigned_handle(number)
     if table.common_handle is not None:
         return common_handle(part_datum(table, part, columns[part.column_id]) for part in table.common_handle.parts)

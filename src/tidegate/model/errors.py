@@ -2,12 +2,63 @@
 
 Arguments are positional, so that errors pickle.  Only loops that run a changefeed catch TidegateError, and they decide
 by `retry` alone.  Codes are TiCDC's where it has one.  The docstring of each class lists what its message names.
+
+Values and keys of rows stand in messages as the process allows (`redacted`), in tasks of Spark as the driver does:
+
+    off       as they are
+    marker    between U+2039 and U+203A, which are doubled inside, as TiDB's tools read them
+    on        as a question mark
+
+What was said in an earlier mode stays.  Source: TiDB's and TiCDC's redact-info-log.
 """
 
 from enum import Enum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import msgspec
+
+
+class Redaction(Enum):
+    """The modes, from the least strict on."""
+
+    OFF = "off"
+    MARKER = "marker"
+    ON = "on"
+
+    @property
+    def strictness(self) -> int:
+        """The mode's rank."""
+        return list(Redaction).index(self)
+
+
+_MODE: Final = [Redaction.OFF]
+_OPEN, _CLOSE = "\u2039", "\u203a"
+
+
+def redaction() -> Redaction:
+    """Return the mode of this process."""
+    return _MODE[0]
+
+
+def set_redaction(mode: Redaction) -> None:
+    """Set the mode of this process."""
+    _MODE[0] = mode
+
+
+def redacted(text: str) -> str:
+    """Return a text from a row as an error may show it."""
+    match _MODE[0]:
+        case Redaction.OFF:
+            return text
+        case Redaction.MARKER:
+            return f"{_OPEN}{text.replace(_OPEN, 2 * _OPEN).replace(_CLOSE, 2 * _CLOSE)}{_CLOSE}"
+        case Redaction.ON:
+            return "?"
+
+
+def redacted_value(value: object, most: int = 60) -> str:
+    """Return a value of a row as an error may show it, in ASCII, at most so many characters of it."""
+    return redacted(ascii(value)[:most])
 
 
 class Retry(Enum):
@@ -228,7 +279,7 @@ class KvDecodeError(DecodeError):
         self.what, self.codec, self.offset, self.key = what, codec, offset, key
 
     def __str__(self) -> str:
-        return f"{super().__str__()}, key {self.key.hex() or 'empty'}"
+        return f"{super().__str__()}, key {redacted(self.key.hex() or 'empty')}"
 
 
 class EncodeError(ProtocolError):

@@ -30,7 +30,7 @@ from functools import lru_cache
 from typing import Final
 from unicodedata import ucd_3_2_0 as letters
 
-from tidegate.model.errors import EncodeError
+from tidegate.model.errors import EncodeError, redacted_value
 from tidegate.mysql.layout import TRIMMED
 
 _CASED_PLANES: Final = frozenset({0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x1E, 0x1F, 0x21, 0x24, 0xFF})
@@ -144,7 +144,7 @@ def _in_charset(charset: str) -> Callable[[bytes], bytes]:
         try:
             return data.decode("utf-8").encode(charset).rstrip(b" ")
         except UnicodeError as error:
-            raise EncodeError(f"{data!r:.60} is no text of charset {charset}") from error
+            raise EncodeError(f"{redacted_value(data)} is no text of charset {charset}") from error
 
     return key
 

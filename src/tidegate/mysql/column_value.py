@@ -38,7 +38,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from math import isfinite
 from typing import Any, Final, TypeAlias
 
-from tidegate.model.errors import DecodeError, EncodeError
+from tidegate.model.errors import DecodeError, EncodeError, redacted_value
 from tidegate.model.event import Value
 from tidegate.model.mysql import DATES, TYPES, Family, MysqlType
 from tidegate.model.table import ColumnType
@@ -253,7 +253,7 @@ def parse_value(kind: ColumnType, value: Value, zone: tzinfo = UTC) -> KvValue:
     try:
         parsed: KvValue = parse(kind, value, zone)
     except (ValueError, TypeError, RecursionError, InvalidOperation) as error:
-        raise EncodeError(f"{value!a:.80} is no value of type {kind.code.name}") from error
+        raise EncodeError(f"{redacted_value(value, 80)} is no value of type {kind.code.name}") from error
     return parsed
 
 

@@ -50,7 +50,7 @@ from decimal import Context as DecimalContext
 from functools import lru_cache
 from typing import Any, Final, Literal, Protocol, Self, TypeAlias
 
-from tidegate.model.errors import EncodeError, SqlRefused
+from tidegate.model.errors import EncodeError, SqlRefused, redacted
 from tidegate.model.mysql import DATES, STRINGS, UNSIGNED_TYPES
 from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
@@ -316,7 +316,7 @@ def clamped(value: float) -> float:
 
 
 def _truncated(text: str, what: str, context: Context) -> None:
-    message = f"Truncated incorrect {what} value: '{text:.128}'"
+    message = f"Truncated incorrect {what} value: '{redacted(text[:128])}'"
     if context.writing and context.strict:
         raise SqlRefused(_TRUNCATED, message, "22007")
     context.warn(_TRUNCATED, message)
@@ -414,7 +414,7 @@ NS: Final = 1000
 
 def wrong_value(what: str, text: object, context: Context) -> None:
     """Warn (1292) of a value that is no date or time; raise where a strict statement writes."""
-    message = f"Incorrect {what} value: '{text}'"
+    message = f"Incorrect {what} value: '{redacted(str(text))}'"
     if context.writing and context.strict:
         raise SqlRefused(_INCORRECT, message, "22007")
     context.warn(_INCORRECT, message)

@@ -33,7 +33,7 @@ import tidegate
 from tidegate.config.changefeed import OWN
 from tidegate.config.tikv_load import cluster_uri
 from tidegate.config.uri import mask_uri
-from tidegate.model.errors import ConfigError, UriInvalid
+from tidegate.model.errors import ConfigError, Redaction, UriInvalid, redaction, set_redaction
 from tidegate.model.tso import compose, physical_ms
 from tidegate.server import answers
 from tidegate.server.answers import address, version_text
@@ -63,6 +63,8 @@ from tidegate.server.routes import (
     LockBody,
     LogBody,
     ProcessorList,
+    RedactAnswer,
+    RedactBody,
     ResumeBody,
     RouteRow,
     ServerStatus,
@@ -345,6 +347,7 @@ class ServerRoutes:
                 RouteRow("GET", "/status", self.status, ServerStatus),
                 RouteRow("GET", "/health", self.health, EmptyAnswer),
                 RouteRow("POST", "/log", self.log, EmptyAnswer, LogBody),
+                RouteRow("POST", "/log/redact", self.redact, RedactAnswer, RedactBody),
                 RouteRow("GET", "/captures", self.captures, CaptureList),
                 RouteRow("POST", "/captures/{capture_id}/drain", self.drain, None, status=202),
                 RouteRow("GET", "/processors", self.processors, ProcessorList),
@@ -424,6 +427,18 @@ class ServerRoutes:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(LEVELS[level.lower()])
         return answer({})
+
+    def redact(self, request: Request) -> Response:
+        """Redact values and keys of rows in the log and in errors from now on; less strict than before only by a
+        restart."""
+        word, before = read_body(body_of(request), RedactBody).redact_info_log, redaction()
+        modes = {mode.value: mode for mode in Redaction}
+        if word not in modes:
+            raise ApiParamInvalid(f"redact_info_log {word!r}: expected one of {', '.join(modes)}")
+        if modes[word].strictness < before.strictness:
+            raise ApiParamInvalid(f"redact_info_log {word!r} is less strict than {before.value}: restart the server")
+        set_redaction(modes[word])
+        return answer({"previous_mode": before.name, "current_mode": modes[word].name})
 
     def captures(self) -> Response:
         """List the servers of this store."""

@@ -92,6 +92,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", fo
     tz: str = "System"
     log_level: str = "info"
     log_file: str = ""
+    redact_info_log: Literal["off", "marker", "on"] = "off"
+    """How values and keys of rows stand in the log and in errors."""
     security: Security = Security()
 
     @property

@@ -29,7 +29,7 @@ LOG: Final = logging.getLogger(__name__)
 GROUP: Final = "opentelemetry_metrics_exporter"
 PROTOCOLS: Final = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 EXPORT_S: Final = 10.0
-"""Time for the last export."""
+"""Time for an export."""
 
 
 def _setting(name: str) -> str:
@@ -42,15 +42,15 @@ def exporters() -> "list[export.MetricExporter]":
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return []
     names = os.environ.get("OTEL_METRICS_EXPORTER") or ("otlp" if _setting("ENDPOINT") else "")
-    found = []
+    chosen = []
     for name in {word.strip() for word in names.split(",")} - {"", "none", "prometheus"}:
         protocol = _setting("PROTOCOL") or "http/protobuf"
         entry = PROTOCOLS.get(protocol, protocol) if name == "otlp" else name
         for point in (points := entry_points(group=GROUP, name=entry)):
-            found.append(point.load()())
+            chosen.append(point.load()())
         if not points:
             LOG.warning("metrics are not exported to %s (%s): pip install opentelemetry-exporter-otlp", name, entry)
-    return found
+    return chosen
 
 
 class MetricsExport:
@@ -66,10 +66,10 @@ class MetricsExport:
         if self._exporters:
             self._thread.start()
 
-    def join(self) -> None:
+    def join(self, timeout_s: float = EXPORT_S) -> None:
         """Wait for the last export."""
         if self._thread.ident is not None:
-            self._thread.join(EXPORT_S)
+            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         interval_s = int(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL") or 60_000) / 1000
@@ -118,7 +118,9 @@ def otel_metrics(families: Iterable[Metric], begun_ns: int, now_ns: int) -> "Ite
             continue
         data: Any
         if family.type == "histogram":
-            data = Histogram([HistogramDataPoint(*each) for each in _histograms(samples, begun_ns, now_ns)], always)
+            data = Histogram(
+                [HistogramDataPoint(*each) for each in histogram_points(samples, begun_ns, now_ns)], always
+            )
             yield Metric(family.name, family.documentation, "", data)
             continue
         points = [NumberDataPoint(each.labels, begun_ns, now_ns, each.value) for each in samples]
@@ -126,7 +128,7 @@ def otel_metrics(families: Iterable[Metric], begun_ns: int, now_ns: int) -> "Ite
         yield Metric(samples[0].name, family.documentation, "", data)
 
 
-def _histograms(samples: Iterable[Any], begun_ns: int, now_ns: int) -> Iterator[tuple[Any, ...]]:
+def histogram_points(samples: Iterable[Any], begun_ns: int, now_ns: int) -> Iterator[tuple[Any, ...]]:
     """Yield the fields of a point for each set of labels; there is neither a least nor a greatest value."""
     parts: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
     for sample in samples:

@@ -294,6 +294,12 @@ class LogBody(SentBody):
     levels: dict[str, str] = {}
 
 
+class RedactBody(SentBody):
+    """How values and keys of rows are redacted in the log and in errors: off, marker or on."""
+
+    redact_info_log: str
+
+
 class LockBody(UpstreamWords):
     """A region whose locks to resolve."""
 
@@ -517,6 +523,13 @@ class TsoAnswer(ShownBody):
 
     timestamp: int
     logic_time: int
+
+
+class RedactAnswer(ShownBody):
+    """The modes before and now, in capitals."""
+
+    previous_mode: str
+    current_mode: str
 
 
 FAULTS: Final[dict[int | str, dict[str, Any]]] = {

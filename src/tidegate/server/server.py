@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.model.errors import EnvironmentFault
+from tidegate.model.errors import EnvironmentFault, Redaction, set_redaction
 from tidegate.objectstore.stores import Changed
 from tidegate.server.changefeeds import SAMPLE_S, STOP_S, Changefeeds
 from tidegate.server.config import ServerConfig, write_token
@@ -50,6 +50,7 @@ class Server:
 
     def __init__(self, config: ServerConfig, spark: SparkHost) -> None:
         self.config = config
+        set_redaction(Redaction(config.redact_info_log))
         self.id = str(uuid.uuid4())
         self.pid = os.getpid()
         self.begun_s = time.time()
@@ -91,7 +92,7 @@ class Server:
         """End all runs, and give up ownership."""
         self._halt.set()
         self._threads[1].join(2 * STOP_S)
-        self._export.join()
+        self._export.join(STOP_S)
         self.lease.release()
         with suppress(StoreAway):
             self._documents.remove(f"{CAPTURES}{self.id}")

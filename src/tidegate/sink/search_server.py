@@ -49,7 +49,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from tidegate.model.errors import Fenced, InputError, LoginRefused, SinkError, SinkRefused
+from tidegate.model.errors import Fenced, InputError, LoginRefused, SinkError, SinkRefused, redacted
 from tidegate.model.kept_state import StateKind, convert_state, stamped
 from tidegate.sink.exchange import TEXT_MAX, HttpClient, Reply, tls_context
 from tidegate.sink.search import Hit, IndexWriter, PublishedIndexes, RowDocument, TableIndex, published_alone
@@ -64,7 +64,7 @@ def reason_of(answer: Reply) -> str:
     try:
         error = answer.json()["error"]
         error = (error.get("root_cause") or [error])[0]
-        return f"{answer.status} {error['type']}: {error['reason']}"[:TEXT_MAX]
+        return f"{answer.status} {error['type']}: {redacted(error['reason'])}"[:TEXT_MAX]
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
         return f"{answer.status} {answer.text}"[:TEXT_MAX]
 
@@ -204,7 +204,7 @@ class BulkWriter:
                     raise SinkError(
                         f"{server}: {self._alias} does not exist: {reason}; another run may have taken over"
                     )
-                refused = SinkRefused(f"{server}: document {document.id} was rejected: {status} {reason}")
+                refused = SinkRefused(f"{server}: document {redacted(document.id)} was rejected: {status} {reason}")
                 raise refused.at(commit_ts=document.commit_ts)
         return again, reason
 

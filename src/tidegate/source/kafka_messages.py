@@ -57,7 +57,7 @@ from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import DeadLetter, EventPosition, SourceDdl
 from tidegate.engine.event_filter import MessageFilter
 from tidegate.engine.frontier import larger
-from tidegate.model.errors import ConfigError, DecodeError, InputError, SchemaError, TidegateError
+from tidegate.model.errors import ConfigError, DecodeError, InputError, SchemaError, TidegateError, redacted_value
 from tidegate.model.event import Ddl, Delete, Event, Resolved, RowChange, images
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.model.name import all_digits, qualified
@@ -633,7 +633,10 @@ def _kept(
         else:
             draft.rows.append(encoder.encode(event, position.seq))
     except UnicodeEncodeError as broken:
-        return _Bad(BAD_TEXT, f"{_name(event)} at ts {event.commit_ts}: {broken.reason}: {broken.object[:60]!a}")
+        return _Bad(
+            BAD_TEXT,
+            f"{_name(event)} at ts {event.commit_ts}: {broken.reason}: {redacted_value(broken.object[:60], 400)}",
+        )
     return None
 
 

@@ -76,6 +76,7 @@ from tidegate.model.errors import (
     SqlError,
     TidegateError,
     UpstreamRowMissing,
+    redacted_value,
 )
 from tidegate.model.event import Ddl, Delete, Field, Insert, Resolved, RowChange, Update, Value, Values, images
 from tidegate.model.mysql import STRINGS, UNSIGNED_TYPES, MysqlType
@@ -233,7 +234,7 @@ def _parameter(column: WireColumn, value: Value) -> object:
         return Decimal(value)
     except InvalidOperation as error:
         raise SchemaError(
-            f"column {column.name!r} is a DECIMAL, and the key in the message is {value!a:.60}"
+            f"column {column.name!r} is a DECIMAL, and the key in the message is {redacted_value(value)}"
         ) from error
 
 
@@ -367,7 +368,7 @@ def _whole(
             continue
         rows, ts = images[image]
         if key not in rows:
-            shown = ", ".join(f"{name}={value!r:.60}" for name, value in zip(need.names, key, strict=True))
+            shown = ", ".join(f"{name}={redacted_value(value)}" for name, value in zip(need.names, key, strict=True))
             return UpstreamRowMissing(
                 f"{definition.name} at ts {row.commit_ts}: the upstream has no row ({shown[:_MAX_KEY_SHOWN]}) at "
                 f"snapshot {ts}; is it the database that the changefeed reads? Replay the message with the whole row "

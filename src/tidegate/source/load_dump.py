@@ -44,7 +44,7 @@ from tidegate.engine.chunk_size import CHUNK_BYTES
 from tidegate.engine.filter import is_system
 from tidegate.engine.load_plan import LoadChunk, LoadGuard, LoadPlan, LoadReader, LoadTable, some_of
 from tidegate.expr.tokens import quote_name
-from tidegate.model.errors import ConfigError, SchemaError, SinkError, SourceError, TidegateError
+from tidegate.model.errors import ConfigError, SchemaError, SinkError, SourceError, TidegateError, redacted_value
 from tidegate.model.mysql import NAMED, STRINGS, ColumnFlag, MysqlType
 from tidegate.model.table import TableInfo, TableName
 from tidegate.mysql.rows import ROWS_MAX
@@ -212,9 +212,9 @@ class DumpReader(LoadReader):
                     if part.fault >= 0 or (not following and part.rows < rows_max and part.end < len(text)):
                         how = f"differs at its byte {part.fault - part.end}" if part.fault >= 0 else "ends in it"
                         raise SchemaError(
-                            f"{where}: {bytes(text[part.end : part.end + 60])!r} at byte {base + part.end} should "
-                            f"be a row of {columns} columns, and the file {how}: look at the definition, and at what "
-                            "load-from tells of the files"
+                            f"{where}: {redacted_value(bytes(text[part.end : part.end + 60]), 300)} at byte "
+                            f"{base + part.end} should be a row of {columns} columns, and the file {how}: look at the "
+                            "definition, and at what load-from tells of the files"
                         )
                     if part.rows:
                         yield part.columns

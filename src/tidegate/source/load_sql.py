@@ -66,7 +66,7 @@ from tidegate.engine.filter import is_system
 from tidegate.engine.load_plan import ROW_ID, LoadChunk, LoadGuard, LoadPlan, LoadReader, LoadTable, some_of
 from tidegate.engine.reload import key_column
 from tidegate.expr.tokens import quote_name, quote_names
-from tidegate.model.errors import ConfigError, HistoryLost, SchemaError, SourceError, TidegateError
+from tidegate.model.errors import ConfigError, HistoryLost, SchemaError, SourceError, TidegateError, redacted_value
 from tidegate.model.mysql import FLOATS, INTEGERS, NAMED, STRINGS, UNSIGNED_TYPES, MysqlType
 from tidegate.model.name import lowered
 from tidegate.model.table import ColumnType, TableInfo, TableName
@@ -282,7 +282,7 @@ class _KeyColumn(NamedTuple):
         except ValueError:
             literal = None
         if literal is None:
-            raise SchemaError(f"the key {text!a:.60} is no {self.type.code.name}")
+            raise SchemaError(f"the key {redacted_value(text)} is no {self.type.code.name}")
         return literal
 
 

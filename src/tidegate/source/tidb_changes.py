@@ -49,6 +49,7 @@ from tidegate.model.errors import (
     MessageTooLarge,
     SchemaError,
     TidegateError,
+    redacted,
 )
 from tidegate.model.kv_change import KvChange, KvOp
 from tidegate.model.path_counts import LEFT_OUT, PathCounts, Reason, SlowReason, counted
@@ -244,12 +245,15 @@ def mounted_row(row: KvChange, mounter: Mounter, *, refuse: bool) -> Mounted | N
     try:
         change = mounter.mount(row.key, row.value, row.old_value, row.commit_ts)
     except TidegateError as error:
-        located = located_error(error, f"commit_ts {row.commit_ts}, start_ts {row.start_ts}, key {row.key.hex()}")
+        located = located_error(
+            error, f"commit_ts {row.commit_ts}, start_ts {row.start_ts}, key {redacted(row.key.hex())}"
+        )
         raise located.at(table=_table_of(row, mounter), commit_ts=row.commit_ts) from error
     if change is not None and change.corrupt and refuse:
         raise CorruptedRow(
-            f"{change.row.schema}.{change.row.table} at commit_ts {row.commit_ts}, key {row.key.hex()}: the checksum "
-            f"of the row does not match its values; compare the row upstream, or set corruption-handle-level to warn"
+            f"{change.row.schema}.{change.row.table} at commit_ts {row.commit_ts}, key {redacted(row.key.hex())}: the "
+            "checksum of the row does not match its values; compare the row upstream, or set corruption-handle-level "
+            "to warn"
         ).at(table=str(change.table.info.name), commit_ts=row.commit_ts)
     return change
 

@@ -16,7 +16,7 @@ import numpy as np
 from tidegate.kv.index_entry import IndexEntry, decode_index_value, encode_index_entry
 from tidegate.kv.keys import IntHandle, record_key
 from tidegate.kv.rows import handle_of
-from tidegate.model.errors import EncodeError, SchemaError, UnsupportedError
+from tidegate.model.errors import EncodeError, SchemaError, UnsupportedError, redacted_value
 from tidegate.model.event import Value
 from tidegate.model.mysql import FLOATS, INTEGERS, STRINGS, MysqlType
 from tidegate.model.name import lowered
@@ -117,4 +117,4 @@ def value_of(kind: ColumnType, text: str) -> KvValue:
             read = float(np.float32(text)) if code is MysqlType.FLOAT else float(text)
         return parse_value(kind, read)
     except (ValueError, EncodeError) as error:
-        raise SchemaError(f"the key {text!a:.60} is no {code.name}") from error
+        raise SchemaError(f"the key {redacted_value(text)} is no {code.name}") from error

@@ -30,7 +30,15 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 
-from tidegate.model.errors import EnvironmentFault, SinkError, SourceError, TidegateError
+from tidegate.model.errors import (
+    EnvironmentFault,
+    Redaction,
+    SinkError,
+    SourceError,
+    TidegateError,
+    redaction,
+    set_redaction,
+)
 from tidegate.spark.session import (
     FEED_HEAP,
     SPARK_FAILURES,
@@ -90,7 +98,7 @@ class SparkTasks:
         spark = self._session()
         try:
             if is_connect(spark):
-                return _checked(run_connected(spark, partial(_outcome, work), jobs, self._group))
+                return _checked(run_connected(spark, partial(_outcome, work, redaction()), jobs, self._group))
             with self._described(spark.sparkContext, work):
                 return run_tasks(spark, work, jobs)
         except FileNotFoundError as gone:  # Spark's scratch directory, which it makes once
@@ -167,7 +175,7 @@ def run_tasks(spark: "SparkSession", work: Callable[[Any], Any], jobs: Sequence[
     SPARK_FAILURES."""
     if not jobs:
         return []
-    return _checked(spark.sparkContext.parallelize(jobs, len(jobs)).map(partial(_outcome, work)).collect())
+    return _checked(spark.sparkContext.parallelize(jobs, len(jobs)).map(partial(_outcome, work, redaction())).collect())
 
 
 def _checked(outcomes: Sequence[Any]) -> list[Any]:
@@ -177,7 +185,8 @@ def _checked(outcomes: Sequence[Any]) -> list[Any]:
     return list(outcomes)
 
 
-def _outcome(work: Callable[[Any], Any], job: Any) -> Any:
+def _outcome(work: Callable[[Any], Any], mode: Redaction, job: Any) -> Any:
+    set_redaction(mode)
     try:
         return work(job)
     except TidegateError as error:

@@ -31,6 +31,7 @@ from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tidegate.model.errors import redacted
 from tidegate.model.tso import physical_ms
 from tidegate.tikv import rpc
 from tidegate.tikv.stubs import kvrpcpb_pb2 as kvrpcpb
@@ -59,7 +60,8 @@ class LiveTransaction:
     reason: str = ""
 
     def __str__(self) -> str:
-        return f"transaction {self.start_ts} holds key {self.key.hex()} (primary {self.primary.hex()}){self.reason}"
+        key, primary = redacted(self.key.hex()), redacted(self.primary.hex())
+        return f"transaction {self.start_ts} holds key {key} (primary {primary}){self.reason}"
 
 
 @dataclass(slots=True)

@@ -36,7 +36,14 @@ import pyarrow as pa
 from tidegate.codec.columnar.scan import MIX, same_bytes, text_hash
 from tidegate.kv.change_columns import SCHEMA
 from tidegate.model.compiled import compiled, copy, windows
-from tidegate.model.errors import PrewriteNotMatch, ProtocolError, ResolvedTsBroken, StoreUnavailable, TidegateError
+from tidegate.model.errors import (
+    PrewriteNotMatch,
+    ProtocolError,
+    ResolvedTsBroken,
+    StoreUnavailable,
+    TidegateError,
+    redacted,
+)
 from tidegate.model.kv_change import KvOp, LogType
 from tidegate.tikv.walk import (
     BEHIND,
@@ -171,7 +178,7 @@ class ColumnMatcher:
         failures: list[tuple[int, TidegateError]] = []
         for registration in np.flatnonzero((own[:, _STATE] == _FAILED) & (own[:, _REASON] > 0)).tolist():
             row = batch.rows[own[registration, _ROW]]
-            key = batch.data[row[KEY] : row[KEY + BEHIND]].hex()
+            key = redacted(batch.data[row[KEY] : row[KEY + BEHIND]].hex())
             what = f"key {key}: type {row[TYPE]}, op {row[OP]}, start_ts {row[START_TS]}, commit_ts {row[COMMIT_TS]}"
             reason = own[registration, _REASON]
             own[registration, _REASON] = 0

@@ -21,6 +21,7 @@ from tidegate.model.errors import (
     StartBeforeGc,
     TidegateError,
     TsoFellBack,
+    redacted,
 )
 from tidegate.model.tso import LOGICAL_BITS
 from tidegate.tikv.stubs import pdpb_pb2 as pdpb
@@ -142,7 +143,7 @@ def run_of(answer: Iterable[pdpb.Region], start: bytes, end: bytes) -> tuple[lis
         if meta.end_key and meta.end_key <= position:
             continue
         if meta.start_key > position:
-            reason = f"no region before that of {meta.start_key.hex()}"
+            reason = f"no region before that of {redacted(meta.start_key.hex())}"
             break
         if not region.leader.id or not meta.peers:
             reason = f"region {meta.id} has no leader"
@@ -152,7 +153,7 @@ def run_of(answer: Iterable[pdpb.Region], start: bytes, end: bytes) -> tuple[lis
         if not position or (end and position >= end):
             return run, None
     if not run:
-        raise Again(f"PD names {reason} at key {start.hex() or 'the first'}")
+        raise Again(f"PD names {reason} at key {redacted(start.hex() or 'the first')}")
     return run, position
 
 

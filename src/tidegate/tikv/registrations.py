@@ -38,6 +38,7 @@ from tidegate.model.errors import (
     SourceError,
     TidegateError,
     VersionIncompatible,
+    redacted,
 )
 from tidegate.model.tso import MAX_TS, physical_ms
 from tidegate.tikv.matcher import ColumnMatcher, Room
@@ -376,8 +377,9 @@ class Registrations:
 
     def _backoff(self, part: Range, reason: str, *, at_once: bool = False) -> float:
         if part.attempts > ATTEMPTS:
+            keys = redacted(f"[{part.start.hex()}, {part.end.hex()})")
             raise ClusterUnavailable(
-                f"the range [{part.start.hex()}, {part.end.hex()}) of region keys was registered {part.attempts} times "
+                f"the range {keys} of region keys was registered {part.attempts} times "
                 f"without a resolved ts; last: {reason}; check the store and PD"
             )
         return 0.0 if at_once and part.attempts <= 1 else backoff_s(part.attempts, self._random)

@@ -24,7 +24,7 @@ import numpy as np
 from google.protobuf.message import DecodeError as Malformed
 
 from tidegate.kv.slices import PADDING, Slices
-from tidegate.model.errors import ClusterUnavailable, HistoryLost, KeyIsLocked, ProtocolError, TidegateError
+from tidegate.model.errors import ClusterUnavailable, HistoryLost, KeyIsLocked, ProtocolError, TidegateError, redacted
 from tidegate.mysql.encoding import decode_bytes, encode_bytes
 from tidegate.tikv import rpc
 from tidegate.tikv.locks import Call, answered, resolve
@@ -198,10 +198,12 @@ class Snapshot:
             pairs, behind = await self._settled(self._parsed(rpc.KV_SCAN, region, raw), start, end, limit)
             page, keys = columns_of(pairs), [key for key, _ in pairs]
         if keys and (keys[0] < start or keys[-1] >= end or any(low >= high for low, high in pairwise(keys))):
+            answered_span, scanned = (
+                redacted(f"{first.hex()} to {last.hex()}") for first, last in ((keys[0], keys[-1]), (start, end))
+            )
             raise ProtocolError(
-                f"region {region.region.id} answers keys from {keys[0].hex()} to {keys[-1].hex()} to a scan of "
-                f"[{start.hex()}, {end.hex()}) at ts {self.ts}, in an order or range that there is not; check the "
-                "version of the store"
+                f"region {region.region.id} answers keys from {answered_span} to a scan from {scanned} "
+                f"at ts {self.ts}, in an order or range that there is not; check the version of the store"
             )
         return page, behind
 
@@ -277,7 +279,7 @@ class Snapshot:
                 text = error.abort or error.retryable or str(error).strip()
                 if _COLLECTED in text:
                     raise HistoryLost(f"the versions at ts {self.ts} are collected ({text}); begin at a later ts")
-                raise ProtocolError(f"TiKV refuses the read of key {key.hex()} at ts {self.ts}: {text}")
+                raise ProtocolError(f"TiKV refuses the read of key {redacted(key.hex())} at ts {self.ts}: {text}")
         await self._resolve([error.locked for error in errors])
 
     async def _resolve_locks(self, locks: Sequence[kvrpcpb.LockInfo]) -> None:
@@ -299,6 +301,7 @@ class Snapshot:
         await self._settle([error], key)
         lock = error.locked
         raise KeyIsLocked(
-            f"key {(lock.key or key).hex()} is locked at ts {self.ts} by the transaction of start_ts "
-            f"{lock.lock_version}, primary {lock.primary_lock.hex()}: end that transaction, or read at a later ts"
+            f"key {redacted((lock.key or key).hex())} is locked at ts {self.ts} by the transaction of start_ts "
+            f"{lock.lock_version}, primary {redacted(lock.primary_lock.hex())}: end that transaction, or read at a "
+            "later ts"
         )

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.model.compiled import compiled, inlined
+from tidegate.model.errors import redacted_value
 
 NULL, PLAIN, ESCAPED, HEX, BITS = range(5)
 _LF, _CR, _BACKSLASH, _OPEN, _CLOSE, _COMMA, _SEMICOLON, _SLASH, _INSERT = map(ord, "\n\r\\(),;/I")
@@ -83,7 +84,9 @@ def _column(text: Any, starts: Any, stops: Any, kinds: Any, escapes: bool, quote
     offsets = np.empty(len(starts) + 1, np.int32)
     bad = _copy(text, starts, stops, kinds, escapes, quote, _ESCAPES, _NIBBLES, offsets, data)
     if bad >= 0:
-        raise ValueError(f"row {bad + 1}: {bytes(text[starts[bad] : stops[bad]][:40])!r} is not hexadecimal")
+        raise ValueError(
+            f"row {bad + 1}: {redacted_value(bytes(text[starts[bad] : stops[bad]][:40]), 200)} is not hexadecimal"
+        )
     valid = kinds != NULL
     nulls = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(pa.binary(), len(starts), [nulls, pa.py_buffer(offsets), pa.py_buffer(data)])

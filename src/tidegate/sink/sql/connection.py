@@ -31,7 +31,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
-from tidegate.model.errors import AccountRefused, SinkError, SinkRefused
+from tidegate.model.errors import AccountRefused, SinkError, SinkRefused, redacted
 from tidegate.model.option import TIME_MAX_MS, Local, Option
 from tidegate.model.tso import LOGICAL_BITS, physical_ms
 from tidegate.mysql import server_sql as sent
@@ -354,6 +354,13 @@ def advice(code: int) -> str:
     return f"; {_ADVICE[code]}" if code in _ADVICE else ""
 
 
+_VALUES: Final = re.compile(
+    r"(?s)((?:entry|value:?) ')(.+)(?=' for (?:key|column) ')"  # the greatest, since a value may hold quotes
+    r"|((?:near|value:|range in) ')(.+)(?=')"
+)
+"""Values of rows that servers quote."""
+
+
 def sink_error(error: Exception, options: SqlOptions) -> SinkError:
     """Return the sink's error for an error of the driver."""
     if isinstance(error.__context__, ssl.SSLError):
@@ -361,13 +368,14 @@ def sink_error(error: Exception, options: SqlOptions) -> SinkError:
         return AccountRefused(f"{options.address}: no TLS: {reason}; check ssl-ca, ssl-cert, ssl-key and the host name")
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = str(error.args[1] if len(error.args) > 1 else error)
+    shown = _VALUES.sub(lambda quoted: f"{quoted[1] or quoted[3]}{redacted(quoted[2] or quoted[4])}", text)
     hint = advice(code)
     if code == _LOST and isinstance(error.__context__, TimeoutError):
         hint = (
             f"; no response within read-timeout={options.read_s:g}s. Is the server busy, or does another session hold "
             f"locks on the rows? Raise read-timeout in the address, or lower max-txn-row"
         )
-    text_and_code = f"{text} ({code}){hint}" if code else text
+    text_and_code = f"{shown} ({code}){hint}" if code else shown
     return ERRORS[answer_kind(code, text)](f"{options.address}: {text_and_code}")
 
 

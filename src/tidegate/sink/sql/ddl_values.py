@@ -41,7 +41,7 @@ from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.plan import plan_ddl
 from tidegate.expr.change import Rule, converter, elems_of, family_of, keeps_values
 from tidegate.expr.tokens import quote_name
-from tidegate.model.errors import SchemaError, SqlError, TidegateError
+from tidegate.model.errors import SchemaError, SqlError, TidegateError, redacted_value
 from tidegate.model.event import Value
 from tidegate.model.mysql import Family
 from tidegate.model.mysql import MysqlType as T
@@ -466,7 +466,7 @@ def _computed(column: ComputedColumn, answer: Any) -> Value:
         return _stored(column.new.type, column.rule(value))
     except TidegateError as error:
         raise SchemaError(
-            f"column {column.old.name} holds {value!r:.100}, which cannot be converted to a "
+            f"column {column.old.name} holds {redacted_value(value, 100)}, which cannot be converted to a "
             f"{render_type(column.new.type)}: {error}"
         ) from error
 
@@ -476,7 +476,8 @@ def _mismatch(column: ComputedColumn, stored: Any, expected: Any) -> str:
     value = None if stored is None else _stored(column.new.type, read_value(column.new.type, stored))
     if stored is None or value == expected:
         return ""
-    return f"column {column.new.name} of the upstream has {expected!r:.100}, but this server converts to {value!r:.100}"
+    upstream, own = redacted_value(expected, 100), redacted_value(value, 100)
+    return f"column {column.new.name} of the upstream has {upstream}, but this server converts to {own}"
 
 
 def _widest(kind: ColumnType) -> str:

@@ -29,7 +29,7 @@ from tidegate.engine.load import LoadChanges
 from tidegate.engine.plan import Segment
 from tidegate.engine.ports import Changes, Written
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
-from tidegate.model.errors import Retry, SinkError, SinkRefused, TidegateError
+from tidegate.model.errors import Retry, SinkError, SinkRefused, TidegateError, redacted
 from tidegate.model.table import TableName
 from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import failpoint
@@ -293,7 +293,7 @@ def _check(statement: Statement, answer: RowCounts, group: Group) -> None:
         return
     if statement.table == "tidegate.progress":
         raise SinkError("the shard has moved: an earlier attempt succeeded, or another run has taken over")
-    what = statement.text[:300].decode(errors="replace")
+    what = redacted(statement.text[:300].decode(errors="replace"))
     raise SinkRefused(
         f"{statement.table}: {rows} of {statement.rows} rows exist that ts {group.first_ts} to {group.ts} change: "
         f"another client writes the table, or it differed at the start; safe-mode=true overwrites rows: {what}"
