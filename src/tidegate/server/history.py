@@ -173,13 +173,13 @@ class Histories:
         of = record.create_time, record.source_uri, record.sink_uri, record.config
         with self._lock:
             self._open = {feed: each for feed, each in self._open.items() if now_s - each.used_s < OPEN_S}
-            one = self._open.get(view.id)
-            if one is None or one.of != of:
-                one = self._open[view.id] = OpenHistory(of, history_of(self._feeds.config_of(record)))
-            one.used_s = now_s
+            entry = self._open.get(view.id)
+            if entry is None or entry.of != of:
+                entry = self._open[view.id] = OpenHistory(of, history_of(self._feeds.config_of(record)))
+            entry.used_s = now_s
         try:
-            with one.lock:
-                yield one.history
+            with entry.lock:
+                yield entry.history
         except BaseException:
             with self._lock:
                 self._open.pop(view.id, None)
