@@ -433,7 +433,8 @@ def _form(data: Any, cells: Cells, kind: ColumnType) -> DecimalForm | None:
 
 
 def _chunks(form: DecimalForm) -> Any:
-    return np.array(chunk_sizes(form), np.int64)
+    """The digits and the bytes of each word, and the least number with more digits."""
+    return np.array([(digits, size, 10**digits) for digits, size in chunk_sizes(form)], np.int64)
 
 
 @inlined
@@ -443,16 +444,16 @@ def _decimal(data: Any, begin: int, precision: int, scale: int, chunks: Any) -> 
     flip = 0 if data[begin] & 0x80 else 0xFF
     offset, digits_left, whole, fraction, good = begin, precision, np.int64(0), np.int64(0), True
     for chunk in range(len(chunks)):
-        digits, part = chunks[chunk, 0], np.int64(0)
+        digits, end, part = chunks[chunk, 0], chunks[chunk, 2], np.int64(0)
         for _ in range(chunks[chunk, 1]):
             byte = np.int64(data[offset]) ^ flip
             part = part << 8 | (byte ^ 0x80 if offset == begin else byte)
             offset += 1
-        good = good and part < 10**digits
+        good = good and part < end
         if digits_left > scale:
-            whole = whole * 10**digits + part
+            whole = whole * end + part
         else:
-            fraction = fraction * 10**digits + part
+            fraction = fraction * end + part
         digits_left -= digits
     return whole, fraction, flip != 0, good
 

@@ -62,7 +62,8 @@ from tidegate.tikv.snapshot import PAGE_PAIRS, Columns, ReadOptions, Snapshot, a
 
 T = TypeVar("T")
 BATCH_ROWS: Final = 65_536
-BATCH_BYTES: Final = 16 << 20
+BATCH_BYTES: Final = 3 << 20
+"""Of values: what is mounted at once stays in the caches of a core."""
 _PAGE_ROWS: Final = 8_192
 _PIECES: Final = 4
 """Ranges of which a chunk is joined."""
