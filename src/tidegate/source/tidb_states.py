@@ -406,7 +406,8 @@ class _Walk:
             shown_ts, _, query = self.early[job.id]
             self.early[job.id] = shown_ts, row.commit_ts, query
         is_shown = before.tables != after.tables or before.schemas != after.schemas
-        is_moved = job.type not in _RENUMBERED or _moves(job, before, after)
+        versions = [each.tables[job.table_id].stored for each in (before, after) if job.table_id in each.tables]
+        is_moved = job.type not in _RENUMBERED or len({version.physical_ids for version in versions}) > 1
         is_due = job.state == JobState.DONE or (is_shown and is_moved)
         if job.id in self._sent or job.type not in REPLICATED or not is_due:
             return
@@ -434,12 +435,6 @@ class _Walk:
             self._switches.append(
                 Switch(row.commit_ts, since, physical_ids, frozenset(ids - old_ids), both, pairs, zone)
             )
-
-
-def _moves(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> bool:
-    """Return whether rows of the job's table are in other partitions now."""
-    versions = [each.tables[job.table_id].stored for each in (before, after) if job.table_id in each.tables]
-    return len({version.physical_ids for version in versions}) > 1
 
 
 def _binlog(job: Job, before: StoredSnapshot, after: StoredSnapshot) -> Binlog:
