@@ -88,7 +88,13 @@ class Credentials(msgspec.Struct, frozen=True):
 
 def credentials(user: str, password: str, ca: str, cert: str, key: str) -> Credentials:
     """Return the credentials of the options, else of the environment, else of the file."""
-    stored = _stored_credentials()
+    file = _FILE.expanduser()
+    try:
+        stored = msgspec.convert(tomllib.loads(file.read_text("utf-8")), Credentials)
+    except FileNotFoundError:
+        stored = Credentials()
+    except (OSError, ValueError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{file}: {error}") from error
     env = {name: os.environ.get(f"{'' if name.startswith('ticdc') else 'TICDC_'}{name}".upper(), "")
            for name in Credentials.__struct_fields__}  # fmt: skip
     if not user:
@@ -106,16 +112,6 @@ def credentials(user: str, password: str, ca: str, cert: str, key: str) -> Crede
         cert or env["cert_path"] or stored.cert_path,
         key or env["key_path"] or stored.key_path,
     )
-
-
-def _stored_credentials() -> Credentials:
-    file = _FILE.expanduser()
-    try:
-        return msgspec.convert(tomllib.loads(file.read_text("utf-8")), Credentials)
-    except FileNotFoundError:
-        return Credentials()
-    except (OSError, ValueError, msgspec.ValidationError) as error:
-        raise ConfigError(f"{file}: {error}") from error
 
 
 class ApiClient:
