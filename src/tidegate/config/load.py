@@ -566,7 +566,7 @@ def _pair(
 ) -> tuple[Pairing, list[str]]:
     """Both entries with their addresses, that of `rows` for a load alone, and the parameters of the call without
     effect. Raises for keys that one of them refuses."""
-    source, sink = rows or _entry(SOURCES, source_uri, "source-uri"), _entry(SINKS, sink_uri, "sink-uri")
+    source, sink = rows or entry_at(SOURCES, source_uri, "source-uri"), entry_at(SINKS, sink_uri, "sink-uri")
     for entry, uri, where in ((source, source_uri, "source-uri"), (sink, sink_uri, "sink-uri")):
         _refuse_keys(entry, uri, where)
     refuse(document.keys, refused_keys(source, sink))
@@ -589,8 +589,8 @@ def _refuse_keys(entry: SourceEntry | SinkEntry, uri: str, where: str) -> None:
             raise UriInvalid(f"{where}: {name} is not a URI parameter; set {key} in the changefeed file")
 
 
-def _entry(entries: Mapping[str, Entry], uri: str, where: str) -> Entry:
-    """The entry of an address's scheme; what follows a "+" in it is the entry's own."""
+def entry_at(entries: Mapping[str, Entry], uri: str, where: str) -> Entry:
+    """Return the entry of an address's scheme; what follows a "+" in it is the entry's own. Raises UriInvalid."""
     scheme = scheme_of(uri)
     if not scheme:
         raise UriInvalid(f"{where}: expected SCHEME://..., found {mask_uri(uri)}")

@@ -41,8 +41,9 @@ from tidegate.engine.progress import FeedError, PartitionProgress, Progress, loa
 from tidegate.model.errors import UriInvalid
 from tidegate.model.option import MASK
 from tidegate.model.tso import physical_ms, to_datetime
+from tidegate.server.parameters import SETTING_KINDS, human, leaves, mend_of, sink_parameters
 from tidegate.server.record import FeedId, FeedView, wall_ms
-from tidegate.server.replica_config import TABLE, Leaf, Section, render
+from tidegate.server.replica_config import TABLE, Leaf, Section, masked, render, spelled
 
 TICDC_VERSION: Final = "v8.5.4"
 """TiCDC release whose API is served; TiCDC's command line refuses a server without a known version."""
@@ -275,7 +276,7 @@ def overview_line(view: FeedView, now_ms: int) -> dict[str, Any]:
 
 def details(view: FeedView, now_ms: int) -> dict[str, Any]:
     """Return everything known about a changefeed except its history, with at most POINTS samples, evenly chosen."""
-    samples = view.samples
+    samples, state = view.samples, shown_state(view)
     step = -(-len(samples) // POINTS) if samples else 1
     chosen = samples[(len(samples) - 1) % step :: step] if samples else ()
     more = extension(view)
@@ -305,6 +306,9 @@ def details(view: FeedView, now_ms: int) -> dict[str, Any]:
             "behind": [sample.behind for sample in chosen],
         },
         "config": settings(view.record.config),
+        "parameters": sink_parameters(view.record),
+        "edited": msgspec.json.format(msgspec.json.encode(spelled(masked(view.record.config)))).decode(),
+        "mend": mend_of(view.record) if state == "failed" else None,
     }
 
 
@@ -346,23 +350,18 @@ def slowest_partition(partitions: Sequence[PartitionProgress], now_ms: int) -> s
 
 def settings(config: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the effective settings, those that differ from the defaults first."""
-    usual, own = dict(_leaves(render({}))), dict(_leaves(render(config)))
+    usual, own = dict(leaves(render({}))), dict(leaves(render(config)))
     rows = [
-        {"key": key, "value": value, "default": usual.get(key), "changed": key not in usual or usual[key] != value}
+        {
+            "key": key,
+            "shown": human(*SETTING_KINDS.get(key, ("", "")), value),
+            "value": value,
+            "default": usual.get(key),
+            "changed": key not in usual or usual[key] != value,
+        }
         for key, value in own.items()
     ]
     return sorted(rows, key=lambda row: (not row["changed"], row["key"]))
-
-
-def _leaves(tree: Mapping[str, Any], above: str = "") -> list[tuple[str, str]]:
-    leaves: list[tuple[str, str]] = []
-    for name, value in tree.items():
-        key = f"{above}{name}"
-        if isinstance(value, Mapping):
-            leaves += _leaves(value, f"{key}.")
-        else:
-            leaves.append((key, value if isinstance(value, str) else msgspec.json.encode(value).decode()))
-    return leaves
 
 
 def address(name: str, uri: str, stored: str, modules: Collection[str] = ()) -> str:

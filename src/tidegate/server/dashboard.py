@@ -15,6 +15,7 @@ Timestamps are texts, lists are bounded, secrets are masked.
     POST  changefeeds/ID/rows/repair              brings rows again by their keys; GET tells the outcome
     POST  changefeeds/ID/load/start               loads tables again, or for the first time; and /cancel
     GET   operations                              the log of operations
+    GET   sinks                                   kinds of sinks with an example each
     GET   debug                                   the process itself: settings, threads, Spark, the end of its log
 
 Pause, resume, remove, create and verify are TiCDC's own, under /api/v2.
@@ -60,6 +61,7 @@ from tidegate.server.history import (
     skip_letter,
     unpark_table,
 )
+from tidegate.server.parameters import sink_kinds
 from tidegate.server.record import NAMESPACE, ApiParamInvalid, FeedView, parse_id, wall_ms
 from tidegate.server.routes import (
     JSON,
@@ -100,6 +102,7 @@ class DashboardRoutes:
                 RouteRow("GET", "/overview", self.overview),
                 RouteRow("GET", "/operations", self.operations),
                 RouteRow("GET", "/debug", self.debug),
+                RouteRow("GET", "/sinks", self.sinks),
                 RouteRow("GET", CHANGEFEED, self.changefeed),
                 RouteRow("GET", f"{CHANGEFEED}/ddls", self.ddls),
                 RouteRow("GET", f"{CHANGEFEED}/schema", self.schema),
@@ -128,6 +131,10 @@ class DashboardRoutes:
     def operations(self) -> Response:
         """Show the operation log, newest first."""
         return shown({"items": self._feeds.operations()})
+
+    def sinks(self) -> Response:
+        """Show the kinds of sinks, each with an example of its address."""
+        return shown({"items": sink_kinds()})
 
     def debug(self) -> Response:
         """Show the process: its settings, what each thread does, Spark, and the end of its log."""

@@ -5,7 +5,7 @@ import re
 from tidegate.server.dashboard import HOME, KINDS, assets
 
 LINES = 400
-BYTES = 100_000
+BYTES = 110_000
 
 
 def test_files() -> None:

@@ -5,14 +5,16 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.server.http_kit import Client, served
 from tests.server.kit import ServerHome, until
 from tidegate.engine.ports import CaptureProgress
-from tidegate.engine.progress import PartitionProgress, Progress
+from tidegate.engine.progress import FeedError, PartitionProgress, Progress
 from tidegate.model.tso import compose
-from tidegate.server.answers import details, lag_s, overview_line, settings, slowest_partition
+from tidegate.server.answers import details, lag_s, overview_line, settings, short_name, slowest_partition
+from tidegate.server.parameters import mend_of, sink_parameters
 from tidegate.server.record import FeedId, FeedRecord, FeedView, Sample
 from tidegate.server.server import Server
 
@@ -189,6 +191,63 @@ def test_bounds_and_secrets() -> None:
     assert "geheim" not in json.dumps(one)
     assert one["config"][0]["changed"]
     assert {row["key"] for row in settings({"case-sensitive": True}) if row["changed"]} == {"case_sensitive"}
+
+
+def test_parameters() -> None:
+    """The parameters of a sink come with units beside the exact value, from its address, the settings or the default;
+    no secret; settings have units, too."""
+    uri = "https://hooks.example/geheim?batch-bytes=3145728&timeout=90000ms"
+    record = msgspec.structs.replace(
+        view().record, sink_uri=uri, config={"sink": {"webhook-config": {"batch-size": 5}}}
+    )
+    rows = {row["key"]: row for row in sink_parameters(record)}
+    assert [
+        (rows[name]["shown"], rows[name]["value"]) for name in ("batch-bytes", "timeout", "batch-size", "resolved")
+    ] == [
+        ("3 MiB", "3145728"),
+        ("1m30s", "90000ms"),
+        ("5", "5"),
+        ("false", "false"),
+    ]
+    assert [row["changed"] for row in rows.values()][:4] == [True, True, True, False]
+    assert sink_parameters(msgspec.structs.replace(record, sink_uri="gone://h")) == []
+    points = {row["key"]: row["shown"] for row in settings({"sync-point-interval": "600s"})}
+    assert points["sync_point_interval"] == "10m"
+
+
+@pytest.mark.parametrize(
+    ("message", "advice"),
+    [
+        (
+            "schema-change=exception forbids it; run with schema-change=evolve to",
+            ("sink_uri", "schema-change", "evolve"),
+        ),
+        ("or set dead-letter=skip. Then start it again", ("source_uri", "dead-letter", "skip")),
+        ("set zero-date=null or zero-date=string", ("sink_uri", "zero-date", "null")),
+        ("certificate; insecure-skip-verify=true disables the check", None),
+        ("run with some-thing=else", None),
+    ],
+)
+def test_advice(message: str, advice: tuple[str, str, str] | None) -> None:
+    """A parameter that an error says to set is found, with the address that takes it; one that it mentions is not."""
+    error = FeedError(code="CDC:Err", message=message, since="")
+    addresses = {"sink_uri": "delta:///srv/lake", "source_uri": "kafka://h/t"}
+    mend = mend_of(msgspec.structs.replace(view().record, error=error, **addresses))
+    assert (mend and tuple(mend.values())) == advice
+
+
+def test_names() -> None:
+    """A list names topic, path or database, without user, secret or parameter."""
+    assert [
+        short_name(uri)
+        for uri in (
+            "kafka://u:geheim@h1,h2:9092/shop?protocol=canal-json",
+            "delta+s3://lakes/eu/shop",
+            "mysql://root:geheim@db:3306/shop?ssl-ca=/a/b",
+            "https://hooks.example/geheim",
+            "delta:///srv/lake",
+        )
+    ] == ["kafka shop", "delta+s3 eu/shop", "mysql db:3306/shop", "https hooks.example", "delta srv/lake"]
 
 
 def test_the_laggard() -> None:

@@ -12,6 +12,7 @@ from tests.failpoint import armed
 from tests.server.http_kit import Client, served
 from tests.server.kit import ServerHome, until
 from tests.server.page.browser import Visitor, picture, violations, visiting
+from tidegate.config.registry import SINKS
 from tidegate.server.entrance import with_user
 from tidegate.server.record import FeedId
 from tidegate.server.server import Server
@@ -307,16 +308,73 @@ def test_a_parked_table(browser: Browser, place: ServerHome, serving: tuple[Serv
     assert client.delete("/changefeeds/strict").status == 200
 
 
+def test_edit_and_resume(browser: Browser, place: ServerHome, serving: tuple[Server, Client]) -> None:
+    """A failure that advises a parameter offers to go on with it, filled in; one that runs says that it must be paused
+    first; wrong settings stay in the dialog, and what is shown masked stays as it was."""
+    server, client = serving
+    feed, lake = FeedId("default", "mended"), f"delta://{place.home / 'mended'}?schema-change="
+    place.upstream.run("CREATE TABLE mended (id INT PRIMARY KEY)")
+    made = {
+        "changefeed_id": feed.name,
+        "sink_uri": f"{lake}exception",
+        "start_ts": place.work(0),
+        "replica_config": {"filter": {"rules": ["test.mended"]}, "sink": {"kafka_config": {"sasl_password": "geheim"}}},
+    }
+    assert client.post("/changefeeds", made).status == 200
+    with visiting(browser, client.address, refusals=True) as visitor:
+        page = visitor.go(f"/?feed={feed.name}")
+        dialog = page.get_by_role("dialog")
+        page.get_by_role("button", name="Edit…", exact=True).click()
+        expect(dialog).to_contain_text("Only a paused or failed changefeed can be changed")
+        page.keyboard.press("Escape")
+
+        place.upstream.run("ALTER TABLE mended ADD COLUMN note INT")
+        place.work(0)
+        page.get_by_role("button", name="Edit and resume with schema-change=evolve…").click()
+        expect(dialog.get_by_label("Sink URI")).to_have_value(f"{lake}evolve")
+        assert violations(page) == []
+        settings = dialog.get_by_label("Settings")
+        right = settings.input_value()
+        for wrong in ("{", '{"filter": {"rules": 5}}'):
+            settings.fill(wrong)
+            dialog.get_by_role("button", name="Save").click()
+            expect(settings).to_have_attribute("aria-invalid", "true")
+        settings.fill(right.replace("test.mended", "test.mend*"))
+        dialog.get_by_role("button", name="Save").click()
+        expect(page.locator("p.state")).to_have_text("● normal")
+        record = server.changefeeds.get(feed).record
+        assert record.sink_uri == f"{lake}evolve"
+        assert record.config["filter"]["rules"] == ["test.mend*"]
+        assert record.config["sink"]["kafka-config"]["sasl-password"] == "geheim"
+    assert client.delete(f"/changefeeds/{feed.name}").status == 200
+
+
 def test_a_new_changefeed(browser: Browser, place: ServerHome, serving: tuple[Server, Client]) -> None:
-    """The form tells what the server finds wrong, shows which tables would be carried, and makes the changefeed."""
+    """The form has an example of each kind of sink, tells beside the field what is wrong, shows a time as the TSO that
+    it is and which tables would be carried, and makes the changefeed."""
     with visiting(browser, serving[1].address, refusals=True) as visitor:
         page = visitor.go("/?new")
         page.get_by_label("Name").fill("made-here")
+        page.get_by_role("button", name="Check").click()
+        expect(page.get_by_label("Sink URI")).to_have_attribute("aria-invalid", "true")
+        for kind, example in (("kafka", SINKS["kafka"].example), ("mysql", SINKS["mysql"].example)):
+            page.get_by_label("Kind of sink").select_option(kind)
+            expect(page.get_by_label("Sink URI")).to_have_value(example)
+        assert page.get_by_label("Kind of sink").get_by_role("option").count() == len(SINKS) + 1
         page.get_by_label("Sink URI").fill("kafka://h/t?protocol=morse")
         page.get_by_role("button", name="Check").click()
-        expect(page.get_by_role("alert").filter(has_text="morse")).to_be_visible()
+        wrong = page.locator("p", has=page.get_by_role("alert").filter(has_text="morse"))
+        expect(wrong.get_by_label("Sink URI")).to_be_focused()
+        assert violations(page) == []
 
         page.get_by_label("Sink URI").fill(place.sink("made-here"))
+        page.get_by_label("Start ts").fill("tomorrow")
+        page.get_by_role("button", name="Check").click()
+        expect(page.get_by_label("Start ts")).to_have_attribute("aria-invalid", "true")
+        expect(page.get_by_label("Sink URI")).not_to_have_attribute("aria-invalid", "true")
+        page.get_by_label("Start ts").fill("2020-01-31 10:00:01")
+        expect(page.get_by_text(f"2020-01-31 10:00:01 is TSO {1580464801000 << 18}")).to_be_visible()
+        page.get_by_label("Start ts").fill("")
         page.get_by_label("Filter rules").fill("test.shop")
         page.get_by_role("button", name="Check").click()
         expect(page.get_by_role("status").filter(has_text="1 table")).to_contain_text("test.shop")

@@ -3,7 +3,7 @@
  * are shown in the dialog.
  */
 import * as api from "./api.js";
-import { field, h, setText } from "./dom.js";
+import { blame, field, h, moment, setText } from "./dom.js";
 import { base64Of, bytesOf, hexLines, textOf } from "./format.js";
 
 /** The user, as reported by each response. */
@@ -18,7 +18,7 @@ export function announce(text) {
  * Ask for confirmation and run: `run` returns a promise; the dialog stays open until it succeeds or is cancelled.  Then
  * the page announces `report(result)`, and goes to `href(result)`.
  */
-export function question({ title, text, verb, danger = false, content = [], run, report = () => `${title}: done`, href = null }) {
+export function question({ title, text, verb, danger = false, content = [], inputs = {}, run, report = () => `${title}: done`, href = null }) {
   const fault = h("p", { role: "alert", class: "fault", hidden: true });
   const yes = h("button", { type: "submit", class: danger ? "danger" : "strong" }, verb);
   const no = h("button", { type: "button", class: "plain", onclick: () => dialog.close() }, "Cancel");
@@ -26,6 +26,7 @@ export function question({ title, text, verb, danger = false, content = [], run,
     event.preventDefault();
     yes.disabled = true;
     fault.hidden = true;
+    blame(inputs);
     try {
       const done = await run();
       dialog.close();
@@ -34,7 +35,7 @@ export function question({ title, text, verb, danger = false, content = [], run,
     } catch (error) {
       const rights = error.status === 401 || error.status === 403 ? "You may not do this. " : "";
       setText(fault, `${rights}${error.message}${error.code ? ` (${error.code})` : ""}`);
-      fault.hidden = false;
+      fault.hidden = !rights && blame(inputs, error);
       yes.disabled = false;
     }
   };
@@ -62,13 +63,14 @@ export const pause = (id) =>
   });
 
 export function resume(id) {
-  const checkpoint = h("input", { inputmode: "numeric", pattern: "[0-9]*", autocomplete: "off", spellcheck: "false" });
+  const checkpoint = moment("Another checkpoint", "Empty: its own. A lake keeps its own checkpoint and refuses another.");
   question({
     title: `Resume ${id}`,
     text: "It continues from its checkpoint.",
     verb: "Resume",
-    content: [field("Another checkpoint", checkpoint, "A TSO; empty: its own. A lake keeps its own checkpoint and refuses another.")],
-    run: () => api.act(id, "resume", checkpoint.value ? { overwrite_checkpoint_ts: checkpoint.value.trim() } : {}),
+    content: [checkpoint.element],
+    inputs: { checkpoint: checkpoint.input },
+    run: async () => api.act(id, "resume", checkpoint.input.value.trim() ? { overwrite_checkpoint_ts: checkpoint.tso() } : {}),
   });
 }
 

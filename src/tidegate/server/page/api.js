@@ -29,7 +29,7 @@ async function ask(method, path, body) {
   const headers = body === undefined ? {} : { "Content-Type": "application/json" };
   const token = localStorage.getItem(TOKEN);
   if (token && method !== "GET") headers.Authorization = `Bearer ${token}`;
-  const content = body === undefined ? {} : { body: json(body) };
+  const content = body === undefined ? {} : { body: typeof body === "string" ? body : json(body) };
   const signal = method === "GET" ? AbortSignal.timeout(READ_MS) : null;
   const response = await fetch(path, { method, cache: "no-store", headers, signal, ...content });
   const text = await response.text();
@@ -62,6 +62,7 @@ const TIDEGATE = "/api/tidegate/v1";
 const TICDC = "/api/v2";
 
 export const overview = () => ask("GET", `${TIDEGATE}/overview`);
+export const sinks = () => ask("GET", `${TIDEGATE}/sinks`);
 export const operations = () => ask("GET", `${TIDEGATE}/operations`);
 export const feed = (id) => ask("GET", pathOf(TIDEGATE, id, ""));
 export const part = (id, what, parameters) => ask("GET", pathOf(TIDEGATE, id, `/${what}`, parameters));
@@ -69,6 +70,9 @@ export const decide = (id, what, body) => ask("POST", pathOf(TIDEGATE, id, `/dea
 export const tables = (id, what, body) => ask("POST", pathOf(TIDEGATE, id, `/tables/${what}`), body);
 export const load = (id, what, body) => ask("POST", pathOf(TIDEGATE, id, `/load/${what}`), body);
 export const act = (id, what, body) => ask("POST", pathOf(TICDC, id, `/${what}`), body);
+/** Change addresses and settings; these are text, since a number of theirs may have 64 bits. */
+export const update = (id, addresses, settings) =>
+  ask("PUT", pathOf(TICDC, id, ""), `${JSON.stringify({ ...addresses, replica_config: 0 }).slice(0, -2)}${settings}}`);
 export const remove = (id) => ask("DELETE", pathOf(TICDC, id, ""));
 export const verify = (body) => ask("POST", `${TICDC}/verify_table`, body);
 export const create = (body) => ask("POST", `${TICDC}/changefeeds`, body);

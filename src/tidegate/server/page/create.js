@@ -1,9 +1,9 @@
 /**
- * A form for a new changefeed, which the server checks (verify_table) and then creates.
+ * A form for a new changefeed, which the server checks (verify_table) and then creates.  An error stands beside its field.
  */
 import * as api from "./api.js";
 import { question } from "./actions.js";
-import { field, h, setText } from "./dom.js";
+import { FieldError, blame, field, h, moment, setText } from "./dom.js";
 import { counted } from "./format.js";
 
 const input = (more = {}) => h("input", { autocomplete: "off", spellcheck: "false", ...more });
@@ -13,65 +13,95 @@ export class CreatePage {
 
   constructor() {
     this.heading = h("h1", { tabindex: "-1" }, "New changefeed");
-    this.name = input({ pattern: "[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*", maxlength: "128" });
-    this.sink = input({ required: true });
-    this.source = input();
-    this.start = input({ inputmode: "numeric", pattern: "[0-9]*" });
-    this.target = input({ inputmode: "numeric", pattern: "[0-9]*" });
-    this.rules = h("textarea", { rows: "3", spellcheck: "false" });
-    this.more = h("textarea", { rows: "5", spellcheck: "false" });
+    this.kind = h("select", { onchange: () => this.#example() }, h("option", { value: "" }, "…"));
+    this.start = moment("Start ts", "Empty: now.");
+    this.target = moment("Target ts", "It ends there; empty: never.");
+    this.inputs = {
+      name: input({ pattern: "[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*", maxlength: "128" }),
+      sink: input({ required: true }),
+      source: input(),
+      start: this.start.input,
+      target: this.target.input,
+      rules: h("textarea", { rows: "3", spellcheck: "false" }),
+      settings: h("textarea", { rows: "5", spellcheck: "false" }),
+    };
     this.result = h("div", { role: "status", "aria-live": "polite" });
     this.fault = h("p", { role: "alert", class: "fault", hidden: true });
+    const { name, sink, source, rules, settings } = this.inputs;
     const check = h("button", { type: "button", onclick: () => this.#check() }, "Check");
     const create = h("button", { type: "submit", class: "strong" }, "Create…");
     const form = h(
       "form",
-      { class: "form", onsubmit: (event) => this.#create(event), "aria-label": "New changefeed" },
-      field("Name", this.name, "Letters, digits and single hyphens; empty: the server chooses one"),
-      field("Sink URI", this.sink, "delta:///srv/lake, or kafka://host:9092/topic?protocol=canal-json"),
-      field("Source URI", this.source, "Empty: the server's own upstream"),
-      field("Start ts", this.start, "A TSO; empty: now"),
-      field("Target ts", this.target, "A TSO at which it ends; empty: never"),
-      field("Filter rules", this.rules, "One per line, such as shop.*; empty: all tables"),
-      field("Further settings", this.more, "JSON of TiCDC's replica_config"),
+      { class: "form", onsubmit: (event) => this.#create(event), "aria-label": "New changefeed", novalidate: true },
+      field("Name", name, "Letters, digits and single hyphens; empty: the server chooses one"),
+      field("Kind of sink", this.kind, "Fills in an example of its address"),
+      field("Sink URI", sink),
+      field("Source URI", source, "Empty: the server's own upstream"),
+      this.start.element,
+      this.target.element,
+      field("Filter rules", rules, "One per line, such as shop.*; empty: all tables"),
+      field("Further settings", settings, "JSON of TiCDC's replica_config"),
       this.fault,
       h("p", { class: "buttons" }, check, create),
     );
     this.element = h("div", {}, this.heading, form, this.result);
   }
 
-  /** The form itself needs no refresh. */
+  /** The form itself needs no refresh; the kinds of sinks are those of the server. */
   async refresh() {
+    if (!this.kinds) {
+      this.kinds = (await api.sinks()).items;
+      this.kind.append(...this.kinds.map((kind) => h("option", { value: kind.scheme }, `${kind.scheme}: ${kind.about}`)));
+    }
     return api.overview();
   }
 
+  /** Show an address of the chosen kind, unless another one was typed. */
+  #example() {
+    const { sink } = this.inputs;
+    const chosen = this.kinds.find((kind) => kind.scheme === this.kind.value);
+    if (chosen && (!sink.value || this.kinds.some((kind) => kind.example === sink.value))) sink.value = chosen.example;
+  }
+
+  #settings() {
+    try {
+      return JSON.parse(this.inputs.settings.value.trim() || "{}");
+    } catch (error) {
+      throw new FieldError(this.inputs.settings, error.message);
+    }
+  }
+
   #body() {
-    const config = this.more.value.trim() ? JSON.parse(this.more.value) : {};
-    const rules = this.rules.value.split("\n").map((line) => line.trim()).filter(Boolean);
-    if (rules.length) config.filter = { ...config.filter, rules };
+    const { name, sink, source, rules } = this.inputs;
+    const config = this.#settings();
+    const lines = rules.value.split("\n").map((line) => line.trim()).filter(Boolean);
+    if (lines.length) config.filter = { ...config.filter, rules: lines };
+    if (!sink.value.trim()) throw new FieldError(sink, "An address is needed");
     const body = {
-      changefeed_id: this.name.value.trim(),
-      sink_uri: this.sink.value.trim(),
-      source_uri: this.source.value.trim(),
-      start_ts: this.start.value.trim(),
-      target_ts: this.target.value.trim(),
+      changefeed_id: name.value.trim(),
+      sink_uri: sink.value.trim(),
+      source_uri: source.value.trim(),
+      start_ts: this.start.tso(),
+      target_ts: this.target.tso(),
       replica_config: config,
     };
     return Object.fromEntries(Object.entries(body).filter(([, value]) => value !== ""));
   }
 
-  /** Ask the server which tables it would replicate; true if it can be created. */
+  /** Ask the server which tables it would replicate; null if it cannot be created, else the request. */
   async #check() {
     this.fault.hidden = true;
+    blame(this.inputs);
     this.result.replaceChildren();
     try {
-      const checked = await api.verify(this.#body());
+      const body = this.#body();
+      const checked = await api.verify(body);
       this.#tables(checked.eligible_tables ?? [], checked.ineligible_tables ?? []);
-      return true;
+      return body;
     } catch (error) {
       setText(this.fault, `${error.message}${error.code ? ` (${error.code})` : ""}`);
-      this.fault.hidden = false;
-      return false;
+      this.fault.hidden = blame(this.inputs, error);
+      return null;
     }
   }
 
@@ -86,8 +116,8 @@ export class CreatePage {
 
   async #create(event) {
     event.preventDefault();
-    if (!(await this.#check())) return;
-    const body = this.#body();
+    const body = await this.#check();
+    if (!body) return;
     question({
       title: `Create ${body.changefeed_id ?? "a changefeed"}`,
       text: `It starts at once, into ${body.sink_uri.replace(/:[^:@/]*@/, ":xxxxx@")}.`,

@@ -4,6 +4,8 @@
  * No text is ever parsed as HTML: data of databases and messages goes into text nodes and attributes.
  */
 
+import { tsoMs, tsoOf, tsoTime } from "./format.js";
+
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
@@ -58,11 +60,65 @@ export class Facts {
   }
 }
 
-/** A labelled field of a form. */
+/** A labelled field of a form; `input.blame(text)` marks it as wrong, and "" as right again. */
 export function field(label, input, hint = "") {
   const id = `f-${label.toLowerCase().replace(/[^a-z]+/g, "-")}`;
   input.id = id;
-  const note = hint ? h("small", { id: `${id}-hint` }, hint) : null;
-  if (note) input.setAttribute("aria-describedby", note.id);
-  return h("p", { class: "field" }, h("label", { for: id }, label), input, note);
+  const note = h("small", { id: `${id}-hint` }, hint);
+  const fault = h("small", { id: `${id}-fault`, class: "fault", role: "alert", hidden: true });
+  input.setAttribute("aria-describedby", `${note.id} ${fault.id}`);
+  input.blame = (text) => {
+    setText(fault, text);
+    fault.hidden = !text;
+    setAttribute(input, "aria-invalid", text ? "true" : null);
+  };
+  return h("p", { class: "field" }, h("label", { for: id }, label), input, fault, note);
+}
+
+/** A field of a time: a TSO, or a time in ISO or in this zone; `tso()` throws for another text. Both are shown. */
+export function moment(label, hint) {
+  const input = h("input", { autocomplete: "off", spellcheck: "false" });
+  const shown = h("output", { class: "quiet" });
+  const element = field(label, input, `A TSO or a time, such as 2026-01-31 10:00 (here) or 2026-01-31T10:00:00Z. ${hint}`);
+  input.addEventListener("input", () => {
+    const ts = tsoOf(input.value);
+    setText(shown, tsoMs(ts) ? `${tsoTime(ts)} is TSO ${ts}` : "");
+  });
+  const tso = () => {
+    const ts = tsoOf(input.value);
+    if (ts === null) throw new FieldError(input, `“${input.value.trim()}” is neither a TSO nor a time`);
+    return ts;
+  };
+  element.append(shown);
+  return { element, input, tso };
+}
+
+/** What is wrong with a field, before the server is asked. */
+export class FieldError extends Error {
+  constructor(input, message) {
+    super(message);
+    this.input = input;
+  }
+}
+
+/** Which field an error of the server is about, by its code and text: the first that matches. */
+const ABOUT = [
+  ["name", /AlreadyExists|changefeed_id/],
+  ["target", /target[-_ ]?ts/i],
+  ["start", /start[-_ ]?ts/i],
+  ["source", /source[-_]uri|pd_addrs/],
+  ["rules", /Filter/],
+  ["settings", /replica_config/],
+  ["sink", /sink|protocol|topic/i],
+];
+
+/** Mark the field of `inputs` that an error is about; false if there is none. No error: mark none. */
+export function blame(inputs, error = null) {
+  for (const input of Object.values(inputs)) input.blame("");
+  if (!error) return false;
+  const text = `${error.code ?? ""} ${error.message}`;
+  const input = error.input ?? inputs[ABOUT.find(([name, pattern]) => inputs[name] && pattern.test(text))?.[0]];
+  input?.blame(`${error.message}${error.code ? ` (${error.code})` : ""}`);
+  input?.focus();
+  return Boolean(input);
 }

@@ -7,6 +7,7 @@
  */
 import * as api from "./api.js";
 import * as actions from "./actions.js";
+import { edit } from "./edit.js";
 import { LineChart, PartsBar } from "./chart.js";
 import { Facts, h, setAttribute, setText } from "./dom.js";
 import { Tabs } from "./tabs.js";
@@ -88,6 +89,8 @@ export class FeedPage {
     this.running = h("p", { class: "quiet" });
     this.pause = h("button", { type: "button", onclick: () => actions.pause(this.id) }, "Pause…");
     this.resume = h("button", { type: "button", class: "strong", onclick: () => actions.resume(this.id) }, "Resume…");
+    this.edit = h("button", { type: "button", onclick: () => edit(this.id, this.data) }, "Edit…");
+    this.mend = h("button", { type: "button", class: "strong", onclick: () => edit(this.id, this.data, this.data.mend) });
     this.load = h("button", { type: "button", onclick: () => actions.startLoad(this.id) }, "Load…");
     this.reload = h("button", { type: "button", onclick: () => actions.reloadTables(this.id) }, "Reload tables…");
     this.add = h("button", { type: "button", onclick: () => actions.addTables(this.id) }, "Add tables…");
@@ -98,7 +101,7 @@ export class FeedPage {
     this.skip = h("button", { type: "button", onclick: () => actions.skip(this.id, this.waiting) }, "Skip this message…");
     this.replay = h("button", { type: "button", onclick: () => actions.replay(this.id, this.waiting) }, "Replay with other bytes…");
     this.again = h("button", { type: "button", onclick: () => actions.resume(this.id) }, "Resume…");
-    const buttons = h("p", { class: "buttons" }, this.skip, this.replay, this.again);
+    const buttons = h("p", { class: "buttons" }, this.mend, this.skip, this.replay, this.again);
     this.wrongHead = h("h2");
     this.wrong = h("section", { "aria-label": "Why it does not run well", hidden: true }, this.wrongHead, this.error.element, this.letter, buttons);
     this.laggard = h("p", { class: "laggard", hidden: true });
@@ -120,7 +123,7 @@ export class FeedPage {
     this.present = h(
       "div",
       { hidden: true },
-      h("p", { class: "buttons" }, this.resume, this.pause, this.load, this.reload, this.add, this.cancel, this.remove),
+      h("p", { class: "buttons" }, this.resume, this.pause, this.edit, this.load, this.reload, this.add, this.cancel, this.remove),
       this.wrong,
       this.laggard,
       this.doing,
@@ -176,6 +179,7 @@ export class FeedPage {
   #show(data) {
     if (this.state !== null && this.state !== data.state) actions.announce(`${this.id} is ${stateWord(data.state)} now`);
     this.state = data.state;
+    this.data = data;
     this.absent.hidden = true;
     this.present.hidden = false;
     setText(this.way, `${data.source} → ${data.sink}`);
@@ -200,6 +204,8 @@ export class FeedPage {
       this.letter.replaceChildren(...(this.waiting ? [actions.message(this.waiting)] : []));
     }
     this.skip.hidden = this.replay.hidden = !this.waiting;
+    this.mend.hidden = !data.mend;
+    setText(this.mend, data.mend ? `Edit and resume with ${data.mend.name}=${data.mend.value}…` : "");
     this.again.hidden = !RESTS.has(data.state);
     this.laggard.hidden = !data.laggard;
     setText(this.laggard, data.laggard ? `Held back: ${data.laggard}.` : "");

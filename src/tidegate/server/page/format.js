@@ -26,6 +26,14 @@ export function time(ms, withDay = true) {
 /** The time of a TSO. */
 export const tsoTime = (ts, withDay = true) => time(tsoMs(ts), withDay);
 
+/** The TSO of a text: itself, or that of a time in ISO or in the zone of the browser; "" for none, null for no time. */
+export function tsoOf(text) {
+  const word = text.trim();
+  if (!word || /^\d+$/.test(word)) return word;
+  const ms = Date.parse(/^\d+-\d+-\d+$/.test(word) ? `${word}T00:00` : word);
+  return Number.isNaN(ms) ? null : String(BigInt(ms) << 18n);
+}
+
 /** A text such as 2026-01-31T10:00:00.123+00:00 as a time. */
 export const textTime = (text) => (text ? time(Date.parse(text)) : NONE);
 

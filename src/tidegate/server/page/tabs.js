@@ -169,17 +169,19 @@ const timeline = () => {
 const settings = () =>
   new Listed(
     new Table({
-      caption: "Effective settings, those that differ from the defaults first",
+      caption: "Parameters of the sink, then the effective settings; those that differ from the defaults first",
       filter: "Find a setting",
       size: 100,
-      key: (item) => item.key,
+      key: (item) => `${item.of} ${item.key}`,
       columns: [
-        { name: "key", title: "Key", head: true, text: (item) => item.key },
-        { name: "value", title: "Value", code: true, text: (item) => item.value, shape: (item) => (item.changed ? "changed" : "") },
+        { name: "of", title: "Of", text: (item) => item.of },
+        { name: "key", title: "Key", head: true, text: (item) => item.key, tip: (item) => item.about },
+        { name: "value", title: "Value", code: true, text: (item) => item.shown, shape: (item) => (item.changed ? "changed" : "") },
+        { name: "exact", title: "Exactly", code: true, text: (item) => (item.shown === item.value ? "" : item.value) },
         { name: "default", title: "Default", code: true, text: (item) => item.default ?? NONE },
       ],
     }),
-    (data) => data.config,
+    (data) => [...data.parameters.map((item) => ({ ...item, of: "sink" })), ...data.config.map((item) => ({ ...item, of: "changefeed" }))],
   );
 
 const VIEWS = {
