@@ -1,6 +1,7 @@
 """The live demo: the whole chain is right at every chosen timestamp, and a difference would be told."""
 
 import threading
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,16 +9,18 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from tests.server.http_kit import Client
 from tidegate.cli.main import main
+from tidegate.engine.panel import ComparedTable
 from tidegate.lakes.lake import Lake
 from tidegate.objectstore import deltalog
+from tidegate.server.application import application
 from tidegate.source.tidb_segment import SegmentLog
 from tidegate.verify.compare import Difference, TableReport
 from tidegate_upstream.demo.live import (
     LiveDemo,
     LiveOptions,
     MomentReport,
-    Teller,
     Verdict,
     choose,
     compare_at,
@@ -30,6 +33,8 @@ from tidegate_upstream.demo.live import (
     verdict_line,
     verdict_of,
 )
+from tidegate_upstream.demo.panel import PanelTeller, compared_tables
+from tidegate_upstream.demo.served import served_feeds
 from tidegate_upstream.demo.upstream import DdlReport, DdlStep, NotedTs, WorkPace
 
 
@@ -91,17 +96,75 @@ def test_exit_status(tmp_path, monkeypatch, verdict, status):
     assert CliRunner().invoke(main, ["demo", "--json", "--dir", str(tmp_path / "here")]).exit_code == status
 
 
+def test_a_table_of_comparisons():
+    """A row a table, with its outcome at each timestamp; where it did not exist it has none."""
+    reports = [report(1 << 60, a=0, b=0), report(2 << 60, a=1), report(3 << 60, b=0)]
+    assert compared_tables(reports) == (
+        ComparedTable("a", 3, (True, False, None)),
+        ComparedTable("b", 3, (True, None, True)),
+    )
+
+
+class Watcher(PanelTeller):
+    """A panel that nobody draws; it looks at the page's feeds while they run."""
+
+    def __init__(self) -> None:
+        super().__init__(color=False)
+        self.frames, self.states, self.written = [], [], []
+
+    def write(self, text: str) -> None:
+        """Keep a line."""
+        self.written.append(text)
+
+    def look(self, run: LiveDemo) -> None:
+        """Take a frame, and the states of the changefeeds from the server."""
+        self.frames.append(self.panel(run))
+        page = next(line for line in self.frames[0].notes if line.startswith("page: "))
+        address, token = page.removeprefix("page: http://").split("/#token=")
+        answer = Client(address, Authorization=f"Bearer {token}").get("/changefeeds")
+        self.states.append({feed["id"]: feed["state"] for feed in answer.json["items"]})
+
+
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
-    """A small demo of one protocol after its work, still open, and its reports."""
-    home = tmp_path_factory.mktemp("demo")
-    options = LiveOptions(home, 7, WorkPace(48, 8.0, 0.01))
-    with LiveDemo(options, ("canal-json",), threading.Event(), Teller(as_json=True)) as run:
+    """A small demo of one protocol in a server, after its work, still open, and its reports."""
+    home, teller = tmp_path_factory.mktemp("demo"), Watcher()
+    options, server = LiveOptions(home, 7, WorkPace(48, 8.0, 0.01)), partial(served_feeds, application)
+    with LiveDemo(options, ("canal-json",), threading.Event(), teller, server=server) as run:
         run.start()
+        teller.look(run)
         run.work()
+        teller.look(run)
         run.catch_up()
-        yield run, list(run.compare())
+        reports = list(run.compare())
+        teller.look(run)
+        yield run, reports
     assert not run.scratch.exists()
+
+
+@pytest.mark.slow
+def test_its_panel(played):
+    """It has the way from commits to the lake, each DDL that is done, and in the end all comparisons; lines that the
+    panel shows are not written."""
+    run, reports = played
+    first, worked, last = run.tell.frames
+    assert [stage.name for stage in worked.stages] == ["upstream", "→ canal topic", "→ changelog", "→ canal lake"]
+    assert worked.stages[0].total == run.upstream.commits > 0
+    assert all(stage.total > 0 for stage in last.stages)
+    assert len(worked.done) == 30
+    assert not first.done
+    assert {len(table.outcomes) for table in last.compared} == {len(reports)} == {last.timestamps}
+    assert {outcome for table in last.compared for outcome in table.outcomes} <= {True, None}
+    assert not any("commits meanwhile" in line for line in run.tell.written)
+
+
+@pytest.mark.slow
+def test_its_server(played):
+    """The changefeeds run in a server, whose page is told first; they rest while they are compared."""
+    run, _ = played
+    assert run.tell.frames[0].notes[0].startswith("page: http://127.0.0.1:")
+    assert run.tell.states[:2] == [{"canal-topic": "normal", "canal-lake": "normal"}] * 2
+    assert run.tell.states[2] == {"canal-topic": "stopped", "canal-lake": "stopped"}
 
 
 @pytest.mark.slow

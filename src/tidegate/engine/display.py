@@ -78,8 +78,6 @@ class FeedPanel:
     def show(self, progress: Progress) -> None:
         """Take a report."""
         before, self.progress = self.progress, progress
-        counts = {"read": progress.messages, "landed": progress.rows_landed, "written": progress.rows}
-        self.rates.add(progress.elapsed_s, counts)
         if progress.ddl != before.ddl:
             if before.ddl:
                 self._done.appendleft(DoneDdl(before.ddl, progress.elapsed_s - self._began_s))
@@ -88,6 +86,8 @@ class FeedPanel:
     def stages(self, now_ms: int) -> tuple[Stage, ...]:
         """Return the stages at a time, the source first."""
         progress = self.progress.at(now_ms)
+        counts = {"read": progress.messages, "landed": progress.rows_landed, "written": progress.rows}
+        self.rates.add(now_ms / 1000, counts)
         lags = [part.lag_ms for part in progress.partitions if part.lag_ms is not None]
         frontier_ms = now_ms - physical_ms(progress.frontier_ts) if progress.frontier_ts else None
         source = Stage(
@@ -155,9 +155,9 @@ def panel_on(stream: IO[str], panel: Callable[[], Panel], *, color: bool = True)
     console = Console(file=stream, no_color=None if color else True)
     printed = _Printed()
 
-    def frame(height: int) -> Group:
+    def frame() -> Group:
         output = tuple(filter(None, printed.lines))
-        return Group(*draw(replace(panel(), output=output), console.width, height))
+        return Group(*draw(replace(panel(), output=output), *console.size))
 
     try:
         with ExitStack() as stack:
@@ -174,14 +174,14 @@ def panel_on(stream: IO[str], panel: Callable[[], Panel], *, color: bool = True)
                     screen=True,
                     redirect_stdout=False,
                     redirect_stderr=False,
-                    get_renderable=lambda: frame(console.height),
+                    get_renderable=frame,
                 )
             )
             yield
     finally:
         for text in filter(None, printed.lines):
             stream.write(f"{text}\n")
-        console.print(frame(console.height - 1))
+        console.print(Group(*draw(panel(), console.width, console.height - 1)))
 
 
 @contextmanager

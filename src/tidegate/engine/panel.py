@@ -159,7 +159,9 @@ def _sections(panel: Panel, width: int) -> Iterator[_Section]:
         for table in panel.compared
     ]
     every, done = len(compared), max((len(table.outcomes) for table in panel.compared), default=0)
-    yield _Section(("compared", f"{done} of {panel.timestamps} timestamps", "rows"), compared, left=2, least=every)
+    yield _Section(
+        ("compared", f"{done} of {panel.timestamps} timestamps", "rows"), compared, "green", left=2, least=every
+    )
     late = [
         (table.name, lag_words(table.lag_ms), f"{table.rows:,}", when_words(table.complete_ts), table.reason)
         for table in panel.tables

@@ -7,13 +7,21 @@ demo --recorded         demo/recorded.py   a recorded topic of real TiCDC, repla
 demo --recording DIR                       a recording of the user's
 """
 
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tidegate.cli.main import INTERRUPTED
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate_upstream.demo.recorded import play_recording, scratch
+
+if TYPE_CHECKING:
+    from tidegate_upstream.demo.feeds import Feeds
 
 _PROTOCOLS = ("open-protocol", "canal-json")
 _HOME = Path(".demo")
@@ -46,7 +54,9 @@ _HOME = Path(".demo")
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep the lakes here, in demo-N (default: .demo; a recording's lakes are removed).",
 )
+@click.option("--no-server", is_flag=True, help="Run the changefeeds without a server and its page.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object per line.")
+@click.option("--no-color", is_flag=True, help="No colors.")
 @click.pass_context
 def demo(
     ctx: click.Context,
@@ -58,35 +68,43 @@ def demo(
     seed: int,
     seconds: float,
     home: Path | None,
+    no_server: bool,
     as_json: bool,
+    no_color: bool,
 ) -> None:
     """Run a database, a broker and a lake with changefeeds between them, and compare the lake with the database."""
     protocols = _PROTOCOLS if protocol == "both" else (protocol,)
     if recorded or recording is not None:
         ctx.exit(play_recording(recording, protocols, home, as_json=as_json))
-    ctx.exit(_play_live(protocols, replica, seed, seconds, home or _HOME, as_json=as_json))
-
-
-def _play_live(
-    protocols: tuple[str, ...], replica: str | None, seed: int, seconds: float, home: Path, *, as_json: bool
-) -> int:
     from tidegate.cli import options as logging
+    from tidegate.engine.display import is_drawn
     from tidegate_upstream.demo.live import LiveDemo, LiveOptions, Teller
+    from tidegate_upstream.demo.panel import PanelTeller
     from tidegate_upstream.demo.replica import ReplicaDemo
     from tidegate_upstream.demo.upstream import WorkPace
 
     logging.configure(json=as_json, displays=not as_json)
-    tell = Teller(as_json)
-    with stop_on_signals() as stop, scratch(home) as directory:
+    tell = Teller(as_json=as_json) if as_json or not is_drawn(sys.stdout) else PanelTeller(color=not no_color)
+    with stop_on_signals() as stop, scratch(home or _HOME) as directory:
         options = LiveOptions(directory, seed, WorkPace.lasting(seconds))
-        demo = (
-            LiveDemo(options, protocols, stop, tell) if replica is None else ReplicaDemo(options, replica, stop, tell)
+        live = (
+            LiveDemo(options, protocols, stop, tell, server=None if no_server else _server())
+            if replica is None
+            else ReplicaDemo(options, replica, stop, tell)
         )
-        with demo as run:
+        with tell.showing(live), live as run:
             verdict = run.play()
     if verdict is None:
         click.echo("stopped", err=True)
-        return INTERRUPTED
+        ctx.exit(INTERRUPTED)
     for hint in run.hints:
         tell.write(f"inspect it: {hint}")
-    return 0 if verdict.equal else 1
+    ctx.exit(0 if verdict.equal else 1)
+
+
+def _server() -> Callable[[Path], AbstractContextManager[tuple["Feeds", str]]]:
+    """Return what runs a server in a directory; only this needs the packages of the extra `server`."""
+    from tidegate.server.application import application
+    from tidegate_upstream.demo.served import served_feeds
+
+    return partial(served_feeds, application)

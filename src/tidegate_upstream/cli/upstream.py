@@ -11,6 +11,7 @@ With `--json` each command prints JSON: objects, and for `sql` one list of rows 
 """
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
@@ -100,8 +101,9 @@ def upstream() -> None:
     metavar="TIME",
     help="Retention of the log for a stopped changefeed.",
 )
-@click.option("--foreground", is_flag=True, help="Run until Ctrl-C or SIGTERM, then stop.")
+@click.option("--foreground", is_flag=True, help="Run until Ctrl-C or SIGTERM, then stop; on a terminal as a panel.")
 @JSON
+@click.option("--no-color", is_flag=True, help="No colors.")
 def start(
     directory: Path | None,
     port: int,
@@ -117,6 +119,7 @@ def start(
     gc_ttl: str,
     foreground: bool,
     as_json: bool,
+    no_color: bool,
 ) -> None:
     """Start an upstream and print how to connect."""
     times, _ = read_all(
@@ -141,7 +144,7 @@ def start(
     )
     login = f"-u {user} -p" if admitted else f"-u {user}"
     if foreground:
-        _serve(directory, options, login, as_json=as_json)
+        _serve(directory, options, login, as_json=as_json, color=not no_color)
         return
     _tell(start_upstream(options, directory, stays=True), login, as_json=as_json)
 
@@ -223,22 +226,35 @@ def _only(directory: Path | None) -> UpstreamProcess:
     return running[0]
 
 
-def _serve(directory: Path | None, options: UpstreamOptions, login: str, *, as_json: bool) -> None:
+def _serve(directory: Path | None, options: UpstreamOptions, login: str, *, as_json: bool, color: bool) -> None:
+    from tidegate.engine.display import is_drawn, panel_on
+    from tidegate_upstream.cluster_panel import ClusterPanel
     from tidegate_upstream.serve import open_upstream, written_log
 
     with stop_on_signals(interrupts=False) as stop_event, TemporaryDirectory() as scratch:
         home = directory or Path(scratch)
         with open_upstream(home, options) as served, written_log(served, options):
-            _tell(UpstreamProcess(0, home, options.host, served.ports, directory is None), login, as_json=as_json)
-            wait_until(stop_event.is_set)
+            process = UpstreamProcess(0, home, options.host, served.ports, directory is None)
+            if as_json or not is_drawn(sys.stdout):
+                _tell(process, login, as_json=as_json)
+                wait_until(stop_event.is_set)
+                return
+            panel = ClusterPanel(served, options.log, [*_logins(process, login)])
+            with panel_on(sys.stdout, panel.panel, color=color):
+                wait_until(stop_event.is_set)
+
+
+def _logins(upstream: UpstreamProcess, login: str) -> Iterator[str]:
+    for port in upstream.ports.values():
+        yield f"mysql -h {upstream.host} -P {port} {login}"
 
 
 def _tell(upstream: UpstreamProcess, login: str, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_fields(upstream)))
         return
-    for port in upstream.ports.values():
-        click.echo(f"mysql -h {upstream.host} -P {port} {login}")
+    for line in _logins(upstream, login):
+        click.echo(line)
     if upstream.pid:
         words = "" if upstream.temporary else f" --data {upstream.dir}"
         click.echo(f"process {upstream.pid}; stop it with: tidegate upstream stop{words}", err=True)

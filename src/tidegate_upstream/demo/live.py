@@ -39,23 +39,19 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 import click
 import msgspec
 
-from tidegate.config.changefeed import Changefeed
-from tidegate.config.load import load
+from tidegate.engine.display import FeedPanel
 from tidegate.engine.ports import LoadProgress
-from tidegate.engine.progress import Progress, load_words
-from tidegate.engine.stop_signals import wait_until
+from tidegate.engine.progress import load_words
 from tidegate.expr.scope import ResultSet
 from tidegate.lakes.lake import Lake
 from tidegate.lakes.live import Live
@@ -64,10 +60,12 @@ from tidegate.model.mysql import MysqlType as T
 from tidegate.model.table import ColumnType
 from tidegate.model.tso import physical_ms, to_datetime
 from tidegate.mysql.values import Bits, Duration, SqlValue, text_of
+from tidegate.source.tidb_segment import SegmentLog
 from tidegate.spark.session import FEED_HEAP, session
 from tidegate.verify.compare import TableReport, TruthColumn
 from tidegate.verify.local import Truth, TruthTable, compare_tables
 from tidegate_upstream.broker import running_broker
+from tidegate_upstream.demo.feeds import FeedAddresses, Feeds, OwnFeeds
 from tidegate_upstream.demo.recorded import create_topic
 from tidegate_upstream.demo.upstream import DATABASES, DDLS, TOTAL, DdlReport, DemoUpstream, NotedTs, WorkPace
 from tidegate_upstream.tidb.session import Session
@@ -236,15 +234,20 @@ class Verdict(msgspec.Struct, frozen=True):
     wrong: tuple[str, ...] = ()
 
 
-def ddl_line(report: DdlReport) -> str:
+def steps_words(report: DdlReport) -> str:
     """Return a DDL's states; a state that spans several versions is printed once, with their number."""
     parts = []
     for state, group in groupby(report.steps, key=lambda step: step.state):
         steps = list(group)
         versions = "/".join(map(str, steps[-1].versions))
         parts.append(f"{state}{f' x{len(steps)}' if len(steps) > 1 else ''} {versions}")
+    return ", ".join(parts)
+
+
+def ddl_line(report: DdlReport) -> str:
+    """Return a line for a DDL that is done."""
     name = f"{report.kind} {report.table}".strip()
-    return f"{name}: {', '.join(parts)}; {report.seconds:.1f} s, {report.commits} commits meanwhile"
+    return f"{name}: {steps_words(report)}; {report.seconds:.1f} s, {report.commits} commits meanwhile"
 
 
 def _age(ms: int | None) -> str:
@@ -300,11 +303,11 @@ def verdict_line(verdict: Verdict) -> str:
     return f"{len(verdict.wrong)} of {verdict.tables} tables differ: {', '.join(verdict.wrong)}"
 
 
-@dataclass(frozen=True, slots=True)
 class Teller:
     """Writes reports to stdout, as text or JSON."""
 
-    as_json: bool
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
 
     def write(self, text: str) -> None:
         """Print a line of text."""
@@ -363,6 +366,14 @@ class Teller:
         """Report the result."""
         self._tell(verdict, [verdict_line(verdict)])
 
+    def address(self, name: str, address: str) -> None:
+        """Report where something can be reached."""
+        self.write(f"{name}: {address}")
+
+    def showing(self, play: "Play[Any]") -> AbstractContextManager[None]:  # noqa: ARG002
+        """Show a run for the time of a block, for those that show more than its reports."""
+        return nullcontext()
+
     def _tell(self, event: object, lines: Iterable[str]) -> None:
         for line in [msgspec.json.encode(event).decode()] if self.as_json else lines:
             click.echo(line)
@@ -375,40 +386,24 @@ STUCK_S: Final = 180.0
 
 
 class Chain:
-    """Changefeeds that run in threads of this process; each has applied everything up to `checkpoint_ts`; `load`
-    is the progress of its load."""
+    """Changefeeds one behind another; the last one has applied everything up to `checkpoint_ts`."""
 
-    checkpoint_ts = 0
-    load: LoadProgress | None = None
-    error: str | None = None
-    """The error after which a changefeed is waiting to retry."""
+    def __init__(self, name: str, *feeds: FeedPanel) -> None:
+        self.name, self.feeds = name, feeds
 
-    def __init__(self, name: str, feeds: int) -> None:
-        self.name = name
-        self._stop = threading.Event()
-        self._threads = ThreadPoolExecutor(feeds, thread_name_prefix=f"demo-{name}")
-        self._running: list[Future[object]] = []
+    @property
+    def checkpoint_ts(self) -> int:
+        return self.feeds[-1].progress.checkpoint_ts or 0
 
-    def run(self, feed: Changefeed, on_progress: Callable[[Progress], None]) -> None:
-        """Start one more changefeed."""
-        self._running.append(self._threads.submit(feed.run, on_progress=on_progress, stop=self._stop))
+    @property
+    def load(self) -> LoadProgress | None:
+        """The progress of its load."""
+        return self.feeds[-1].progress.load
 
-    def check(self) -> None:
-        """Raise the error of a changefeed that ended although it was not stopped."""
-        for future in self._running:
-            if future.done():
-                future.result(0)
-
-    def stop(self) -> None:
-        """Stop all changefeeds and wait for them. Raises their errors."""
-        self.abandon()
-        self.check()
-
-    def abandon(self) -> None:
-        """Stop all changefeeds and ignore their errors; idempotent."""
-        self._stop.set()
-        wait_until(lambda: all(future.done() for future in self._running))
-        self._threads.shutdown()
+    @property
+    def error(self) -> str | None:
+        """The error after which a changefeed is waiting to retry."""
+        return next((str(feed.progress.error) for feed in self.feeds if feed.progress.error is not None), None)
 
 
 C = TypeVar("C", bound=Chain)
@@ -435,7 +430,11 @@ class Play(ABC, Generic[C]):
         self._began_s = self._told_s = time.monotonic()
         self._reports = 0
         self._loads: dict[str, LoadProgress] = {}
+        self.step = "start"
+        self.comparisons = 0
+        """The number of comparisons that there will be."""
         self.upstream: DemoUpstream
+        self.feeds: Feeds
         self.chains: list[C] = []
 
     def __enter__(self) -> Self:
@@ -455,6 +454,10 @@ class Play(ABC, Generic[C]):
         """The address of the initial full load, with chunks small enough to show progress."""
         return f"{self.upstream.address}&chunk-rows=150"
 
+    def host(self) -> Feeds:
+        """Return what runs the changefeeds."""
+        return OwnFeeds(self.log.with_name("state"))
+
     @abstractmethod
     def begin(self) -> None:
         """Start the demo's servers and chains."""
@@ -470,9 +473,11 @@ class Play(ABC, Generic[C]):
     def play(self) -> Verdict | None:
         """Run all steps; return None if the run was stopped."""
         for step in (self.start, self.work, self.catch_up):
+            self.step = step.__name__.replace("_", " ")
             step()
             if self.stop.is_set():
                 return None
+        self.step = "compare"
         reports = list(self.compare())
         if self.stop.is_set():
             return None
@@ -490,27 +495,21 @@ class Play(ABC, Generic[C]):
         """Step 1: start the upstream and the chains."""
         self.log.mkdir(parents=True)
         self.stack.callback(shutil.rmtree, self.scratch, ignore_errors=True)
+        self.feeds = self.host()
         self.upstream = DemoUpstream(self.options.seed, self.options.pace, self.log, self.scripts)
         self.stack.callback(self.upstream.close)
         self.upstream.start()
-        self.tell.write(
-            f"upstream: nodes {', '.join(self.upstream.nodes)}, seed {self.options.seed}, {self.upstream.address}; its "
-            "log begins after its first rows"
-        )
+        nodes = f"nodes {', '.join(self.upstream.nodes)}, seed {self.options.seed}; its log begins after its first rows"
+        self.tell.address("upstream", f"{self.upstream.address}, {nodes}")
         self.begin()
         self.wait_for(lambda: all(chain.load for chain in self.chains))
-
-    def take(self, chain: C) -> None:
-        """Add a chain, which is stopped at the end."""
-        self.stack.callback(chain.abandon)
-        self.chains.append(chain)
 
     def wait_for(self, true: Callable[[], bool]) -> None:
         """Wait until the condition is true, at most as long as a chain may make no progress. Raises errors of
         changefeeds."""
         until_s = time.monotonic() + STUCK_S
         while not true() and time.monotonic() < until_s and not self.stop.wait(LOOK_S):
-            self._check()
+            self.feeds.check()
 
     def work(self) -> None:
         """Step 2: run the workload."""
@@ -534,11 +533,11 @@ class Play(ABC, Generic[C]):
             moved_s, before = (time.monotonic(), current) if current != before else (moved_s, before)
             if time.monotonic() - moved_s > STUCK_S:
                 raise SourceError(f"a chain makes no progress towards {end.ts}: {self._errors() or 'no error'}")
-        for chain in self.chains:
-            chain.stop()
+        self.feeds.check()
+        self.feeds.stop()
 
     def _look(self, *, note: bool) -> None:
-        self._check()
+        self.feeds.check()
         at_s = time.monotonic() - self._began_s
         for report in self.upstream.reports[self._reports :]:
             self.tell.ddl(at_s, report)
@@ -555,10 +554,6 @@ class Play(ABC, Generic[C]):
         for chain in self.chains:
             self.tell_flow(chain, at_s)
 
-    def _check(self) -> None:
-        for chain in self.chains:
-            chain.check()
-
     def _errors(self) -> str:
         return "; ".join(error for chain in self.chains if (error := chain.error))
 
@@ -567,70 +562,73 @@ PROTOCOLS: Final = {"open-protocol": "", "canal-json": "&enable-tidb-extension=t
 """Parameters of the sink by protocol."""
 PARTITIONS: Final = 3
 _QUERY: Final = "select status, count(*), sum(total) from shop.orders group by status"
-RULES: Final = tuple(f"{name}.*" for name in DATABASES)
 
 
 class LakeChain(Chain):
-    """The two changefeeds of a protocol; `topic_progress` and `lake_progress` are their last reports."""
+    """The two changefeeds of a protocol, into a topic and from there into a lake."""
 
-    def __init__(self, protocol: str, log: Path, bootstrap: str, home: Path, load_from: str) -> None:
-        super().__init__(protocol.partition("-")[0], 2)
-        self.protocol, self.log, self.bootstrap, self.home, self.load_from = protocol, log, bootstrap, home, load_from
-        self.topic = f"demo-{self.name}"
-        self.lake = home / f"lake-{self.name}"
-        self.topic_progress = self.lake_progress = Progress("starting")
+    def __init__(self, protocol: str, log: Path, bootstrap: str, home: Path) -> None:
+        name = protocol.partition("-")[0]
+        self.protocol, self.bootstrap = protocol, bootstrap
+        self.topic, self.lake = f"demo-{name}", home / f"lake-{name}"
+        self.topic_uri = f"kafka://{bootstrap}/{self.topic}?protocol={protocol}{PROTOCOLS[protocol]}"
+        self.log_uri, self.lake_uri = f"tidb://{log}", self.lake.as_uri().replace("file:", "delta:", 1)
+        self.into_topic = FeedPanel(f"{name}-topic", "upstream", f"{name} topic")
+        self.into_lake = FeedPanel(f"{name}-lake", f"{name} topic", f"{name} lake")
+        super().__init__(name, self.into_topic, self.into_lake)
 
-    def start(self) -> None:
+    def start(self, feeds: Feeds, begin_ts: int, load_from: str) -> None:
         """Create the topic and start both changefeeds. Raises SourceError if the broker does not answer."""
         create_topic(self.bootstrap, self.topic, PARTITIONS)
-        address = f"kafka://{self.bootstrap}/{self.topic}?protocol={self.protocol}{PROTOCOLS[self.protocol]}"
-        topic = load(
-            source_uri=f"tidb://{self.log}",
-            sink_uri=f"{address}&partition-num={PARTITIONS}",
-            rules=RULES,
-            state_dir=self.log.with_name("state"),
-        )
-        lake = load(
-            source_uri=address,
-            sink_uri=self.lake.as_uri().replace("file:", "delta:", 1),
-            rules=RULES,
-            load_from=self.load_from,
-        )
-        self.run(Changefeed(topic), partial(self._reported, "topic_progress"))
-        self.run(Changefeed(lake), partial(self._reported, "lake_progress"))
-
-    def _reported(self, name: str, progress: Progress) -> None:
-        setattr(self, name, progress)
-        self.checkpoint_ts, self.load = self.lake_progress.checkpoint_ts or 0, self.lake_progress.load
-        error = self.topic_progress.error or self.lake_progress.error
-        self.error = None if error is None else str(error)
+        into_topic = FeedAddresses(self.log_uri, f"{self.topic_uri}&partition-num={PARTITIONS}", begin_ts)
+        feeds.start(self.into_topic, into_topic)
+        feeds.start(self.into_lake, FeedAddresses(self.topic_uri, self.lake_uri, load_from=load_from))
 
 
 class LiveDemo(Play[LakeChain]):
-    """The demo with a broker and a lake for each of `protocols`."""
+    """The demo with a broker and a lake for each of `protocols`; their changefeeds run in what `server` opens in a
+    directory, which has a page at an address."""
 
-    def __init__(self, options: LiveOptions, protocols: tuple[str, ...], stop: threading.Event, tell: Teller) -> None:
+    def __init__(
+        self,
+        options: LiveOptions,
+        protocols: tuple[str, ...],
+        stop: threading.Event,
+        tell: Teller,
+        *,
+        server: Callable[[Path], AbstractContextManager[tuple[Feeds, str]]] | None = None,
+    ) -> None:
         super().__init__(options, stop, tell)
-        self.protocols = protocols
+        self.protocols, self.server = protocols, server
         self._flows: dict[str, Flow] = {}
 
     @property
     def hints(self) -> list[str]:
         return [f"tidegate lake sql {chain.lake} '{_QUERY}'" for chain in self.chains]
 
+    def host(self) -> Feeds:
+        if self.server is None:
+            return super().host()
+        feeds, page = self.stack.enter_context(self.server(self.scratch))
+        self.tell.address("page", page)
+        return feeds
+
     def begin(self) -> None:
         broker = self.stack.enter_context(running_broker(self.scratch / "broker"))
+        self.stack.callback(self.feeds.stop)
         self.tell.write(f"broker: {broker.bootstrap}")
-        session(driver_memory=FEED_HEAP)
+        session(driver_memory=FEED_HEAP, conf=self.feeds.spark_conf)
+        begin_ts = SegmentLog(self.log).begin().ts
         for protocol in self.protocols:
-            chain = LakeChain(protocol, self.log, broker.bootstrap, self.options.home, self.load_from)
-            self.take(chain)
-            chain.start()
+            chain = LakeChain(protocol, self.log, broker.bootstrap, self.options.home)
+            self.chains.append(chain)
+            chain.start(self.feeds, begin_ts, self.load_from)
             self.tell.write(f"{protocol}: topic {chain.topic} -> {chain.lake}")
 
     def compare(self) -> Iterator[MomentReport]:
         asking = self.upstream.session(0)
         notes = choose(self.upstream.notes, self.options.moments)
+        self.comparisons = (len(notes) + 1) * len(self.chains)
         for chain in self.chains:
             self.tell.write(f"{chain.protocol}: {chain.lake}")
             for note in notes:
@@ -650,7 +648,7 @@ class LiveDemo(Play[LakeChain]):
 
 
 def _flow(chain: LakeChain, commits: int, at_s: float, before: Flow | None) -> Flow:
-    topic, lake, now_ms = chain.topic_progress, chain.lake_progress, time.time_ns() // 1_000_000
+    topic, lake, now_ms = chain.into_topic.progress, chain.into_lake.progress, time.time_ns() // 1_000_000
 
     def age(ts: int | None) -> int | None:
         return now_ms - physical_ms(ts) if ts else None

@@ -24,10 +24,8 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.config.changefeed import Changefeed
-from tidegate.config.load import load
+from tidegate.engine.display import FeedPanel
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.progress import Progress
 from tidegate.model.errors import EnvironmentFault, SinkError
 from tidegate.mysql import server_sql as sent
 from tidegate.sink.sql.connection import SqlOptions, SyncPoints, TargetSession, probe
@@ -37,8 +35,8 @@ from tidegate.verify.compare import compare_sides
 from tidegate.verify.database import RequestedMoment, replica_at
 from tidegate.verify.local import RecordingReader
 from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
+from tidegate_upstream.demo.feeds import RULES, FeedAddresses, OwnFeeds
 from tidegate_upstream.demo.live import (
-    RULES,
     Chain,
     LiveOptions,
     MomentReport,
@@ -163,20 +161,6 @@ class BankReader(threading.Thread):
         self.join(60.0)
 
 
-class ReplicaChain(Chain):
-    """The changefeed into the replica; `progress` is its last report."""
-
-    progress = Progress("starting")
-
-    def start(self, feed: Changefeed) -> None:
-        """Start it."""
-        self.run(feed, self._report)
-
-    def _report(self, progress: Progress) -> None:
-        self.progress, self.checkpoint_ts, self.load = progress, progress.checkpoint_ts or 0, progress.load
-        self.error = None if progress.error is None else str(progress.error)
-
-
 @contextmanager
 def embedded_tidb(_: Path) -> Iterator[str]:
     """Run an embedded TiDB in memory and yield its address."""
@@ -198,7 +182,7 @@ def mariadb(home: Path) -> Iterator[str]:
 TARGETS: Final[dict[str, Callable[[Path], Any]]] = {"tidb": embedded_tidb, "mariadb": mariadb}
 
 
-class ReplicaDemo(Play[ReplicaChain]):
+class ReplicaDemo(Play[Chain]):
     """The demo with a replica: a server of TARGETS, or the server of a sink-uri."""
 
     def __init__(self, options: LiveOptions, target: str, stop: threading.Event, tell: Teller) -> None:
@@ -212,16 +196,16 @@ class ReplicaDemo(Play[ReplicaChain]):
     def begin(self) -> None:
         make = TARGETS.get(self.target)
         uri = self.target if make is None else self.stack.enter_context(make(self.scratch / self.target))
-        state = self.log.with_name("state")
-        log, rows = f"tidb://{self.log}", self.load_from
-        config = load(source_uri=log, sink_uri=uri, load_from=rows, name=NAME, rules=RULES, state_dir=state)
+        feed, feeds = FeedPanel(NAME, "upstream", self.target), self.feeds
+        assert isinstance(feeds, OwnFeeds)
+        self.stack.callback(feeds.stop)
+        config = feeds.config(feed, FeedAddresses(f"tidb://{self.log}", uri, load_from=self.load_from))
         assert isinstance(config.sink, SqlOptions)
         self.address = replace(config.sink, feed=NAME, sync_points=SyncPoints(SYNC_MS))
         self.tell.write(f"replica: {config.sink_uri}")
         session(driver_memory=FEED_HEAP)
-        chain = ReplicaChain(NAME, 1)
-        self.take(chain)
-        chain.start(Changefeed(replace(config, sink=self.address)))
+        self.chains.append(Chain(NAME, feed))
+        feeds.run(feed, replace(config, sink=self.address))
         self.reader = BankReader(self.address)
         self.stack.callback(self.reader.end)
         self.reader.start()
@@ -231,7 +215,9 @@ class ReplicaDemo(Play[ReplicaChain]):
         points = [ts for ts in self._points() if self.upstream.is_settled_at(ts)]
         step = max(len(points) // self.options.moments, 1)
         points_named = dict.fromkeys(points[::step][: self.options.moments - 1], "a sync point")
-        for ts, what in {**points_named, self.chains[0].checkpoint_ts: "the end"}.items():
+        points_named[self.chains[0].checkpoint_ts] = "the end"
+        self.comparisons = len(points_named)
+        for ts, what in points_named.items():
             if not self.stop.is_set():
                 report = self._compared(ts, what)
                 self.tell.moment(self.address.identity, report)
@@ -247,8 +233,8 @@ class ReplicaDemo(Play[ReplicaChain]):
             return verdict
         return msgspec.structs.replace(verdict, equal=False, wrong=tuple(sorted({*verdict.wrong, "bank.accounts"})))
 
-    def tell_flow(self, chain: ReplicaChain, at_s: float) -> None:
-        done = chain.progress
+    def tell_flow(self, chain: Chain, at_s: float) -> None:
+        done = chain.feeds[-1].progress
         age_ms = time.time_ns() // 1_000_000 - (chain.checkpoint_ts >> 18) if chain.checkpoint_ts else None
         counts = (self.upstream.commits, done.rows, done.ddls, self.reader.reads, len(self.reader.totals))
         self.tell.replica(ReplicaFlow(round(at_s, 1), *counts, age_ms, chain.error))

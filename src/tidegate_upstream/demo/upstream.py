@@ -39,6 +39,7 @@ from typing import Final, NamedTuple, TypeAlias
 from tidegate.engine.stop_signals import wait_until
 from tidegate.model.errors import Retry, SqlRefused, TidegateError
 from tidegate.schema.job import Job, JobState
+from tidegate_upstream.cluster_panel import DdlStates, ddl_name
 from tidegate_upstream.errors import KeyLocked
 from tidegate_upstream.serve import UpstreamLog
 from tidegate_upstream.tidb.cluster import Cluster, Move
@@ -424,7 +425,7 @@ class _Watch:
         for watched in self.jobs.values():
             if watched.fresh:
                 watched.steps.append(DdlStep(watched.fresh, versions))
-                kind, table = _named(watched.job)
+                kind, table = ddl_name(watched.job)
                 self.note(f"{kind} {table}: {watched.fresh}", kind, watched.fresh)
                 watched.fresh = ""
 
@@ -438,7 +439,7 @@ class _Watch:
     def _forget(self, job_id: int) -> None:
         watched = self.jobs.pop(job_id, None)
         if watched is not None:
-            kind, table = _named(watched.job)
+            kind, table = ddl_name(watched.job)
             seconds, commits = time.monotonic() - watched.began_s, self.commits() - watched.commits
             query = watched.job.query
             self.reports.append(DdlReport(kind, table, query, tuple(watched.steps), seconds, commits))
@@ -447,11 +448,6 @@ class _Watch:
 def _is_ahead(watched: _Watched) -> bool:
     _, _, _, kind, state, *_ = job_row(watched.job)
     return watched.job.state != JobState.DONE and (kind in _TAKES_AWAY or state == "public")
-
-
-def _named(job: Job) -> tuple[str, str]:
-    row = job_row(job)
-    return str(row[3]), ".".join(str(word) for word in row[1:3] if word)
 
 
 @dataclass(slots=True)
@@ -498,6 +494,7 @@ class DemoUpstream:
         self.seed, self.pace, self._scripts = seed, rate, scripts
         self._stop = threading.Event()
         self.cluster = WatchedCluster(MemoryEngine(), nodes=NODES)
+        self.ddls = DdlStates(self.cluster)
         self._watch = _Watch(self.cluster, lambda: self.commits, rate, self._stop)
         self.workers = [_Worker(stream, self.session(stream.node)) for stream in STREAMS]
         self.refused_ddls: list[str] = []

@@ -1,29 +1,17 @@
 """A display suits its stream: JSON, lines, or a panel that follows the size of its terminal."""
 
-import fcntl
 import io
-import os
-import pty
-import re
-import struct
-import subprocess
-import sys
-import termios
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from rich.cells import cell_len
 
 from tests.engine.test_progress import BUSY, TS
+from tests.terminal import terminal
 from tidegate.engine.display import FeedPanel, Rates, display
 from tidegate.engine.ports import CaptureProgress
 from tidegate.engine.progress import Progress
 from tidegate.model.tso import physical_ms
 
-ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import logging, sys
 from dataclasses import replace
@@ -64,9 +52,10 @@ def test_a_rate_is_of_the_last_seconds() -> None:
 
 
 def test_the_panel_of_a_feed() -> None:
-    """Its stages have the lags of now, those furthest behind come first, and a DDL moves to those that are done."""
+    """Its stages have rates and lags of now, those furthest behind come first, and a DDL moves to those done."""
     shown = feed()
     shown.show(BUSY)
+    shown.panel(now_ms=physical_ms(TS) + 1_000)
     shown.show(replace(BUSY, ddl=None, elapsed_s=14.3, capture=CaptureProgress(waits_for="a job"), rows=1_234_120))
     panel = shown.panel(now_ms=physical_ms(TS) + 3_000)
     assert [(stage.name, stage.lag_ms) for stage in panel.stages] == [
@@ -88,71 +77,11 @@ def test_what_does_not_land_has_two_stages() -> None:
     assert [stage.total for stage in shown.panel(now_ms=0).stages] == [0, 7]
 
 
-class Terminal:
-    """A terminal with a program in it."""
-
-    def __init__(self, screen: int, program: subprocess.Popen[str]) -> None:
-        self.screen, self.program, self.text = screen, program, ""
-
-    def resize(self, width: int, height: int) -> None:
-        """Change its size."""
-        fcntl.ioctl(self.screen, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
-
-    def enter(self, word: str) -> None:
-        """Send the program a line."""
-        assert self.program.stdin
-        self.program.stdin.write(f"{word}\n")
-        self.program.stdin.flush()
-
-    def frame(self, sign: str, width: int) -> list[str]:
-        """Wait for a whole frame of a width with a sign in it, and return its lines; a frame begins at home."""
-        while True:
-            for drawn in self.text.split("\x1b[H")[1:-1]:
-                lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn).splitlines()
-                if sign in drawn and cell_len(lines[0]) == width:
-                    return lines
-            self.read()
-
-    def read(self) -> bool:
-        """Take what the program has written; False at its end."""
-        try:
-            self.text += os.read(self.screen, 65_536).decode()
-        except OSError:  # nobody has the other side any more
-            return False
-        return True
-
-
-@contextmanager
-def terminal(width: int, height: int, **environ: str) -> Iterator[Terminal]:
-    """A terminal of a size in which the script runs; it gets words by a pipe."""
-    screen, inner = pty.openpty()
-    command = [sys.executable, "-c", SCRIPT]
-    settings = {**os.environ, "TERM": "xterm-256color", **environ}
-    for name in ("COLUMNS", "LINES"):
-        settings.pop(name, None)
-    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=inner,
-        stderr=inner,
-        text=True,
-        cwd=ROOT,
-        env=settings,
-    ) as program:
-        os.close(inner)
-        try:
-            yield Terminal(screen, program)
-        finally:
-            program.kill()
-            os.close(screen)
-
-
 @pytest.mark.slow
 def test_a_terminal_gets_a_panel_that_fits() -> None:
     """It is as large as the terminal, also after that was resized; what is logged is a part of it; the last report and
     the log stay on the first screen."""
-    with terminal(80, 24) as shown:
+    with terminal(80, 24, "-c", SCRIPT) as shown:
         shown.enter("one")
         lines = shown.frame("got one", 80)
         assert len(lines) == 24
@@ -174,7 +103,7 @@ def test_a_terminal_gets_a_panel_that_fits() -> None:
 @pytest.mark.parametrize(("environ", "is_colored"), [({}, True), ({"NO_COLOR": "1"}, False)], ids=["", "NO_COLOR"])
 def test_colors_are_off_where_asked(environ: dict[str, str], *, is_colored: bool) -> None:
     """NO_COLOR leaves no color; a DDL in flight is yellow otherwise."""
-    with terminal(80, 24, **environ) as shown:
+    with terminal(80, 24, "-c", SCRIPT, **environ) as shown:
         shown.enter("one")
         shown.frame("got one", 80)
         assert ("\x1b[33m" in shown.text) == is_colored
@@ -183,7 +112,7 @@ def test_colors_are_off_where_asked(environ: dict[str, str], *, is_colored: bool
 @pytest.mark.slow
 def test_a_terminal_without_a_cursor_gets_lines() -> None:
     """TERM=dumb has lines, as a pipe has."""
-    with terminal(80, 24, TERM="dumb") as shown:
+    with terminal(80, 24, "-c", SCRIPT, TERM="dumb") as shown:
         shown.enter("one")
         while "got one" not in shown.text:
             shown.read()
