@@ -148,8 +148,9 @@ docs: $(DOCS)/.ready ## Build the site of the documentation, with its links chec
 protos: $(PROTOS)/.ready ## Generate src/tidegate/tikv/stubs from the .proto files beside them
 	@$(PROTOS)/bin/python ops/protos.py
 
-pictures: setup ## Renew the pictures of the documentation, which show the server's page in Chromium
+pictures: setup ## Renew the pictures of the documentation: the server's page in Chromium, the demo in tmux
 	@UPDATE=1 $(BIN)/python -m pytest -q tests/server/page/test_page.py tests/server/page/test_mending.py
+	@$(BIN)/python ops/pictures.py
 
 clean: ## Remove what was made here; the per-user cache of jars stays
 	rm -rf $(VENV) build dist .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse
