@@ -20,7 +20,7 @@ from tests.limits import Limits
 from tests.one_broker import OneBroker, broker_of
 from tests.readers import Readers, shared, stop_shared
 from tidegate.engine import retry_policy
-from tidegate.model.errors import EnvironmentFault
+from tidegate.model.errors import EnvironmentFault, Redaction, set_redaction
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
-    """A command or a server of this process sets levels for good."""
+    """A command or a server of this process sets levels, and how rows are redacted, for good."""
     loggers = [logging.getLogger(name) for name in ("", "tidegate")]
     levels = [logger.level for logger in loggers]
     try:
@@ -53,6 +53,7 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+        set_redaction(Redaction.OFF)
 
 
 @pytest.fixture(autouse=True)

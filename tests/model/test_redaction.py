@@ -1,7 +1,6 @@
 """Values and keys of rows stand in errors as the mode of the process allows, also in those of tasks and of servers."""
 
 import logging
-from collections.abc import Iterator
 
 import pymysql
 import pytest
@@ -22,11 +21,10 @@ from tidegate.tikv.locks import LiveTransaction
 
 
 @pytest.fixture(params=list(Redaction), ids=lambda mode: mode.value)
-def mode(request: pytest.FixtureRequest) -> Iterator[Redaction]:
-    """A mode, which ends with the test."""
+def mode(request: pytest.FixtureRequest) -> Redaction:
+    """A mode, which ends with the test (conftest.py)."""
     set_redaction(request.param)
-    yield request.param
-    set_redaction(Redaction.OFF)
+    return request.param
 
 
 def shown(mode: Redaction, text: str) -> str:

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from tests.server.http_kit import Answered, Client, served
-from tests.server.kit import ServerHome, until
+from tests.server.kit import HereHost, ServerHome, until
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress
-from tidegate.model.errors import Redaction, redacted, redaction, set_redaction
+from tidegate.model.errors import ConfigError, Redaction, redacted, redaction
 from tidegate.model.tso import compose, physical_ms
 from tidegate.server import answers
 from tidegate.server.record import FeedId, FeedRecord, FeedView
@@ -317,17 +317,22 @@ def test_redaction(client: Client) -> None:
     def ask(word: object) -> Answered:
         return client.post("/log/redact", {"redact_info_log": word})
 
-    try:
-        assert ask("marker").json == {"previous_mode": "OFF", "current_mode": "MARKER"}
-        assert redaction() is Redaction.MARKER
-        for wrong in ("off", "ON", "loud", None, 1):
-            assert_fault(ask(wrong), 400, "CDC:ErrAPIInvalidParam")
-        assert_fault(client.post("/log/redact", ""), 400, "CDC:ErrAPIInvalidParam")
-        assert ask("on").json == {"previous_mode": "MARKER", "current_mode": "ON"}
-        assert ask("on").json == {"previous_mode": "ON", "current_mode": "ON"}
-        assert redacted("anna") == "?"
-    finally:
-        set_redaction(Redaction.OFF)
+    assert ask("marker").json == {"previous_mode": "OFF", "current_mode": "MARKER"}
+    assert redaction() is Redaction.MARKER
+    for wrong in ("off", "ON", "loud", None, 1):
+        assert_fault(ask(wrong), 400, "CDC:ErrAPIInvalidParam")
+    assert_fault(client.post("/log/redact", ""), 400, "CDC:ErrAPIInvalidParam")
+    assert ask("on").json == {"previous_mode": "MARKER", "current_mode": "ON"}
+    assert ask("on").json == {"previous_mode": "ON", "current_mode": "ON"}
+    assert redacted("anna") == "?"
+
+
+def test_redaction_by_the_servers_file(place: ServerHome, tmp_path: Path) -> None:
+    """A server begins with the mode of its file, and names the modes that there are."""
+    Server(place.config(data_dir=str(tmp_path), redact_info_log="marker"), HereHost())
+    assert redaction() is Redaction.MARKER
+    with pytest.raises(ConfigError, match="redact-info-log"):
+        place.config(redact_info_log="loud")
 
 
 def test_now(client: Client) -> None:

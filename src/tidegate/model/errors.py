@@ -25,11 +25,6 @@ class Redaction(Enum):
     MARKER = "marker"
     ON = "on"
 
-    @property
-    def strictness(self) -> int:
-        """The mode's rank."""
-        return list(Redaction).index(self)
-
 
 _MODE: Final = [Redaction.OFF]
 _OPEN, _CLOSE = "\u2039", "\u203a"

@@ -431,14 +431,12 @@ class ServerRoutes:
     def redact(self, request: Request) -> Response:
         """Redact values and keys of rows in the log and in errors from now on; less strict than before only by a
         restart."""
-        word, before = read_body(body_of(request), RedactBody).redact_info_log, redaction()
-        modes = {mode.value: mode for mode in Redaction}
-        if word not in modes:
-            raise ApiParamInvalid(f"redact_info_log {word!r}: expected one of {', '.join(modes)}")
-        if modes[word].strictness < before.strictness:
-            raise ApiParamInvalid(f"redact_info_log {word!r} is less strict than {before.value}: restart the server")
-        set_redaction(modes[word])
-        return answer({"previous_mode": before.name, "current_mode": modes[word].name})
+        mode, before = Redaction(read_body(body_of(request), RedactBody).redact_info_log), redaction()
+        order = list(Redaction)
+        if order.index(mode) < order.index(before):
+            raise ApiParamInvalid(f"redact_info_log: {mode.value} is less strict than {before.value}")
+        set_redaction(mode)
+        return answer({"previous_mode": before.name, "current_mode": mode.name})
 
     def captures(self) -> Response:
         """List the servers of this store."""

@@ -18,7 +18,7 @@ Source: TiCDC's OpenAPI v2 (classic): api/middleware and api/util.
 
 import json
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, ClassVar, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 from fastapi import APIRouter
@@ -297,7 +297,7 @@ class LogBody(SentBody):
 class RedactBody(SentBody):
     """How values and keys of rows are redacted in the log and in errors: off, marker or on."""
 
-    redact_info_log: str
+    redact_info_log: Literal["off", "marker", "on"]
 
 
 class LockBody(UpstreamWords):
