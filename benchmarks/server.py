@@ -1,12 +1,14 @@
 """Many changefeeds in one server: what idle ones cost, and whether busy ones share the machine.
 
-    python benchmarks/server.py [--rows 100000] [--part idle|fair] [--json]
+    python benchmarks/server.py [--rows 100000] [--part idle|fair|many] [--json]
 
     idle    50 changefeeds of a silent change log into lakes, after their first upkeep, for two minutes:
             cores of the server with Spark                                             goal: below 0.1
             memory of both (resident, shared pages counted once)                       goal: below 1.5 GiB
     fair    20 changefeeds of the same N rows into lakes, all at once: each one's rate is N ÷ its time;
             slowest ÷ mean                                                             goal: 0.5 at least
+    many    200 changefeeds into files of SQLite: the slowest request that makes, lists, filters, pauses or resumes them
+            limit of 2 s ÷ the slowest request                                         goal: 1 at least
 
 The limit for `fair` is 1: all end together. Were they served one after the other, it would be 0.28.
 """
@@ -18,8 +20,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +30,9 @@ import psutil
 from backlog import write_backlog
 from rig import arguments
 
-PARTS: Final = ("idle", "fair")
+PARTS: Final = ("idle", "fair", "many")
+MANY: Final = 200
+LIMIT_S: Final = 2.0
 IDLE: Final = 50
 BUSY: Final = 20
 SETTLE_S: Final = 150.0
@@ -72,11 +77,13 @@ class Served:
             raise SystemExit(f"{method} {path}: {told}")
         return told
 
-    def make(self, name: str) -> None:
-        """Make a changefeed into a lake of its own."""
+    def make(self, name: str, scheme: str = "delta") -> None:
+        """Make a changefeed into a lake of its own, or another target."""
         self.made_s[name] = time.monotonic()
         self.ask(
-            "POST", "/changefeeds", {"changefeed_id": name, "sink_uri": f"delta://{self.home / name}", "start_ts": 1}
+            "POST",
+            "/changefeeds",
+            {"changefeed_id": name, "sink_uri": f"{scheme}://{self.home / name}", "start_ts": 1},
         )
 
     def reached(self, ts: int) -> set[str]:
@@ -148,6 +155,32 @@ def fair(rows: int) -> dict[str, float]:
     return {"rows_per_s": BUSY * rows / max(took_s.values()), "slowest_of_mean": min(rates) / statistics.mean(rates)}
 
 
+def many() -> dict[str, float]:
+    """How long the slowest request of each kind takes, among 200 changefeeds."""
+    slowest_s: dict[str, float] = {}
+
+    def timed(kind: str, ask: Callable[[], object]) -> None:
+        began_s = time.monotonic()
+        ask()
+        slowest_s[kind] = max(slowest_s.get(kind, 0.0), time.monotonic() - began_s)
+
+    with served(IDLE_ROWS) as (server, last):
+        names = [f"many-{number}" for number in range(MANY)]
+        for name in names:
+            timed("create", partial(server.make, name, "sqlite"))
+        for kind in ("pause", "resume"):
+            for name in names:
+                timed(kind, partial(server.ask, "POST", f"/changefeeds/{name}/{kind}", {}))
+            for query in ("?state=all", "?state=normal", "?state=stopped"):
+                timed("list", partial(server.ask, "GET", f"/changefeeds{query}"))
+        all_s = max(wait(server, set(names), last).values())
+    return {
+        **{f"{kind}_s": seconds for kind, seconds in slowest_s.items()},
+        "all_written_s": all_s,
+        "limit_of_slowest": LIMIT_S / max(slowest_s.values()),
+    }
+
+
 def main() -> None:
     """Measure."""
     parser = arguments(__doc__, 100_000)
@@ -155,7 +188,12 @@ def main() -> None:
     options = parser.parse_args()
     results: dict[str, float] = {}
     for part in options.part or PARTS:
-        results |= idle() if part == "idle" else fair(options.rows)
+        parts: dict[str, Callable[[], dict[str, float]]] = {
+            "idle": idle,
+            "fair": partial(fair, options.rows),
+            "many": many,
+        }
+        results |= parts[part]()
     if options.json:
         print(json.dumps(results))
         return

@@ -1,5 +1,6 @@
 """Sinks that go wrong, for servers that must not."""
 
+import threading
 from pathlib import Path
 from subprocess import run
 
@@ -26,3 +27,11 @@ def tell(batch: Batch) -> None:
 def telling(password: str) -> callback:
     """A sink with a secret in its address."""
     return callback(tell)
+
+
+def hang(batch: Batch) -> None:
+    """A sink that never answers."""
+    threading.Event().wait()
+
+
+hanging = callback(hang)

@@ -25,7 +25,7 @@ from tidegate.expr.scope import ResultSet
 from tidegate.lakes.lake import Lake
 from tidegate.model.errors import ConfigError, TidegateError, UriInvalid
 from tidegate.objectstore.local_files import locked
-from tidegate.server import running
+from tidegate.server import changefeeds, running
 from tidegate.server.answers import extension
 from tidegate.server.changefeeds import Changefeeds
 from tidegate.server.record import (
@@ -34,6 +34,7 @@ from tidegate.server.record import (
     ChangefeedMissing,
     FeedChange,
     FeedId,
+    NewFeed,
     TargetBelowStart,
     UpdateRefused,
 )
@@ -501,3 +502,19 @@ def test_what_cannot_be_read_is_left_alone(place: ServerHome) -> None:
     again.changefeeds.remove(FeedId("default", "gone"), "")
     assert [view.id for view in again.changefeeds.listed()] == [ONE]
     again.stop()
+
+
+def test_a_sink_that_hangs(place: ServerHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others go on, and requests about it are answered."""
+    monkeypatch.setattr(changefeeds, "STOP_S", 0.2)
+    server = place.server()
+    until(lambda: server.changefeeds.is_owner)
+    hung = FeedId("default", "hung")
+    server.changefeeds.create(NewFeed(hung, "callback://tests.server.sinks/hanging", start_ts=1), "")
+    server.changefeeds.create(place.wish("one"), "")
+    for _ in range(3):
+        end = place.work()
+        until(lambda end=end: server.changefeeds.get(ONE).checkpoint_ts >= end)  # type: ignore[misc]
+    assert server.changefeeds.get(hung).checkpoint_ts < end
+    server.changefeeds.pause(hung, "")
+    assert {view.id: view.state for view in server.changefeeds.listed()} == {hung: "stopped", ONE: "normal"}

@@ -102,6 +102,8 @@ def identity_of(server: Server) -> ServerIdentity:
     return ServerIdentity(server, config.advertise_addr, zone, version_text(version("tidegate")))
 
 
+PAUSE_S: Final = 1.0
+"""How long a request to pause waits for the end of the run."""
 ID_FORM: Final = {"pattern": "^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$", "maxLength": 128}
 Name = Annotated[str, Path(json_schema_extra=ID_FORM)]
 NamespaceWord = Annotated[str, Query(json_schema_extra=ID_FORM)]
@@ -208,7 +210,7 @@ class ChangefeedRoutes:
 
     def pause(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
         """Stop a changefeed; its checkpoint is kept."""
-        self._feeds.pause(parse_id(changefeed_id, namespace), who(request))
+        self._feeds.pause(parse_id(changefeed_id, namespace), who(request), PAUSE_S)
         return answer({})
 
     def resume(self, request: Request, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:

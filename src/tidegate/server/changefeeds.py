@@ -513,8 +513,9 @@ class Changefeeds:
         with self._client_reach.checked():
             return cluster_now(parse_tikv(source, Document()))
 
-    def pause(self, feed_id: FeedId, who: str) -> FeedView:
-        """Stop a changefeed; its checkpoint is kept. Does nothing if it does not run."""
+    def pause(self, feed_id: FeedId, who: str, wait_s: float = STOP_S) -> FeedView:
+        """Stop a changefeed, and wait a while until its run has ended; its checkpoint is kept. Does nothing if it does
+        not run."""
         with self.operation_log.noting("pause", feed_id, who):
             feed = self._feed(feed_id)
             with feed.lock:
@@ -523,7 +524,7 @@ class Changefeeds:
                     self._enter(feed, "stopped", None, who)
             if feed.run is not None and feed.record.state not in RUNS:
                 feed.run.stop()
-                feed.run.join(STOP_S)
+                feed.run.join(wait_s)
             return self._view(feed)
 
     def resume(self, feed_id: FeedId, who: str, overwrite_checkpoint_ts: int = 0) -> FeedView:
