@@ -10,8 +10,9 @@ PYTHON ?=
 # A recording to replay instead of the built-in one: make demo-recorded RECORDING=DIR
 RECORDING ?=
 # How many processes run tests side by side, each with a Spark of its own, all with one broker: make test JOBS=4
-# One more than the cores of a small machine, since half of the long tests wait for another process.
-JOBS ?= 3
+# More than the cores of a small machine, which three processes leave idle half of the time: long tests wait for other
+# processes, servers and each other's threads.
+JOBS ?= 5
 # How many processes run the fast tests, which never wait: make check CORES=8
 CORES ?= 2
 # The commit that make bench-pair compares this tree with
