@@ -18,6 +18,8 @@ from tidegate.model.errors import EnvironmentFault
 from tidegate_upstream.demo.replica import programs, running_mariadb
 
 AS_OF = "SET SESSION system_versioning_asof = FROM_UNIXTIME((%s >> 18) / 1000)"
+ROOT: Any = {"host": "127.0.0.1", "user": "root", "ssl_disabled": True}
+"""The superuser in clear: what a client gets ready for TLS takes longer than most statements."""
 PASSWORD = "p@ss:w/rd'#"
 QUOTED = "p%40ss%3Aw%2Frd%27%23"
 
@@ -71,4 +73,4 @@ def running_server(home: Path, *more: str) -> Iterator[Server]:
 
 def connected(port: int) -> Any:
     """A connection of the superuser."""
-    return pymysql.connect(host="127.0.0.1", port=port, user="root", charset="utf8mb4", autocommit=True)
+    return pymysql.connect(**ROOT, port=port, charset="utf8mb4", autocommit=True)

@@ -170,7 +170,7 @@ def test_memory(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.soak if number % 2 else pytest.mark.slow)
+        pytest.param(name, marks=pytest.mark.soak if number % 4 else pytest.mark.slow)
         for number, name in enumerate(FAMILIES)
     ],
 )

@@ -46,7 +46,7 @@ AROUND_IT = tuple(place for place in IN_A_FEED if place not in OF_A_ROUND)
 """Landing, logs, upkeep."""
 MANY_WORKERS: Sequence[Victim] = (worker, driver, worker, worker, jvm, worker, worker, group, worker)
 """A dead worker costs no new start of Spark, so it dies twice as often as all others together."""
-LAKES, SOME = 3, 3
+LAKES, SOME = 3, 2
 
 
 class Death(NamedTuple):

@@ -25,7 +25,7 @@ from tidegate_upstream.demo.replica import MariaDb
 pytestmark = pytest.mark.slow
 
 FAILPOINTS = (*SQL_FAILPOINTS, *DDL_FAILPOINTS, *VALUE_FAILPOINTS)
-ARMED = some(3, len(FAILPOINTS))
+ARMED = some(2, len(FAILPOINTS))
 NOTED = "ddl/noted"
 ONCE = {"sql/laid-out", NOTED, *VALUE_FAILPOINTS}
 """Places that a feed passes once: its tables stay as they are, and the recording has one DDL, a key on an expression

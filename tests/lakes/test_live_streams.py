@@ -38,7 +38,7 @@ def test_live_is_what_merging_gives(tmp_path: Path, stream: str, variant: str) -
         while stage.land(len(messages)):
             pass
     moments = sorted({event["commit_ts"] for event in events})
-    moments = moments[:: max(1, len(moments) // some(15, 30))]
+    moments = moments[:: max(1, len(moments) // some(8, 30))]
     merged, reader = Lake(str(tmp_path / "at_once")), Lake(str(tmp_path / "behind"))
 
     for number, ts in enumerate(moments):

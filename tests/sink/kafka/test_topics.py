@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.counts import crossed
 from tests.promises import keep_promises, resolved
 from tests.sink.kafka.topics import Feed, landed
 from tests.source.kit import recording
@@ -69,8 +70,9 @@ def expected(events: Iterable[Event], feed: Feed) -> dict[tuple[str, int], list[
     return found
 
 
-@pytest.mark.parametrize("dispatchers", [(), SPREAD], ids=["by table", "spread"])
-@pytest.mark.parametrize("kind", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("kind", "dispatchers"), crossed({"open": "open", "canal": "canal"}, {"by table": (), "spread": SPREAD})
+)
 def test_a_topic_becomes_one_of_the_other_protocol(
     kind: str, dispatchers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

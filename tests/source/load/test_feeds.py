@@ -27,6 +27,7 @@ from tidegate.testing.script import run_here
 SEEDS = 200
 FOUR = (7, 15, 20, 36)
 SEED = "TIDEGATE_SEED"
+LATER = [pytest.param(seed, marks=pytest.mark.more) for seed in FOUR[2:]]
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +62,10 @@ def test_what_the_seeds_draw() -> None:
 
 
 @pytest.mark.slow
-def test_four_seeds(servers: Servers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", seeds(1) if SEED in os.environ else [*FOUR[:2], *LATER])
+def test_four_seeds(seed: int, servers: Servers, tmp_path: Path) -> None:
     """The log and topics of both protocols, each into two sinks."""
-    for seed in seeds(1) if SEED in os.environ else FOUR:
-        feeds.lived(seed, servers, tmp_path / f"load-four-{seed}")
+    feeds.lived(seed, servers, tmp_path / f"load-four-{seed}")
 
 
 @pytest.mark.soak

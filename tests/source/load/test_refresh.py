@@ -23,6 +23,7 @@ from click.testing import CliRunner
 
 from tests.contract.adapters import Journal
 from tests.contract.test_sql_sink import emptied
+from tests.counts import crossed
 from tests.failpoint import REFRESH_FAILPOINTS, RELOAD_FAILPOINTS, armed
 from tests.mariadb import Server, running_server
 from tests.redis_server import running_redis
@@ -432,8 +433,13 @@ def test_partitions_change_behind_the_plan(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sink", ["sqlite", "files"])
-@pytest.mark.parametrize("place", ["refresh/plan-kept", "round/applied", "refresh/slice-done"])
+@pytest.mark.parametrize(
+    ("sink", "place"),
+    crossed(
+        {"sqlite": "sqlite", "files": "files"},
+        {"planned": "refresh/plan-kept", "applied": "round/applied", "slice": "refresh/slice-done"},
+    ),
+)
 def test_a_start_without_load_from(sink: str, place: str, tmp_path: Path) -> None:
     """Amid a reload the feed goes on, and says why that waits; with load-from it is done. A request without a plan ends
     by name."""
@@ -740,10 +746,10 @@ def lived(seed: int, home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_three_seeds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.more) for seed in (1, 2))])
+def test_a_seed(seed: int, tmp_path: Path) -> None:
     """A file, an index and a lake."""
-    for seed in range(3):
-        lived(seed, tmp_path / str(seed))
+    lived(seed, tmp_path / str(seed))
 
 
 @pytest.mark.soak

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.counts import crossed
 from tests.failpoint import RELOAD_FAILPOINTS, armed
 from tests.source.load.feeds import LAKES, MOMENTS, TABLES, Database, Draw, Feed, Work, failures, finished
 from tidegate.cli.main import main
@@ -41,6 +42,12 @@ from tidegate.testing.script import run_here
 
 PLACES = (*RELOAD_FAILPOINTS, "load/rows-read", "load/files-written")
 LIVES = ("publish/before-schema", "publish/after-snapshot", "round/applied", "apply/rows-committed")
+WAITING = {
+    "planned": "reload/plan-kept",
+    "parked": "reload/parked",
+    "written": "load/files-written",
+    "caught": "reload/loaded",
+}
 SEEDS = 100
 
 
@@ -329,10 +336,10 @@ def lived(seed: int, home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_three_seeds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.more) for seed in (1, 2))])
+def test_a_seed(seed: int, tmp_path: Path) -> None:
     """The modes of a lake take turns."""
-    for seed in range(3):
-        lived(seed, tmp_path / str(seed))
+    lived(seed, tmp_path / str(seed))
 
 
 @pytest.mark.soak
@@ -388,8 +395,7 @@ def test_a_reload_that_fails(database: Database, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["reload/plan-kept", "reload/parked", "load/files-written", "reload/loaded"])
-@pytest.mark.parametrize("begins", [False, True])
+@pytest.mark.parametrize(("place", "begins"), crossed(WAITING, {"begun": False, "loaded": True}))
 def test_a_start_without_load_from(place: str, database: Database, tmp_path: Path, *, begins: bool) -> None:
     """Amid a reload the tables stay as they were, the feed goes on and says why the reload waits, whether it began with
     a load or not; with load-from it is done."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.counts import some
+from tests.counts import crossed, some
 from tests.failpoint import FILES_FAILPOINTS, armed
 from tests.source.storage.kit import Made, lines_of
 from tests.source.storage.writers import TABLES, Crashed, Writer, history
@@ -69,8 +69,9 @@ def written(made: Made, kind: str, seed: int) -> tuple[Writer, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch_bytes", [pytest.param(1 << 30, id="whole"), pytest.param(300, id="pieces")])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "batch_bytes"), crossed(dict(zip(KINDS, KINDS, strict=True)), {"whole": 1 << 30, "pieces": 300})
+)
 def test_writers_that_crash(tmp_path: Path, kind: str, batch_bytes: int) -> None:
     """Once each, and none that was not written; read in pieces, repeats of two pieces may be left to the sink."""
     crashes = 0

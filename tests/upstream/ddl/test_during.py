@@ -132,5 +132,5 @@ def test_no_commit_is_lost(change: str, locks: bool) -> None:  # noqa: FBT001
 @pytest.mark.parametrize("change", CHANGES)
 def test_no_commit_is_lost_in_many_orders(change: str) -> None:
     """The same with more seeds."""
-    for seed in seeds(some(8, 25)):
+    for seed in seeds(some(4, 25)):
         run(change, 100 + seed, locks=seed % 2 == 0)

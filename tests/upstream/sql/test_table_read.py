@@ -89,7 +89,9 @@ def answer(world: World, where: str) -> ResultSet:
     return select(parsed.node, tables, tables.context)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8))])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak if seed > 2 else pytest.mark.slow) for seed in range(1, 8))]
+)
 @pytest.mark.parametrize("name", TABLES)
 def test_any_statements_leave_keys_in_order(name, seed):
     """Whatever comes, every index is complete and without orphans, and reading by key agrees with reading all."""

@@ -23,8 +23,7 @@ NEW_STATES = (S.DELETE_ONLY, S.WRITE_ONLY, S.WRITE_REORG, S.PUBLIC)
 OLD_STATES = (S.WRITE_ONLY, S.DELETE_ONLY, S.DELETE_REORG)
 SEEDS = [
     *range(2),
-    *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 4)),
-    *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(4, 100)),
+    *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 100)),
 ]
 
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from tests.counts import crossed
 from tests.failpoint import DDL_FAILPOINTS, armed
+from tests.mariadb import ROOT
 from tests.sink.sql.ddl.world import FEED, World, follow
 from tidegate.cli.main import main
 from tidegate.model.errors import Fenced, SinkError, SinkRefused
@@ -205,16 +206,14 @@ def blocked(world: World) -> World:
 )
 def test_a_lost_answer(blocked: World, kind: str) -> None:
     """A statement whose client stopped to listen is waited for on the server, and not done again."""
-    patience_s = iter([1, None, None, None])
+    patience_s = [1, None, None, None]
 
     def connect() -> Any:
-        return pymysql.connect(
-            host="127.0.0.1", port=blocked.port, user="root", autocommit=True, read_timeout=next(patience_s)
-        )
+        return pymysql.connect(**ROOT, port=blocked.port, autocommit=True, read_timeout=patience_s.pop(0))
 
     placed = blocked.placed(LIVES[kind])
     thread, told = beside(lambda: follow(blocked.runner(connect=connect), placed, blocked.state))
-    time.sleep(3)
+    until(lambda: len(patience_s) < 3 and waiting(blocked))
     assert len(waiting(blocked)) == 1
     blocked.ask("COMMIT")
     thread.join(30)

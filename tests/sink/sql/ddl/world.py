@@ -9,6 +9,7 @@ from typing import Any
 
 import pymysql
 
+from tests.mariadb import ROOT
 from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.plan import plan_ddl
 from tidegate.model.event import Ddl
@@ -51,7 +52,7 @@ class World:
 
     def connect(self) -> "pymysql.Connection[Any]":
         """A connection as the sink opens them."""
-        return pymysql.connect(host="127.0.0.1", port=self.port, user="root", charset="utf8mb4", autocommit=True)
+        return pymysql.connect(**ROOT, port=self.port, charset="utf8mb4", autocommit=True)
 
     def ask(self, text: str) -> list[tuple[Any, ...]]:
         """The rows of a statement of nobody's."""
