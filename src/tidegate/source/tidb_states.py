@@ -414,8 +414,8 @@ class _Walk:
         self._sent.add(job.id)
         if job.state != JobState.DONE:
             self.early[job.id] = row.commit_ts, MAX_TS, job.query
-        if job.type in _TAKING:
-            gone = [version.stored for table_id, version in before.tables.items() if table_id not in after.tables]
+        gone = [version.stored for table_id, version in before.tables.items() if table_id not in after.tables]
+        if job.type in _TAKING and gone:  # a log without keys of the schema shows none
             physical_ids = tuple(physical_id for stored in gone for physical_id in stored.physical_ids)
             self._taken[row.key] = row.commit_ts, job.schema_state, physical_ids
         if is_shown or (job.binlog is not None and job.binlog.schema_version and after.schemas):
