@@ -157,7 +157,7 @@ class Meter:
         self.load_begun: dict[int, tuple[float, int]] = {}
         """S of a load -> the time and the bytes at which this run's part of it began."""
         self.corrupt = 0
-        self.history: deque[tuple[float, int]] = deque()
+        self.history: deque[tuple[float, tuple[int, ...]]] = deque()
         self.spent_s: Counter[str] = Counter()
 
     @contextmanager
@@ -305,11 +305,15 @@ class Meter:
             self.written.update(result.path_counts)
             self.corrupt += result.corrupt
         written, load = sum(result.rows for result in results), self.now.load
+        size_bytes = self.now.bytes_written + sum(result.size_bytes for result in results)
         rows, loads = self.now.rows + written, load is not None and load.ts - load.chunks < ts <= load.ts
+        rows_per_s, bytes_per_s = self.rates(rows, size_bytes)
         self.send(
             rows=rows,
             rows_loaded=self.now.rows_loaded + (written if loads else 0),
-            rows_per_s=self.rate(rows),
+            rows_per_s=rows_per_s,
+            bytes_written=size_bytes,
+            bytes_per_s=bytes_per_s,
             messages_written=self.now.messages_written + sum(result.messages for result in results),
             checkpoint_ts=ts,
             tables=tuple(sorted(self.tables.values(), key=lambda table: table.name)),
@@ -357,22 +361,22 @@ class Meter:
 
     def _count_tables(self, planned: Round, results: Sequence[Result], ts: int) -> None:
         for result in results:
-            if result.name is None:
-                continue
-            name = str(result.name)
-            before = self.tables.get(name)
-            self.tables[name] = TableProgress(name, result.rows + (before.rows if before else 0), ts)
+            for table, rows in result.by_table.items():
+                name = str(table)
+                before = self.tables.get(name)
+                self.tables[name] = TableProgress(name, rows + (before.rows if before else 0), ts)
         alive = {str(table.name) for table in planned.state.tables.values()}
         self.tables = {name: table for name, table in self.tables.items() if name in alive}
 
-    def rate(self, rows: int) -> float:
-        """Return row changes per second over the last window."""
+    def rates(self, *totals: int) -> list[float]:
+        """Return the growth of totals per second over the last window."""
         now_s = time.monotonic()
-        self.history.append((now_s, rows))
+        self.history.append((now_s, totals))
         while self.history[0][0] < now_s - WINDOW_S and len(self.history) > 1:
             self.history.popleft()
         begun_s, begun = self.history[0]
-        return (rows - begun) / (now_s - begun_s) if now_s > begun_s else 0.0
+        took_s = now_s - begun_s
+        return [(total - before) / took_s if took_s else 0.0 for total, before in zip(totals, begun, strict=True)]
 
 
 T = TypeVar("T")

@@ -32,6 +32,7 @@ keep and the engine resumes (`Parked` to `known_to`); the protocols (`Tasks`, `C
 """
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -542,12 +543,16 @@ class Result(Protocol):
     """The report of a sink's task."""
 
     @property
-    def name(self) -> TableName | None:
-        """The table; None if the task writes several."""
+    def by_table(self) -> Mapping[TableName, int]:
+        """Rows of each table."""
 
     @property
     def rows(self) -> int:
         """Row changes that were applied or written."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of messages, statements or documents that were written; 0 where they are not counted."""
 
     @property
     def messages(self) -> int:
@@ -569,7 +574,8 @@ class Result(Protocol):
 
 @dataclass(slots=True)
 class Written:
-    """The plain Result: rows and messages written; `size_bytes` of messages or statements."""
+    """The plain Result: rows and messages written; `size_bytes` of messages or statements. `name` is the only table;
+    without one, `tables` has the rows of each."""
 
     name: TableName | None = None
     rows: int = 0
@@ -578,6 +584,11 @@ class Written:
     ahead: int = 0
     corrupt: int = 0
     path_counts: PathCounts = field(default_factory=PathCounts)
+    tables: Counter[TableName] = field(default_factory=Counter)
+
+    @property
+    def by_table(self) -> Mapping[TableName, int]:
+        return self.tables if self.name is None else {self.name: self.rows}
 
     def coming(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """Return the chunks that have rows, and add each to the counts."""

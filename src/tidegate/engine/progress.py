@@ -182,6 +182,9 @@ class Progress:
     rows: int = 0
     """Row changes that the sink has written; repeats after a restart count again."""
     rows_per_s: float = 0.0
+    bytes_written: int = 0
+    """Bytes of messages, statements or documents that the sink has written; 0 where it does not count them."""
+    bytes_per_s: float = 0.0
     messages: int = 0
     """Messages read."""
     messages_written: int = 0

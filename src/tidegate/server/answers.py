@@ -36,14 +36,16 @@ import msgspec
 from tidegate.config.callback import parse_callback
 from tidegate.config.entry import Document
 from tidegate.config.load import KEYS
+from tidegate.config.option import duration_ns
 from tidegate.config.uri import mask_text, mask_uri, scheme_of
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress, load_words, reload_words, slow_words
 from tidegate.model.errors import UriInvalid
 from tidegate.model.option import MASK
-from tidegate.model.tso import physical_ms, to_datetime
+from tidegate.model.tso import compose, physical_ms, to_datetime
 from tidegate.server.parameters import SETTING_KINDS, human, leaves, mend_of, sink_parameters
 from tidegate.server.record import FeedId, FeedView, wall_ms
 from tidegate.server.replica_config import TABLE, Leaf, Section, masked, render, spelled
+from tidegate.sink.sql.connection import SyncPoints
 
 TICDC_VERSION: Final = "v8.5.4"
 """TiCDC release whose API is served; TiCDC's command line refuses a server without a known version."""
@@ -53,7 +55,7 @@ UNHAPPY: Final = frozenset({"warning", "pending", "failed"})
 LISTED: Final = frozenset({"normal", "stopped", "failed", "warning"})
 """States that a list without a state includes."""
 _OWN_FIELDS: Final = ("phase", "since", "load", "reload", "rows_loaded", "undecodable", "rows_landed", "rows",
-                      "rows_per_s",
+                      "rows_per_s", "bytes_written", "bytes_per_s",
                       "messages", "messages_written", "ddls", "watermarks", "dead_letters", "left_out",
                       "rows_left_out", "ddls_left_out", "capture", "corrupt",
                       "roads", "slow_roads", "spent_s", "partitions",
@@ -291,6 +293,7 @@ def details(view: FeedView, now_ms: int) -> dict[str, Any]:
         "error": more["error"],
         "moments": list(reversed(more["moments"])),
         "progress": progress,
+        "sync_point": sync_point(view),
         "behind": more["behind"],
         "slow": more["slow"],
         "loading": more["loading"],
@@ -310,6 +313,17 @@ def details(view: FeedView, now_ms: int) -> dict[str, Any]:
         "edited": msgspec.json.format(msgspec.json.encode(spelled(masked(view.record.config)))).decode(),
         "mend": mend_of(view.record) if state == "failed" else None,
     }
+
+
+def sync_point(view: FeedView) -> dict[str, Any] | None:
+    """Return the last sync point that a changefeed has passed, and their interval in seconds; None without any."""
+    config = view.record.config
+    if not config.get("enable-sync-point"):
+        return None
+    interval_ns = duration_ns(config["sync-point-interval"]) if "sync-point-interval" in config else None
+    points = SyncPoints() if interval_ns is None else SyncPoints(interval_ns // 1_000_000)
+    last_ms = physical_ms(points.after(view.checkpoint_ts)) - points.interval_ms
+    return {"last_ts": str(compose(last_ms)), "interval_s": points.interval_ms / 1000}
 
 
 def _applied(table: Mapping[str, Any]) -> int:

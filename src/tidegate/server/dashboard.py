@@ -4,6 +4,7 @@ Timestamps are texts, lists are bounded, secrets are masked.
 
     GET   overview                                all changefeeds, a line each, and the server that owns them
     GET   changefeeds/ID                          the details of one
+    GET   changefeeds/ID/source                   since when the source has all changes
     GET   changefeeds/ID/ddls                     DDLs: running upstream, waiting, being applied, done, left out
     GET   changefeeds/ID/schema?table=&ts=        names of tables, or a definition, as of a ts
     GET   changefeeds/ID/changes?table=&after=    the newest row changes
@@ -57,6 +58,7 @@ from tidegate.server.api import Name, Namespace, ServerIdentity
 from tidegate.server.history import (
     Histories,
     ShownDdl,
+    begin_of,
     replay_letter,
     skip_letter,
     unpark_table,
@@ -104,6 +106,7 @@ class DashboardRoutes:
                 RouteRow("GET", "/debug", self.debug),
                 RouteRow("GET", "/sinks", self.sinks),
                 RouteRow("GET", CHANGEFEED, self.changefeed),
+                RouteRow("GET", f"{CHANGEFEED}/source", self.source),
                 RouteRow("GET", f"{CHANGEFEED}/ddls", self.ddls),
                 RouteRow("GET", f"{CHANGEFEED}/schema", self.schema),
                 RouteRow("GET", f"{CHANGEFEED}/changes", self.changes),
@@ -154,6 +157,11 @@ class DashboardRoutes:
         feed = str(view.id)
         operations = [operation for operation in self._feeds.operations() if str(operation.feed) == feed]
         return shown({**self._header(request, now_ms), **details(view, now_ms), "operations": operations})
+
+    def source(self, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
+        """Show the ts above which the source still has all changes: behind it a changefeed cannot go on."""
+        config = self._feeds.config_of(self._view(changefeed_id, namespace).record)
+        return shown({"begin_ts": begin_of(config)})
 
     def ddls(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Limit = 100) -> Response:
         """Show DDLs and the state of each."""

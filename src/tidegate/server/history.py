@@ -194,6 +194,14 @@ def history_of(config: FeedConfig) -> FeedHistory:
     return LogHistory(config, steps)
 
 
+def begin_of(config: FeedConfig) -> int:
+    """Return the ts above which the log that a changefeed reads has all changes; 0 if it has all that there were, or is
+    no log."""
+    if not isinstance(config.source, TidbSource):
+        return 0
+    return SegmentLog(location(config.source.directory)).begin().ts
+
+
 def online_of(config: FeedConfig) -> Callable[[], "list[ShownDdl]"]:
     """Return a function that lists the online DDLs of a source that reports their states; an empty list for others."""
     if not isinstance(config.source, TidbSource):

@@ -32,6 +32,7 @@ Source: TiCDC's event router; recordings of the dispatchers.
 """
 
 import gc
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -144,13 +145,14 @@ _Transaction: TypeAlias = list[tuple[TableDispatch, list[RowChange]]]
 
 
 class ColumnPartitions:
-    """Writes the partitions to which `dispatcher` assigns rows. Counts `rows`, `messages` and the bytes of their keys
-    and values."""
+    """Writes the partitions to which `dispatcher` assigns rows. Counts `rows`, those of each table, `messages` and the
+    bytes of their keys and values."""
 
     def __init__(self, dispatcher: Dispatcher, encoder: ColumnarEncoder, producer: Producer) -> None:
         self._dispatcher, self._encoder, self._producer = dispatcher, encoder, producer
         self._cutters: dict[Partition, Cutter] = {}
         self.rows = self.messages = self.size_bytes = 0
+        self.tables: Counter[TableName] = Counter()
 
     def texts(self, chunk: Chunk) -> SentTexts:
         """Encode the rows of a chunk column by column. Raises Mismatch, EncodeError and DispatcherFailed."""
@@ -163,6 +165,8 @@ class ColumnPartitions:
             return []
         texts = [self._encoder.texts(rows.batch, rows.wire, row_ids=rows.batch.row_ids) for rows in tables]
         order = in_order([rows.order for rows in tables], newarch=self._dispatcher.policy.newarch)
+        for rows in tables:
+            self.tables[TableName(rows.batch.schema, rows.batch.table)] += rows.batch.rows
         return self._by_partition(tables, texts, order)
 
     def texts_of_rows(self, chunk: Chunk) -> SentTexts:
@@ -236,6 +240,7 @@ class ColumnPartitions:
             sent: list[Sent] = self._dispatcher.transaction(transaction)
         except EncodeError as error:
             raise _located(error, f"commit_ts {commit_ts}").at(commit_ts=commit_ts) from error
+        self.tables.update(TableName(row.schema, row.table) for _, row, _ in sent)
         for partition, row, wire in sent:
             try:
                 pair = self._encoder.pair(row, wire)
@@ -318,6 +323,7 @@ def _written(job: GroupJob, producer: Producer) -> Written:
     failpoint("topic/rows-queued")
     partitions.flush()
     done.rows, done.messages, done.size_bytes = partitions.rows, partitions.messages, partitions.size_bytes
+    done.tables = partitions.tables
     return done
 
 

@@ -132,6 +132,8 @@ def add_rows(
         with closing(RedisServers(options)) as servers:
             for chunk in done.coming(changes.in_order(names, after, upto)):
                 done.rows += len(chunk)
+                for batch, _ in chunk.parts:
+                    done.tables[TableName(batch.schema, batch.table)] += batch.rows
                 for entries in calls_of(numbers.entries(chunk), lambda entry: len(entry.event), **sizes):
                     with writing():
                         done.size_bytes += _append(servers, key, entries, run_ids)

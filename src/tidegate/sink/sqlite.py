@@ -194,6 +194,7 @@ def write_segment(file: SqliteFile, changes: Changes, segment: Segment) -> Writt
                 for batch in chunk.runs():
                     _write_batch(connection, step.table, batch)
                     done.rows, done.messages = done.rows + batch.rows, done.messages + batch.rows
+                    done.tables[step.table.name] += batch.rows
         _move(connection, (segment.upto, 0))
     return done
 

@@ -27,7 +27,8 @@ PLACELESS = r"""() => {
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
     const text = walk.currentNode;
-    const told = text.data.replace(/\/(?:dev\/shm|tmp)(?:\/[\w-]+)*?\/[a-z_]+\d+(?=[/\s])/g, "/srv");
+    const told = text.data.replace(/\/(?:dev\/shm|tmp)(?:\/[\w-]+)*?\/[a-z_]+\d+(?=[/\s])/g, "/srv")
+      .replace(/\b[a-z_]+0\/(?=lake|log)/g, "srv/");
     if (told !== text.data) text.data = told;
   }
 }"""

@@ -2,6 +2,7 @@
 
 import time
 
+from tidegate.engine.ports import LoadProgress
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress, TableProgress
 from tidegate.model.tso import compose
 from tidegate.server.record import ChangefeedMissing, FeedId, FeedRecord, FeedView, Moment, Sample
@@ -9,7 +10,7 @@ from tidegate.server.server import Server
 
 SINKS = (
     "delta:///srv/lake-{}",
-    "kafka://broker-1.example:9092,broker-2.example:9092/shop-out-{}?protocol=canal-json",
+    "kafka://broker-1.example:9092,broker-2.example:9092/shop-out-{}?protocol=canal-json&enable-tidb-extension=true",
     "mysql://root:geheim@db-{}.example:3306/",
     "delta+s3://lakes/eu-central/shop-{}",
     "https://hooks.example/geheim-{}",
@@ -28,7 +29,7 @@ def view(number: int, tables: int, now_ms: int) -> FeedView:
     record = FeedRecord(
         id=FeedId("default", f"feed-{number:03d}"),
         sink_uri=SINKS[number % len(SINKS)].format(number),
-        source_uri="kafka://127.0.0.1:9092/shop?protocol=canal-json",
+        source_uri="kafka://127.0.0.1:9092/shop?protocol=canal-json&enable-tidb-extension=true",
         state=state,
         error=error if state in {"warning", "failed"} else None,
         checkpoint_ts=ts,
@@ -41,6 +42,9 @@ def view(number: int, tables: int, now_ms: int) -> FeedView:
         checkpoint_ts=ts,
         rows=1_000_000,
         rows_per_s=1234.5,
+        bytes_written=1 << 30,
+        bytes_per_s=3.5 * (1 << 20),
+        load=LoadProgress(ts, 3, 1, 8, 2, "shop.orders", bytes_per_s=1e6, left_s=540.0) if number == 1 else None,
         tables=tuple(TableProgress(f"shop.table_{one:04d}", one * 1000, ts - one, 1500) for one in range(tables)),
         partitions=tuple(PartitionProgress("shop", one, 100, 100, ts) for one in range(100)),
         spent_s={"read": 1.0, "write": 5.0, "wait": 20.0},

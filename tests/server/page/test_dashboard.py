@@ -13,7 +13,7 @@ from tests.server.kit import ServerHome, until
 from tidegate.engine.ports import CaptureProgress
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress
 from tidegate.model.tso import compose
-from tidegate.server.answers import details, lag_s, overview_line, settings, short_name, slowest_partition
+from tidegate.server.answers import details, lag_s, overview_line, settings, short_name, slowest_partition, sync_point
 from tidegate.server.parameters import mend_of, sink_parameters
 from tidegate.server.record import FeedId, FeedRecord, FeedView, Sample
 from tidegate.server.server import Server
@@ -47,7 +47,8 @@ def serving(place: ServerHome) -> Iterator[tuple[Server, Client]]:
     """A server with a changefeed that reads the log as it is, and one that lands it in a lake."""
     with served(place) as (server, client):
         lake = f"delta://{place.home / 'lake'}"
-        for name, sink in (("log-1", place.sink("log-1")), ("lake-1", lake)):
+        sinks = {"log-1": place.sink("log-1"), "lake-1": lake, "file-1": f"sqlite://{place.home}/one.db"}
+        for name, sink in sinks.items():
             made = client.post("/changefeeds", {"changefeed_id": name, "sink_uri": sink, "start_ts": 1})
             assert made.status == 200, made.text
             end, feed = place.work(0), FeedId("default", name)
@@ -66,10 +67,11 @@ def get(serving: tuple[Server, Client], path: str) -> Any:
     return answer.json
 
 
-@pytest.mark.parametrize("name", ["log-1", "lake-1"])
+@pytest.mark.parametrize("name", ["log-1", "lake-1", "file-1"])
 def test_a_changefeed(serving: tuple[Server, Client], name: str) -> None:
     """The overview has a line of each changefeed; one of them whole has progress, moments, settings and operations."""
     line = next(one for one in get(serving, "/overview")["items"] if one["id"] == name)
+    assert get(serving, f"/changefeeds/{name}/source") == {"begin_ts": "0"}
     assert line["state"] == "normal"
     assert line["lag_s"] < 3600
     assert re.fullmatch(r"\d{18}", line["checkpoint_ts"])
@@ -77,7 +79,7 @@ def test_a_changefeed(serving: tuple[Server, Client], name: str) -> None:
     one = get(serving, f"/changefeeds/{name}")
     assert [moment["kind"] for moment in one["moments"]][-1] == "created"
     assert [done["operation"] for done in one["operations"]] == ["create"]
-    assert one["table_rows"]
+    assert sum(table["rows"] for table in one["table_rows"]) == one["progress"]["rows"] > 0
     assert {"read", "write", "publish"} <= one["progress"]["spent_s"].keys()
     assert not one["config"][-1]["changed"]
 
@@ -234,6 +236,18 @@ def test_advice(message: str, advice: tuple[str, str, str] | None) -> None:
     addresses = {"sink_uri": "delta:///srv/lake", "source_uri": "kafka://h/t"}
     mend = mend_of(msgspec.structs.replace(view().record, error=error, **addresses))
     assert (mend and tuple(mend.values())) == advice
+
+
+def test_sync_points() -> None:
+    """The last sync point that was passed is shown with the interval; without sync points there is none."""
+    record = view().record
+    for config, last_ms, interval_s in (
+        ({"enable-sync-point": True, "sync-point-interval": "1m"}, 1_767_323_030_000 // 60_000 * 60_000, 60),
+        ({"enable-sync-point": True}, 1_767_323_030_000 // 600_000 * 600_000, 600),
+    ):
+        shown = sync_point(FeedView(msgspec.structs.replace(record, config=config)))
+        assert shown == {"last_ts": str(compose(last_ms)), "interval_s": interval_s}
+    assert sync_point(view()) is None
 
 
 def test_names() -> None:

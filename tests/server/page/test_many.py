@@ -101,6 +101,19 @@ def test_what_is_wrong(browser: Browser, client: Client) -> None:
         expect(page.get_by_role("heading", level=1, name="Changefeeds")).to_be_focused()
 
 
+def test_a_load_is_a_bar(browser: Browser, client: Client) -> None:
+    """A load that runs is a bar of its chunks, with tables and the time left; bytes a second have a unit."""
+    with visiting(browser, client.address) as visitor:
+        page = visitor.go("/?feed=feed-001")
+        bar = page.get_by_role("progressbar", name="Full load")
+        assert bar.evaluate("bar => [bar.value, bar.max]") == [2, 8]
+        expect(page.get_by_role("definition").filter(has_text="1 of 3 tables")).to_contain_text("about 9 min left")
+        expect(page.get_by_role("definition").filter(has_text="3.5 MiB")).to_be_visible()
+        page = visitor.go("/?feed=feed-000")
+        expect(page.get_by_role("definition").filter(has_text="3.5 MiB")).to_be_visible()
+        expect(page.get_by_role("progressbar")).to_be_hidden()
+
+
 def test_a_server_that_hangs(browser: Browser, client: Client) -> None:
     """A request without an answer is told after some seconds, and the data is marked as old until there is one."""
     with visiting(browser, client.address) as visitor:

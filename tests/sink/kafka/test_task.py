@@ -102,6 +102,7 @@ def written(
     known = definitions(changes.rows) if tables is None else tables
     counts, made_target = {"feed": 3, "other": 3}, msgspec.structs.replace(into, broker=broker)
     found = write_group(GroupJob(changes, 0, 1 << 62, names, places, counts, made_target, known, columns))
+    assert sum(found.by_table.values()) == found.rows
     return replace(found, path_counts=PathCounts()), broker.messages
 
 

@@ -11,7 +11,7 @@ import { edit } from "./edit.js";
 import { LineChart, PartsBar } from "./chart.js";
 import { Facts, h, setAttribute, setText } from "./dom.js";
 import { Tabs } from "./tabs.js";
-import { NONE, count, rate, counted, span, stateWord, textTime, tsoTime } from "./format.js";
+import { NONE, count, rate, counted, size, span, stateWord, textTime, tsoMs, tsoTime } from "./format.js";
 
 const RESTS = new Set(["stopped", "failed", "finished"]);
 const PHASES = {
@@ -23,6 +23,8 @@ const PHASES = {
   wait: "idle",
 };
 const CATCH_UP_S = 86_400;
+/** The time between two looks at the begin of the source. */
+const SOURCE_MS = 60_000;
 
 /** Seconds until the backlog of the topics is read, at the rate of the last minute; null if there is no estimate. */
 export function catchUp(data) {
@@ -40,10 +42,13 @@ const FACTS = [
   ["Checkpoint lag", (d) => (d.lag_s === null ? null : span(d.lag_s))],
   ["Resolved lag", (d) => (d.resolved_lag_s === null ? null : span(d.resolved_lag_s))],
   ["Rows a second", (d) => (d.running ? rate(d.rows_per_s) : null)],
+  ["Bytes a second", (d) => (d.running && d.progress.bytes_written ? size(d.progress.bytes_per_s) : null)],
   ["Messages behind", (d) => (d.running && d.progress.partitions?.length ? count(d.behind) : null)],
   ["Caught up in", (d) => (catchUp(d) === null ? null : `about ${span(catchUp(d))}`)],
   ["Full load", (d) => d.loading || null],
   ["Beside the feed", (d) => d.reloading || null],
+  ["History left", (d) => (tsoMs(d.begin_ts) === null ? null : span(Math.max(0, tsoMs(d.checkpoint_ts) - tsoMs(d.begin_ts)) / 1000))],
+  ["Last sync point", (d) => (d.sync_point ? `${tsoTime(d.sync_point.last_ts)}, every ${span(d.sync_point.interval_s)}` : null)],
   ["Rows, this run", (d) => count(d.progress.rows ?? 0)],
   ["DDLs, this run", (d) => count(d.progress.ddls ?? 0)],
   ["Dead letters", (d) => (d.dead_letters ? count(d.dead_letters) : null)],
@@ -101,10 +106,11 @@ export class FeedPage {
     this.skip = h("button", { type: "button", onclick: () => actions.skip(this.id, this.waiting) }, "Skip this message…");
     this.replay = h("button", { type: "button", onclick: () => actions.replay(this.id, this.waiting) }, "Replay with other bytes…");
     this.again = h("button", { type: "button", onclick: () => actions.resume(this.id) }, "Resume…");
-    const buttons = h("p", { class: "buttons" }, this.mend, this.skip, this.replay, this.again);
+    const buttons = h("p", { class: "buttons" }, this.skip, this.replay, this.mend, this.again);
     this.wrongHead = h("h2");
     this.wrong = h("section", { "aria-label": "Why it does not run well", hidden: true }, this.wrongHead, this.error.element, this.letter, buttons);
     this.laggard = h("p", { class: "laggard", hidden: true });
+    this.bar = h("progress", { "aria-label": "Full load", hidden: true });
     this.doing = h("div", { class: "doing", hidden: true }, h("h2", {}, "DDL in flight"), (this.ddl = h("code", { class: "sql" })));
     this.warningList = h("ul");
     this.warnings = h("div", { class: "warnings", hidden: true }, h("h2", {}, "Warnings of this run"), this.warningList);
@@ -119,7 +125,7 @@ export class FeedPage {
     this.way = h("p", { class: "quiet" });
     this.why = h("p");
     this.absent = h("div", { class: "absent", hidden: true }, this.why, h("p", {}, h("a", { href: "/", "data-nav": true }, "All changefeeds")));
-    const facts = h("div", {}, this.facts.element, h("details", {}, h("summary", {}, "Addresses, timestamps"), this.more.element));
+    const facts = h("div", {}, this.bar, this.facts.element, h("details", {}, h("summary", {}, "Addresses, timestamps"), this.more.element));
     this.present = h(
       "div",
       { hidden: true },
@@ -150,7 +156,11 @@ export class FeedPage {
       return api.overview();
     }
     await this.#letter(data);
-    this.#show(data);
+    if (!(Date.now() - this.sourceMs < SOURCE_MS)) {
+      this.sourceMs = Date.now();
+      this.source = await api.part(this.id, "source").catch(() => ({}));
+    }
+    this.#show({ ...data, ...this.source });
     await this.tabs.refresh(data);
     return data;
   }
@@ -205,6 +215,7 @@ export class FeedPage {
     }
     this.skip.hidden = this.replay.hidden = !this.waiting;
     this.mend.hidden = !data.mend;
+    setAttribute(this.mend, "class", this.waiting ? null : "strong");
     setText(this.mend, data.mend ? `Edit and resume with ${data.mend.name}=${data.mend.value}…` : "");
     this.again.hidden = !RESTS.has(data.state);
     this.laggard.hidden = !data.laggard;
@@ -219,6 +230,9 @@ export class FeedPage {
     const missing = leftOut(data.progress);
     this.leftOut.hidden = !missing.length;
     this.missing.replaceChildren(...missing.map((text) => h("li", {}, text)));
+    const part = load && load.chunks_done < load.chunks ? load : data.progress.reload?.load;
+    this.bar.hidden = !part || part.chunks_done >= part.chunks;
+    if (!this.bar.hidden) Object.assign(this.bar, { max: part.chunks, value: part.chunks_done });
     this.facts.update(data);
     this.more.update(data);
     this.lag.update(data.samples);

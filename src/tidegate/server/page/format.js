@@ -53,6 +53,12 @@ export function count(number) {
   return number === null || number === undefined ? NONE : Math.round(number).toLocaleString("en-US");
 }
 
+/** A size with one unit: 512 B, 1.5 MiB. */
+export function size(bytes) {
+  const power = bytes >= 1 ? Math.min(4, Math.floor(Math.log2(bytes) / 10)) : 0;
+  return `${Number((bytes / 1024 ** power).toPrecision(3))} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+}
+
 /** Rows a second; small rates keep a digit. */
 export const rate = (number) => (number > 0 && number < 10 ? number.toFixed(1) : count(number));
 

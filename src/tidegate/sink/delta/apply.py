@@ -651,6 +651,11 @@ class TableResult:
     messages: int = 0
     corrupt: int = 0
     path_counts: PathCounts = field(default_factory=PathCounts)
+    size_bytes: int = 0
+
+    @property
+    def by_table(self) -> Mapping[TableName, int]:
+        return {self.name: self.rows}
 
 
 def run_unit(unit: Unit, changes: Changes, options: DeltaOptions) -> list[TableResult]:

@@ -13,8 +13,8 @@ behind the first of them the task fails, and its next attempt reads them again.
 A statement that changes more or fewer rows than it has is an error: a row is missing, or exists already.
 """
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -80,15 +80,19 @@ class ShardJob:
     target: TargetServer
 
 
+NO_ROWS: Final[Mapping[TableName, int]] = {}
+
+
 class Group(NamedTuple):
     """Whole transactions from `first_ts` to `ts`, and the statements of their `rows`; `parts` are the net changes of
-    each table. The next group goes on with the last transaction unless this one `ends` it."""
+    each table, `tables` the rows. The next group goes on with the last transaction unless this one `ends` it."""
 
     first_ts: int
     ts: int
     rows: int = 0
     statements: tuple[Statement, ...] = ()
     parts: Sequence[tuple[Entries, Net]] = ()
+    tables: Mapping[TableName, int] = NO_ROWS
     ends: bool = True
 
 
@@ -152,7 +156,7 @@ def _cut(entries: list[Entries], limits: StatementLimits, txn_rows: int) -> list
     starts = times[np.searchsorted(group, np.arange(len(ends)))].tolist()
     texts: list[list[Statement]] = [[] for _ in ends]
     parts: list[list[tuple[Entries, Net]]] = [[] for _ in ends]
-    rows = np.zeros(len(ends), np.int64)
+    tables: list[Counter[TableName]] = [Counter() for _ in ends]
     for group_part in entries:
         mine = np.searchsorted(np.array(ends), group_part.commit_ts)
         code = pc.dictionary_encode(group_part.identity).indices.to_numpy().astype(np.int64)
@@ -162,14 +166,17 @@ def _cut(entries: list[Entries], limits: StatementLimits, txn_rows: int) -> list
             if keyed
             else fold_counted(mine, code, group_part.put)
         )
-        rows += np.bincount(mine[np.unique(group_part.number, return_index=True)[1]], minlength=len(ends))
+        counts = np.bincount(mine[np.unique(group_part.number, return_index=True)[1]], minlength=len(ends))
+        for number in np.flatnonzero(counts).tolist():
+            tables[number][TableName(group_part.table.schema, group_part.table.table)] += int(counts[number])
         bounds = np.searchsorted(net.group, np.arange(len(ends) + 1))
         for number in np.unique(net.group).tolist():
             group_slice = slice(bounds[number], bounds[number + 1])
             part = Net(*(array[group_slice] for array in net))
             texts[number] += statements(group_part.table, part, group_part.texts, limits)
             parts[number].append((group_part, part))
-    return [Group(*each) for each in zip(starts, ends, rows.tolist(), map(tuple, texts), parts, strict=True)]
+    rows = map(Counter.total, tables)
+    return [Group(*each) for each in zip(starts, ends, rows, map(tuple, texts), parts, tables, strict=True)]
 
 
 class _Writer:
@@ -212,6 +219,7 @@ class _Writer:
         outage = Outage(RetryPolicy(quick=0 if self._is_open else TRIES - 1, stuck_s=None, first_s=PAUSE_S))
         retry(partial(self._try, group), outage.sleep)
         self._done.rows += group.rows
+        self._done.tables.update(group.tables)
         self._done.messages += len(group.statements)
         self._done.size_bytes += sum(len(statement.text) for statement in group.statements)
 
