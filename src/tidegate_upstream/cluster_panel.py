@@ -40,6 +40,7 @@ class DdlStates:
         self._cluster = cluster
         self._states: dict[int, tuple[str, str]] = {}
         """The newest state of each job, and the one before it."""
+        self._running: tuple[RunningDdl, ...] = ()
         self._done: tuple[int, tuple[DoneDdl, ...]] = -1, ()
 
     @property
@@ -47,7 +48,7 @@ class DdlStates:
         return tuple(self._cluster.nodes)
 
     def running(self, now_ms: int) -> tuple[RunningDdl, ...]:
-        """Return the DDLs in flight, the oldest first."""
+        """Return the DDLs in flight, the oldest first; those of before while a job is being written."""
         with self._cluster.guard, suppress(KeyLocked):
             jobs = [entry.job for entry in read_entries(self._cluster.storage.snapshot())]
             versions = [node.version for node in self._cluster.nodes.values()]
@@ -57,15 +58,15 @@ class DdlStates:
                 job_id: pair if pair[0] == states[job_id] else (states[job_id], pair[0])
                 for job_id, pair in before.items()
             }
-            return tuple(
+            self._running = tuple(
                 RunningDdl(
                     " ".join(ddl_name(job)),
-                    (now_ms - physical_ms(job.start_ts)) / 1000,
+                    max(now_ms - physical_ms(job.start_ts), 0) / 1000,
                     tuple(self._states[job.id][version < (job.last_schema_version or 0)] for version in versions),
                 )
                 for job in jobs
             )
-        return ()
+        return self._running
 
     def done(self) -> tuple[DoneDdl, ...]:
         """Return the last ones done, the newest first."""

@@ -29,11 +29,11 @@ def test_the_states_of_a_ddl_in_flight() -> None:
     session, ddls, seen = Session(cluster.nodes["n1"]), DdlStates(cluster), list[RunningDdl]()
     session.execute("CREATE DATABASE s")
     session.execute("CREATE TABLE s.t (id INT PRIMARY KEY, v INT)")
-    cluster.moved = lambda _: seen.extend(ddls.running(physical_ms(cluster.storage.oracle.next()) + 1_000))
+    cluster.moved = lambda _: seen.extend([*ddls.running(0), *ddls.running(physical_ms(cluster.storage.oracle.next()))])
     session.execute("ALTER TABLE s.t ADD INDEX v (v)")
 
     assert {ddl.name for ddl in seen} == {"add index s.t"}
-    assert all(1.0 <= ddl.seconds < 60.0 for ddl in seen)
+    assert all(0.0 <= ddl.seconds < 60.0 for ddl in seen)
     steps = [sorted({ORDER.index(state) for state in ddl.states}) for ddl in seen]
     assert all(len(step) == 1 or step[1] == step[0] + 1 for step in steps)
     assert {place for step in steps for place in step} == {*range(len(ORDER))}
