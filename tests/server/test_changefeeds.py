@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.failpoint import armed
@@ -518,3 +519,21 @@ def test_a_sink_that_hangs(place: ServerHome, monkeypatch: pytest.MonkeyPatch) -
     assert server.changefeeds.get(hung).checkpoint_ts < end
     server.changefeeds.pause(hung, "")
     assert {view.id: view.state for view in server.changefeeds.listed()} == {hung: "stopped", ONE: "normal"}
+
+
+def test_a_quota_from_before(place: ServerHome) -> None:
+    """A changefeed of a release that took any memory-quota goes on without it."""
+    server = place.server()
+    until(lambda: server.changefeeds.is_owner)
+    server.changefeeds.create(place.wish("one"), "")
+    server.stop()
+    (document,) = [server._documents.read(name) for name in server._documents.names("feeds/")]
+    record = msgspec.json.decode(document.body)
+    record["config"] = {"memory-quota": 1 << 29}
+    server._documents.write(ONE.document, msgspec.json.encode(record), document.version)
+    again = place.server()
+    until(lambda: again.changefeeds.is_owner)
+    end = place.work()
+    until(lambda: again.changefeeds.get(ONE).checkpoint_ts >= end)
+    assert "memory-quota" not in again.changefeeds.get(ONE).record.config
+    again.stop()

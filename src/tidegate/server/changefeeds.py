@@ -47,7 +47,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.config import full_load
-from tidegate.config.entry import Document, FeedConfig, checkpoints_of, is_landed
+from tidegate.config.entry import MEMORY_QUOTA, Document, FeedConfig, checkpoints_of, is_landed
 from tidegate.config.load import document_of, load
 from tidegate.config.registry import SOURCES, entries_of, feed_of, forget_at_source, home_of, upstream_now
 from tidegate.config.tidb import TidbSource
@@ -392,7 +392,12 @@ class Changefeeds:
             if record.state == "removed":  # whoever removed it died before it was forgotten
                 self._forget(record)
                 continue
-            record = msgspec.structs.replace(record, epoch=epoch)
+            config = dict(record.config)
+            if scheme_of(record.source_uri or self._config.source_uri) != TIKV:
+                quota = config.pop("memory-quota", MEMORY_QUOTA)  # earlier releases took it without effect
+                if quota not in {0, MEMORY_QUOTA}:
+                    LOG.warning("%s: memory-quota = %s has no effect and is removed", record.id, quota)
+            record = msgspec.structs.replace(record, epoch=epoch, config=config)
             feeds[record.id] = ServedFeed(record, self._documents.write(name, _body(record), document.version))
             failpoint("server/took-record")
         self.operation_log.take_over()
