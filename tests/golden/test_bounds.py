@@ -159,9 +159,14 @@ def test_memory_of_some(name: str) -> None:
     check_memory(name, 1 << 15)
 
 
-@pytest.mark.more
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.soak if number % 2 else pytest.mark.more)
+        for number, name in enumerate(FAMILIES)
+    ],
+)
 def test_memory(name: str) -> None:
     """Peak memory is at most twenty times the input."""
     check_memory(name, 1 << 16)

@@ -66,7 +66,7 @@ def lived(seed: int, bootstrap: str, home: Path) -> Workload:
     return work
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(HALF, marks=pytest.mark.more)])
+@pytest.mark.parametrize("first", [0, pytest.param(HALF, marks=pytest.mark.soak)])
 def test_ten_seeds(first: int, bootstrap: str, tmp_path: Path) -> None:
     """What arrives keeps every promise, and the lake is the database at every moment that is looked at."""
     chosen = seeds(first + HALF)[first:] or seeds(1)

@@ -94,7 +94,9 @@ def going_on(feed: Small) -> Iterator[list[int]]:
 
 @pytest.mark.more
 @pytest.mark.limit(3600)
-@pytest.mark.parametrize("reader", ["pyiceberg", "duckdb", pytest.param("spark", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "reader", ["pyiceberg", *(pytest.param(name, marks=pytest.mark.soak) for name in ("duckdb", "spark"))]
+)
 def test_no_torn_reads(
     tmp_path: Path, readers: Readers, reader: str, record_property: Callable[[str, object], None]
 ) -> None:
