@@ -15,6 +15,7 @@ from tests.failpoint import armed
 from tests.promises import keep_promises, resolved, without_repeats
 from tests.source.tidb.kit import Broker, changes, failing, feed, recorded_log, target, write_log
 from tidegate.cli.main import main
+from tidegate.engine import retry_policy
 from tidegate.engine.progress import Progress, line
 from tidegate.model.errors import (
     EnvironmentFault,
@@ -59,8 +60,9 @@ def same(broker: Broker, expected: Broker) -> None:
         assert without_repeats(found[where]) == without_repeats(events)
 
 
-def test_an_outage_is_a_warning_until_it_is_over(tmp_path: Path) -> None:
+def test_an_outage_is_a_warning_until_it_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every try tells code, since when, how many and when the next is; then the state is normal, the error gone."""
+    monkeypatch.setattr(retry_policy, "QUICK_S", 1.0)
     log, broker = recorded_log(tmp_path / "log", "types", 3), Broker()
     expected = calm(log, tmp_path)
     broker.refuse = failing((20, 21, 22))
