@@ -112,6 +112,17 @@ def test_a_life(place: ServerHome, feeds: Changefeeds) -> None:
     ]
 
 
+@pytest.mark.parametrize("sink", ["file://{}/files?protocol=canal-json", "sqlite://{}/rows.db"])
+def test_one_begins_at_its_start(place: ServerHome, feeds: Changefeeds, sink: str) -> None:
+    """What is behind the start of a changefeed is left out, although its sink has been opened once before."""
+    begin = place.work(1)
+    feeds.create(replace(place.wish("one"), start_ts=begin, sink_uri=sink.format(place.home)), "")
+    until(lambda: (progress := feeds.get(ONE).progress) and progress.phase == "running")
+    progress = feeds.get(ONE).progress
+    assert progress is not None
+    assert (progress.resumed, progress.ddls, progress.checkpoint_ts) == (False, 0, begin)
+
+
 @pytest.mark.parametrize("mode", ["initial", "only"])
 def test_one_begins_with_a_load(place: ServerHome, feeds: Changefeeds, mode: str) -> None:
     """load-from in its configuration: all rows, then the changes, or the end."""

@@ -795,8 +795,9 @@ class Checkpoints(Protocol):
 
 
 def sink_position(saved: Saved | None) -> SinkPosition:
-    """Return the position of a feed whose checkpoint was `saved`; a new feed's for None."""
-    return SinkPosition(Checkpoint(), SchemaState(), is_new=True) if saved is None else saved.position
+    """Return the position of a feed whose checkpoint was `saved`; a new feed's for None, and before it began."""
+    new = SinkPosition(Checkpoint(), SchemaState(), is_new=True)
+    return new if saved is None or not saved.position.checkpoint.ts else saved.position
 
 
 REFUSED_MAX: Final = 10_000
