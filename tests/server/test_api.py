@@ -178,6 +178,12 @@ def test_small_answers(serving: tuple[Server, Client], method: str, path: str, g
     assert answer.headers["content-type"] == "application/json; charset=utf-8"
 
 
+def test_a_wrong_query_is_named(client: Client) -> None:
+    """The parameter and what is wrong with it, without where the server's own files are."""
+    answer = client.get("/changefeeds/runs-1/get_dispatcher_count?mode=7")
+    assert answer.json["error_msg"] == "[CDC:ErrAPIInvalidParam]mode: Input should be less than or equal to 1"
+
+
 @pytest.mark.parametrize(("method", "path"), [("GET", "/api/v2/nothing"), ("PATCH", "/api/v2/status"),
                                               ("GET", "/api/v2/changefeeds/"), ("GET", "/docs")])  # fmt: skip
 def test_unknown_paths(client: Client, method: str, path: str) -> None:

@@ -17,11 +17,12 @@ Source: TiCDC's OpenAPI v2 (classic): api/middleware and api/util.
 """
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 from fastapi import APIRouter
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -204,9 +205,16 @@ async def on_error(_: Request, error: Exception) -> Response:
     return fault(error)
 
 
+def _wrong(errors: Sequence[Mapping[str, Any]]) -> ApiParamInvalid:
+    """Return the error of the first of pydantic's errors."""
+    name = ".".join(map(str, errors[0]["loc"])).removeprefix("query.")
+    return ApiParamInvalid(f"{name or 'body'}: {errors[0]['msg'].partition(' or instance of ')[0]}")
+
+
 async def on_wrong_parameter(_: Request, error: Exception) -> Response:
     """Answer a parameter of the wrong type."""
-    return fault(ApiParamInvalid(" ".join(str(error).split())))
+    assert isinstance(error, RequestValidationError)
+    return fault(_wrong(error.errors()))
 
 
 async def on_unknown_path(*_: object) -> Response:
@@ -360,8 +368,7 @@ def read_body(body: bytes, kind: type[BodyOf], *, required: bool = True) -> Body
     try:
         return kind.model_validate(msgspec.json.decode(body))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise ApiParamInvalid(f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}") from error
+        raise _wrong(error.errors(include_url=False, include_input=False)) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ApiParamInvalid(f"invalid request body: {error}") from error
 
