@@ -67,8 +67,9 @@ class Rates:
 class FeedPanel:
     """The panel of a changefeed, from its reports; `source` and `sink` are addresses without secrets."""
 
-    def __init__(self, name: str, source: str, sink: str) -> None:
+    def __init__(self, name: str, source: str, sink: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name
+        self._clock, self._shown_s = clock, clock()
         self.source, self.sink = (uri.partition("?")[0] for uri in (source, sink))
         self.progress = Progress("starting")
         self.rates = Rates()
@@ -78,8 +79,9 @@ class FeedPanel:
     def show(self, progress: Progress) -> None:
         """Take a report."""
         before, self.progress = self.progress, progress
+        self._shown_s = self._clock()
         if progress.ddl != before.ddl:
-            if before.ddl:
+            if before.ddl and progress.ddls > before.ddls:
                 self._done.appendleft(DoneDdl(before.ddl, progress.elapsed_s - self._began_s))
             self._began_s = progress.elapsed_s
 
@@ -100,16 +102,17 @@ class FeedPanel:
     def panel(self, now_ms: int) -> Panel:
         """Return the panel at a time."""
         progress = self.progress.at(now_ms)
+        elapsed_s = progress.elapsed_s + self._clock() - self._shown_s
         complete = progress.complete_ts()
         reasons = {error.table: error.code for error in progress.parked}
         return Panel(
-            title=f"{self.name} · {state_words(progress)} · {progress.elapsed_s:.0f} s · {progress.ddls} DDLs · "
+            title=f"{self.name} · {state_words(progress)} · {elapsed_s:.0f} s · {progress.ddls} DDLs · "
             f"checkpoint {when_words(progress.checkpoint_ts)}",
             notes=tuple(filter(None, _notes(progress))),
             errors=() if progress.error is None else (str(progress.error),),
             stages=self.stages(now_ms),
             loads=(("", progress.load),) if progress.load is not None and not progress.load.is_done else (),
-            ddls=(RunningDdl(progress.ddl, progress.elapsed_s - self._began_s),) if progress.ddl else (),
+            ddls=(RunningDdl(progress.ddl, elapsed_s - self._began_s),) if progress.ddl else (),
             tables=tuple(
                 LateTable(table.name, table.lag_ms, table.rows, complete(table.name), reasons.get(table.name, ""))
                 for table in sorted(

@@ -9,11 +9,13 @@
 
 Sections stand in the order of their weight.  Each gets the rows that it needs least, in this order, and all of them
 share what is left; a head tells how many of its rows are shown.  Where columns are too wide, the first one is cut down
-to a third of the screen, then the last one is cut or left out.  Pure: the same panel and size are the same lines.
+to a third of the screen, then the last one is cut or left out; errors are wrapped.  Pure: the same panel and size are
+the same lines.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -125,7 +127,8 @@ def draw(panel: Panel, width: int, height: int) -> list[Text]:
 def _sections(panel: Panel, width: int) -> Iterator[_Section]:
     bars = 30 if width >= _WIDE else 10
     every = len(panel.stages)
-    yield _Section(("error",), _texts(panel.errors), "red")
+    errors = [line for error in panel.errors for line in wrap(_plain(error), max(width, 1))]
+    yield _Section(("error",), _texts(errors), "red", least=4)
     way = [
         (
             stage.name,

@@ -55,7 +55,7 @@ ODD = Panel(
 
 def feed() -> Panel:
     """That of a busy changefeed, whose lags are as old as its reports."""
-    shown = FeedPanel("shop", "kafka://10.0.1.5:9092/shop?protocol=open-protocol", "delta:///srv/lake")
+    shown = FeedPanel("shop", "kafka://10.0.1.5:9092/shop?protocol=open-protocol", "delta:///srv/lake", lambda: 0.0)
     shown.show(BUSY)
     return shown.panel(now_ms=1_767_323_047_000)
 

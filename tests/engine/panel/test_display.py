@@ -27,7 +27,7 @@ with display(FeedPanel("shop", "source", "sink"), json=False, color=True, out=sy
 
 def feed() -> FeedPanel:
     """That of a changefeed."""
-    return FeedPanel("shop", "tidb:///log?x=y", "delta:///lake")
+    return FeedPanel("shop", "tidb:///log?x=y", "delta:///lake", clock=lambda: 0.0)
 
 
 def test_display_suits_the_stream() -> None:
@@ -56,7 +56,16 @@ def test_the_panel_of_a_feed() -> None:
     shown = feed()
     shown.show(BUSY)
     shown.panel(now_ms=physical_ms(TS) + 1_000)
-    shown.show(replace(BUSY, ddl=None, elapsed_s=14.3, capture=CaptureProgress(waits_for="a job"), rows=1_234_120))
+    shown.show(
+        replace(
+            BUSY,
+            ddl=None,
+            ddls=BUSY.ddls + 1,
+            elapsed_s=14.3,
+            capture=CaptureProgress(waits_for="a job"),
+            rows=1_234_120,
+        )
+    )
     panel = shown.panel(now_ms=physical_ms(TS) + 3_000)
     assert [(stage.name, stage.lag_ms) for stage in panel.stages] == [
         ("tidb:///log", 3_000),
@@ -68,6 +77,26 @@ def test_the_panel_of_a_feed() -> None:
     assert not panel.ddls
     assert [(ddl.name, round(ddl.seconds, 3)) for ddl in panel.done] == [(BUSY.ddl, 2.0)]
     assert "capture: a job" in panel.notes
+
+
+def test_time_passes_between_reports() -> None:
+    """How long a feed and its DDL run is as of the drawing, not of the last report."""
+    now_s = 100.0
+    shown = FeedPanel("shop", "tidb:///log", "delta:///lake", clock=lambda: now_s)
+    shown.show(Progress("running", elapsed_s=2.0, ddl="DROP TABLE a"))
+    now_s += 30
+    panel = shown.panel(now_ms=0)
+    assert "· 32 s ·" in panel.title
+    assert [ddl.seconds for ddl in panel.ddls] == [30.0]
+
+
+def test_a_ddl_that_is_given_up_is_not_done() -> None:
+    """A feed that fails or stops in front of a DDL does not show it among those that are done."""
+    shown = feed()
+    shown.show(BUSY)
+    shown.show(replace(BUSY, ddl=None, phase="stopped"))
+    panel = shown.panel(now_ms=physical_ms(TS))
+    assert (panel.ddls, panel.done) == ((), ())
 
 
 def test_what_does_not_land_has_two_stages() -> None:
