@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.server.kit import ServerHome, until
 from tidegate.engine import loop
 from tidegate.engine.log_fields import context
-from tidegate.server.otlp import exporters
+from tidegate.server.otlp import MetricsExport, exporters
 from tidegate.server.record import FeedId
 from tidegate.server.server import Server
 
@@ -142,6 +142,18 @@ def test_what_the_environment_asks_for(
     assert [type(each).__name__ for each in exporters()] == kinds
     lacks = environment.get("OTEL_EXPORTER_OTLP_PROTOCOL") == "grpc"
     assert ("pip install opentelemetry-exporter-otlp" in caplog.text) == lacks
+
+
+@pytest.mark.parametrize("setting", ["abc", "0", "-1", "1" * 400])
+def test_a_wrong_interval_is_ignored(
+    setting: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Metrics are exported at the usual interval, and the log says so."""
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", setting)
+    halt = threading.Event()
+    halt.set()
+    MetricsExport(lambda: (), "id", halt)._run()
+    assert f"OTEL_METRIC_EXPORT_INTERVAL = {setting} is no number of ms above 0: it is 60000" in caplog.text
 
 
 def test_a_trace_has_the_rounds_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

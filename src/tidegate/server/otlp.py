@@ -11,6 +11,7 @@ Source: OpenTelemetry, "Environment Variable Specification"; metrics.proto.
 
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 LOG: Final = logging.getLogger(__name__)
 GROUP: Final = "opentelemetry_metrics_exporter"
 PROTOCOLS: Final = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
+INTERVAL_MS: Final = "60000"
+_POSITIVE: Final = re.compile("[1-9][0-9]{0,8}")
 EXPORT_S: Final = 10.0
 """Time for an export."""
 
@@ -72,10 +75,13 @@ class MetricsExport:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        interval_s = int(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL") or 60_000) / 1000
+        interval = os.environ.get("OTEL_METRIC_EXPORT_INTERVAL") or INTERVAL_MS
+        if not _POSITIVE.fullmatch(interval):  # the specification asks for a warning
+            LOG.warning("OTEL_METRIC_EXPORT_INTERVAL = %s is no number of ms above 0: it is %s", interval, INTERVAL_MS)
+            interval = INTERVAL_MS
         ends = False
         while not ends:
-            ends = self._halt.wait(interval_s)
+            ends = self._halt.wait(int(interval) / 1000)
             try:
                 metrics = self._data()
             except TidegateError as error:  # the changefeeds are being taken over
