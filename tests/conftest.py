@@ -1,5 +1,5 @@
 """What holds for every test: a time limit, no process that outlives the run, JVMs soon at work, files in memory,
-examples without a deadline, short pauses behind errors, and levels of the log as the test found them.
+examples without a deadline, short pauses behind errors, and the log as the test found it.
 
 One broker is for all; a Spark is for the modules of folders that have none in common."""
 
@@ -45,14 +45,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol() -> Generator[None, object, object]:
-    """A command or a server of this process sets levels, and how rows are redacted, for good."""
-    loggers = [logging.getLogger(name) for name in ("", "tidegate")]
-    levels = [logger.level for logger in loggers]
+    """A command or a server of this process sets the log, and how rows are redacted, for good."""
+    root, loggers = logging.getLogger(), logging.Logger.manager.loggerDict
+    handlers, levels = root.handlers[:], {"": root.level}
+    levels |= {name: logger.level for name, logger in loggers.items() if isinstance(logger, logging.Logger)}
     try:
         return (yield)
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        for name in ["", *loggers]:
+            logging.getLogger(name).setLevel(levels.get(name, logging.NOTSET))
+        root.handlers[:] = handlers
         set_redaction(Redaction.OFF)
 
 
