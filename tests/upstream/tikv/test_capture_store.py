@@ -1,6 +1,9 @@
 """A captured log in an object store: a real S3 server, a proxy that loses answers, feeds, deaths, and two captures."""
 
 import itertools
+import json
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -33,7 +36,6 @@ from tidegate.source.tidb_segment import (
     trim,
 )
 from tidegate.source.tikv_capture import Capture, release
-from tidegate.spark.session import session
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tikv.peer import TikvPeer
 
@@ -213,6 +215,18 @@ def test_lives_in_an_object_store(asked: list[Request], tmp_path: Path) -> None:
         assert sum(lived(seed, tmp_path / str(seed), uri).values()) >= 30
 
 
+FEED = """
+import json, sys
+from tidegate.config.changefeed import Changefeed
+from tidegate.config.load import load
+from tidegate.spark.session import session
+
+words, until = json.loads(sys.argv[1]), int(sys.argv[2])
+assert Changefeed(load(**words)).run(session(), until=until).checkpoint_ts >= until
+"""
+"""In a process of its own, since the JVM of another test has other variables."""
+
+
 @pytest.mark.more
 def test_executors_read_a_log_in_an_object_store(served: Served, tmp_path: Path) -> None:
     """Tasks of Spark find the store by the driver's variables, and what they land is what the upstream has."""
@@ -220,17 +234,13 @@ def test_executors_read_a_log_in_an_object_store(served: Served, tmp_path: Path)
     capture = captured(served, start_ts)
     served.captured(capture, served.execute(*WORK))
     capture.stop()
-    config = load(
-        source_uri=f"{served.uri}?ddl-ts=commit",
-        sink_uri=f"delta://{tmp_path}/lake?upkeep=off",
-        rules=("test.*", "!test.hidden"),
-        start_ts=start_ts,
-    )
-    spark = session()
-    try:
-        assert Changefeed(config).run(spark, until=served.high()).checkpoint_ts >= served.high()
-    finally:
-        spark.stop()
+    words = {
+        "source_uri": f"{served.uri}?ddl-ts=commit",
+        "sink_uri": f"delta://{tmp_path}/lake?upkeep=off",
+        "rules": ["test.*", "!test.hidden"],
+        "start_ts": start_ts,
+    }
+    subprocess.run([sys.executable, "-c", FEED, json.dumps(words), str(served.high())], check=True, timeout=300)
     assert stored(f"{tmp_path}/lake") == {f"test.{name}": selected(served, f"test.{name}") for name in ("a", "p")}
 
 
