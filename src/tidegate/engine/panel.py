@@ -72,7 +72,7 @@ class ComparedTable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What a panel shows; `timestamps` is the number of those that will be compared."""
+    """The contents of a panel; `timestamps` is the number of those that will be compared."""
 
     title: str
     notes: tuple[str, ...] = ()

@@ -414,9 +414,9 @@ class _Walk:
         self._sent.add(job.id)
         if job.state != JobState.DONE:
             self.early[job.id] = row.commit_ts, MAX_TS, job.query
-        gone = [version.stored for table_id, version in before.tables.items() if table_id not in after.tables]
-        if job.type in _TAKING and gone:  # a log without keys of the schema shows none
-            physical_ids = tuple(physical_id for stored in gone for physical_id in stored.physical_ids)
+        gone = before.tables.keys() - after.tables.keys() if job.type in _TAKING else ()
+        if gone:  # a log without keys of the schema shows none
+            physical_ids = tuple(number for table_id in gone for number in before.tables[table_id].stored.physical_ids)
             self._taken[row.key] = row.commit_ts, job.schema_state, physical_ids
         if is_shown or (job.binlog is not None and job.binlog.schema_version and after.schemas):
             job = change(job, state=JobState.DONE, binlog=_binlog(job, before, after))
