@@ -22,6 +22,7 @@ from tidegate.server.client import request_body
 from tidegate.server.config import server_config
 from tidegate.server.record import FeedId
 from tidegate.server.server import Server
+from tidegate.source import tikv_capture
 from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.session import Session
 from tidegate_upstream.tikv.peer import TikvPeer
@@ -174,6 +175,17 @@ def test_the_time_of_the_servers_cluster(cluster: Cluster, serving: tuple[Server
     before = cluster.storage.oracle.next()
     told = serving[1].post("/tso", {}).json
     assert before < compose(told["timestamp"], told["logic_time"]) < cluster.storage.oracle.next()
+
+
+def test_the_time_of_a_cluster_that_is_away(
+    serving: tuple[Server, Client, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that needs PD's time waits for it some seconds, and its error names the PD."""
+    monkeypatch.setattr(tikv_capture, "PATIENCE_S", 0.5)
+    answer = serving[1].post("/tso", {"pd_addrs": ["127.0.0.1:1"]})
+    assert answer.json["error_code"] == "CDC:ErrGRPCDialFailed", answer.text
+    assert "within 0.5 s" in answer.json["error_msg"]
+    assert "127.0.0.1:1" in answer.json["error_msg"]
 
 
 def test_the_upstream_of_a_server(tmp_path: Path) -> None:

@@ -131,9 +131,11 @@ def cluster_schema(config: FeedConfig) -> "StoredSnapshot":
 
 
 def cluster_now(source: TikvSource) -> int:
-    """Return a timestamp of PD. Raises ClusterUnavailable."""
-    with _reader(source) as reader:
-        return reader.newest_ts()
+    """Return a timestamp of PD. Raises ClusterUnavailable within seconds."""
+    with needs_grpc():
+        from tidegate.source.tikv_capture import ask_pd
+        from tidegate.tikv.pd import PdClient
+    return ask_pd(address_of(source), PdClient.tso)
 
 
 def _log_of(source: TikvSource, home: str) -> Location:

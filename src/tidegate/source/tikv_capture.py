@@ -117,7 +117,7 @@ WRITE_S, IDLE_S, KEEP_S = 1.0, 5.0, 60.0
 _CHECKS: Final = 10
 """How often in WRITE_S it is looked for what is complete."""
 _ENDS_S: Final = 60.0
-RELEASE_S: Final = 5.0
+PATIENCE_S: Final = 5.0
 """How long PD is asked to end a hold, which ends by itself after gc-ttl."""
 _AHEAD_S: Final = 60.0
 """How far the clock of start-ts may be ahead of PD's."""
@@ -680,17 +680,17 @@ class Capture:
         self._log_bytes = sum(size_of(path) for _, _, path in segments(directory))
 
 
-def _with_pd(options: CaptureOptions, ask: Callable[[PdClient], Awaitable[T]]) -> T:
-    """Return what PD answers within a while. Raises ClusterUnavailable."""
+def ask_pd(address: ClusterAddress, ask: Callable[[PdClient], Awaitable[T]]) -> T:
+    """Return what PD answers a request that somebody waits for. Raises ClusterUnavailable after PATIENCE_S."""
 
     async def answer() -> T:
-        pd = PdClient(options.address, patience_s=RELEASE_S)
+        pd = PdClient(address, patience_s=PATIENCE_S)
         try:
             return await ask(pd)
         finally:
             await pd.close()
 
-    return asyncio.run_coroutine_threadsafe(answer(), capture_loop()).result(2 * RELEASE_S + _ENDS_S)
+    return asyncio.run_coroutine_threadsafe(answer(), capture_loop()).result(2 * PATIENCE_S + _ENDS_S)
 
 
 def captures_held(options: CaptureOptions) -> list[str] | None:
@@ -700,7 +700,7 @@ def captures_held(options: CaptureOptions) -> list[str] | None:
     if origin is None:
         return None
     before, _, behind = _hold_name("\n", origin).partition("\n")
-    holds = [name for name in _with_pd(options, PdClient.holds) if name.startswith(before) and name.endswith(behind)]
+    holds = [name for name in ask_pd(options.address, PdClient.holds) if name.startswith(before) and name.endswith(behind)]
     return [name[len(before) : len(name) - len(behind)] for name in holds]
 
 
@@ -710,4 +710,4 @@ def release(options: CaptureOptions) -> None:
     origin = origin_of(options.directory)
     if origin is not None:
         with _alone(options.directory):
-            _with_pd(options, lambda pd: pd.release(_hold_name(options.feed, origin)))
+            ask_pd(options.address, lambda pd: pd.release(_hold_name(options.feed, origin)))
