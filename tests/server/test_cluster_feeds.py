@@ -4,6 +4,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,19 @@ def test_the_time_of_a_cluster_that_is_away(
     assert answer.json["error_code"] == "CDC:ErrGRPCDialFailed", answer.text
     assert "within 0.5 s" in answer.json["error_msg"]
     assert "127.0.0.1:1" in answer.json["error_msg"]
+
+
+def test_a_removed_load_holds_nothing(peer: TikvPeer, serving: tuple[Server, Client, Path]) -> None:
+    """A changefeed that is removed amid its load lets garbage collection go on."""
+    _, client, home = serving
+    hour, before = datetime.now(UTC).hour, set(peer.service.barriers)
+    later = f"{(hour + 2) % 24}-{(hour + 3) % 24}"  # until then the load holds S, and reads nothing
+    source = {"load_from": f"tikv://{peer.pd}?load-hours={later}"}
+    wish = body(home, "amid", 0, replica_config={"filter": {"rules": ["test.a"]}, "source": source})
+    assert client.post("/changefeeds", wish).status == 200
+    until(lambda: any("load" in name for name in set(peer.service.barriers) - before), "the hold of the load")
+    assert client.delete("/changefeeds/amid").status == 200
+    assert set(peer.service.barriers) <= before
 
 
 def test_the_upstream_of_a_server(tmp_path: Path) -> None:

@@ -290,6 +290,20 @@ def _readers(
     return SqlReader(options), partial(GcGuard.of_plan, options)
 
 
+def release_load(config: FeedConfig, home: str) -> None:
+    """Give back what an unfinished load or reload has set in its upstream, for a changefeed that does not go on: the
+    hold on garbage collection, tidb_gc_life_time. Raises what the upstream raises."""
+    from tidegate.engine.load_plan import KeptPlan
+    from tidegate.engine.reload import KeptReload
+
+    load, reload = _load_of(config), KeptReload(home).read()
+    if load is not None and load.options is not None:
+        _, guard = _readers(load.options)
+        for plan in (KeptPlan(home).read(), reload.plan if reload is not None and not reload.outcome else None):
+            if plan is not None:
+                guard(plan).restore()
+
+
 def _keyless(load: FullLoad, source: SourceEntry, sink: SinkEntry) -> bool:
     """Whether changes of tables without a handle key follow a load."""
     return load.force_replicate or (source.ordered and sink.keeps_keyless)

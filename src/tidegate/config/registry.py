@@ -41,6 +41,7 @@ from tidegate.config import (
 from tidegate.config.entry import FeedConfig, SinkEntry, SourceEntry, is_landed, state_of
 from tidegate.config.uri import declare
 from tidegate.model.errors import TidegateError
+from tidegate.objectstore.stores import STORE_ERRORS
 from tidegate.source.upstream_address import PARAMETERS as UPSTREAM_PARAMS
 
 if TYPE_CHECKING:
@@ -146,10 +147,11 @@ def landed_source(config: FeedConfig) -> "LandedSource":
 def forget_at_source(config: FeedConfig) -> None:
     """End what is kept upstream for a changefeed that does not go on; a warning where that fails, since it ends by
     itself later."""
-    try:
-        entries_of(config)[0].forget(config, home_of(config))
-    except TidegateError as error:
-        LOG.warning("what the source keeps for %s ends by its ttl: %s", config.name, error)
+    for forget in (full_load.release_load, entries_of(config)[0].forget):
+        try:
+            forget(config, home_of(config))
+        except (TidegateError, *STORE_ERRORS) as error:
+            LOG.warning("what the source keeps for %s ends by its ttl: %s", config.name, error)
 
 
 def status_of(config: FeedConfig) -> "StatusFile":

@@ -52,7 +52,7 @@ from tidegate.schema.stored.snapshot import SchemaHistory, StoredSnapshot, Table
 from tidegate.source.load_sql import deletes_of, keyed_layout, sequence_from
 from tidegate.source.tidb_log import name_of
 from tidegate.source.tidb_segment import SCHEMA
-from tidegate.source.tikv_capture import capture_loop
+from tidegate.source.tikv_capture import ask_pd, capture_loop
 from tidegate.source.tikv_keys import Key, KeyedTable
 from tidegate.source.tikv_options import TikvLoadOptions
 from tidegate.source.upstream_address import rests_until
@@ -487,8 +487,8 @@ class TikvGuard(LoadGuard):
 
     def __init__(self, options: TikvLoadOptions, plan: LoadPlan) -> None:
         self._options, self._cluster, self._ts = options, _Cluster(options), plan.ts
-        name = plan.safe_point or _hold_name(plan.ts)
-        self._safe_point = _SafePoint(self._cluster.pd, plan.ts, options.gc_ttl_s, name)
+        self._name = plan.safe_point or _hold_name(plan.ts)
+        self._safe_point = _SafePoint(self._cluster.pd, plan.ts, options.gc_ttl_s, self._name)
         self._renewal: Future[None] | None = None
 
     def brief(self) -> Self:
@@ -506,6 +506,9 @@ class TikvGuard(LoadGuard):
         self._cluster.close()
 
     def restore(self) -> None:
+        if self._renewal is None:  # not entered: a changefeed ends, and does not wait long for a PD that is away
+            ask_pd(address_of(self._options), lambda pd: pd.release(self._name))
+            return
         try:
             self._cluster.call(self._safe_point.release())
         finally:
