@@ -337,8 +337,21 @@ def test_redaction_by_the_servers_file(place: ServerHome, tmp_path: Path) -> Non
     """A server begins with the mode of its file, and names the modes that there are."""
     Server(place.config(data_dir=str(tmp_path), redact_info_log="marker"), HereHost())
     assert redaction() is Redaction.MARKER
-    with pytest.raises(ConfigError, match="redact-info-log"):
-        place.config(redact_info_log="loud")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"redact_info_log": "maybe"}, "redact-info-log: expected one of off, marker, on (Invalid enum value 'maybe')"),
+        ({"security": {"auth": "no"}}, "security.auth: expected one of token, none (Invalid enum value 'no')"),
+        ({"tz": "Mars/Base"}, "tz 'Mars/Base': expected System, or a name such as UTC or Asia/Shanghai"),
+        ({"gc_ttls": 1}, 'unknown key gc-ttls; did you mean "gc-ttl"?'),
+    ],
+)
+def test_a_wrong_setting_of_a_server(flags: dict[str, object], message: str, place: ServerHome) -> None:
+    """The error names the setting and the values that it takes."""
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        place.config(**flags)
 
 
 def test_now(client: Client) -> None:

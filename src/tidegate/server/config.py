@@ -24,8 +24,9 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
@@ -128,10 +129,17 @@ def server_config(path: Path | None, **flags: Any) -> ServerConfig:
     try:
         config = msgspec.convert(tree, ServerConfig)
     except msgspec.ValidationError as error:
-        keys = [field.encode_name for kind in (ServerConfig, Security) for field in msgspec.structs.fields(kind)]
-        word = str(error).partition("unknown field `")[2].partition("`")[0]
+        keys = {each.encode_name: each.type for kind in (ServerConfig, Security) for each in msgspec.structs.fields(kind)}
+        reason, _, key = str(error).rstrip("`").partition(" - at `$.")
+        word = reason.partition("unknown field `")[2].partition("`")[0]
         what = f"unknown key {word}{nearest(word, keys)}" if word else str(error)
+        if choices := get_args(keys.get(key.rpartition(".")[2])):
+            what = f"{key}: expected one of {', '.join(choices)} ({reason})"
         raise ConfigError(f"{path or 'the flags'}: {what}") from error
+    try:
+        ZoneInfo("UTC" if config.tz == "System" else config.tz)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as unknown:
+        raise ConfigError(f"tz {config.tz!r}: expected System, or a name such as UTC or Asia/Shanghai") from unknown
     return _checked(config)
 
 
