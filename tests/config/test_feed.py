@@ -19,9 +19,11 @@ from tidegate.model.errors import (
     KvDecodeError,
     MessageTooLarge,
     SinkError,
+    SourceBehind,
 )
 from tidegate.model.event import Ddl, Resolved
 from tidegate.sink.kafka_target import TopicTarget
+from tidegate.source.tidb_land import LogSource
 from tidegate.source.tidb_log import LogPart
 from tidegate.source.tidb_segment import SegmentLog, encode_segment, segments
 from tidegate.testing.validators import rows
@@ -355,3 +357,22 @@ def test_the_python_call_for_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert 0 < done.rows == sum(len(rows(events)) for events in broker.events("open-protocol").values())
     with pytest.raises(ConfigError, match="state-dir"):
         tidegate.Changefeed(f"tidb://{log}", sink)
+
+
+def test_a_wait_for_the_log_is_a_warning_until_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that goes on, and does not reach the checkpoint yet, has one warning, which is gone once the feed runs."""
+    log, heard = recorded_log(tmp_path / "log", "partition", 3), list[Progress]()
+    begin, waits = LogSource.start, iter(("goes up to 1", "goes up to 2"))
+
+    def start(source: LogSource, tasks: LocalTasks, checkpoint_ts: int | None) -> int:
+        if (text := next(waits, "")) != "":
+            raise SourceBehind(text)
+        return begin(source, tasks, checkpoint_ts)
+
+    monkeypatch.setattr(LogSource, "start", start)
+    sink, state = f"file://{tmp_path}/files?protocol=canal-json", tmp_path / "state"
+    waiting = tidegate.Changefeed(f"tidb://{log}", sink, name="waiting", state_dir=state)
+    waiting.run(tasks=LocalTasks(), on_progress=heard.append, until=segments(log)[0][1])
+    seen = list(dict.fromkeys(tuple(text for text in each.warnings if "goes up" in text) for each in heard))
+    assert seen == [(), ("goes up to 1",), ("goes up to 2",)]
+    assert not [text for text in heard[-1].warnings if "goes up" in text]

@@ -109,6 +109,7 @@ def test_pending(sink: End, tmp_path: Path) -> None:
             path.rename(log / path.name)
         found = awaited(sink.place, lambda found: found["state"] != "pending")
         assert (found["state"], found["running"]) == ("normal", True)
+        assert not any("the change log" in text for text in found.get("warnings", []))
     found = status(sink.place)
     assert (found["state"], found["running"]) == ("stopped", False)
 

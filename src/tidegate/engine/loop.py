@@ -204,6 +204,10 @@ class Meter:
         if text not in self.now.warnings:
             self.send(warnings=(*self.now.warnings, text))
 
+    def withdraw(self, text: str) -> None:
+        """Remove a warning that no longer holds; it stays in the log."""
+        self.send(warnings=tuple(each for each in self.now.warnings if each != text))
+
     def failing(self, error: TidegateError, *, tries: int, next_s: float, reported: bool) -> None:
         """Report an error that is retried: the `tries`th of an outage, the next try after `next_s`. It is a warning,
         too, unless the error was `reported` before."""
@@ -556,13 +560,17 @@ class Engine:
             except SourceBehind as behind:
                 return behind
 
+        waits = ""
         while isinstance(started := self.outage.retrying(start), SourceBehind):
-            self.meter.warn(str(started))
+            if waits != str(started):
+                self.meter.withdraw(waits)
+            self.meter.warn(waits := str(started))
             self.meter.send()  # whoever reads the reports hears that it lives
             if idle_s is not None and time.monotonic() - begun_s >= idle_s:
                 return None
             if self.halt.wait(POLL_S):
                 return None
+        self.meter.withdraw(waits)
         return started
 
     def loop(self, until: int | None, idle_s: float | None, *, stop_when_ended: bool = False) -> None:
