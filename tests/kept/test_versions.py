@@ -88,7 +88,7 @@ def in_segment(world: World) -> None:
 def in_server(world: World) -> None:
     """Raise the version of a server's documents."""
     with closing(sqlite3.connect(world.home / "server" / "server.db", isolation_level=None)) as sql:
-        sql.execute("insert into documents values ('version.json', 1, ?)", (json.dumps({FIELD: 2}).encode(),))
+        sql.execute("replace into documents values ('version.json', 1, ?)", (json.dumps({FIELD: 2}).encode(),))
 
 
 def in_safe_point(world: World) -> None:

@@ -129,7 +129,9 @@ def server_config(path: Path | None, **flags: Any) -> ServerConfig:
     try:
         config = msgspec.convert(tree, ServerConfig)
     except msgspec.ValidationError as error:
-        keys = {each.encode_name: each.type for kind in (ServerConfig, Security) for each in msgspec.structs.fields(kind)}
+        keys = {
+            each.encode_name: each.type for kind in (ServerConfig, Security) for each in msgspec.structs.fields(kind)
+        }
         reason, _, key = str(error).rstrip("`").partition(" - at `$.")
         word = reason.partition("unknown field `")[2].partition("`")[0]
         what = f"unknown key {word}{nearest(word, keys)}" if word else str(error)

@@ -700,7 +700,9 @@ def captures_held(options: CaptureOptions) -> list[str] | None:
     if origin is None:
         return None
     before, _, behind = _hold_name("\n", origin).partition("\n")
-    holds = [name for name in ask_pd(options.address, PdClient.holds) if name.startswith(before) and name.endswith(behind)]
+    holds = [
+        name for name in ask_pd(options.address, PdClient.holds) if name.startswith(before) and name.endswith(behind)
+    ]
     return [name[len(before) : len(name) - len(behind)] for name in holds]
 
 
