@@ -1,6 +1,6 @@
 """A server in a process of its own that faults can be done to: its clock stepped, its disk filled.
 
-It is called with HOME ADDR DATA_DIR CONTROL:
+It is called with HOME ADDR DATA_DIR CONTROL HOST, the last `here` or `spark`:
 
     CONTROL/clock       seconds by which its clock is wrong
     CONTROL/full        there: nothing can be opened for writing below HOME
@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,9 @@ class Note:
     feed: str
 
     def __call__(self, batch: Batch) -> None:
-        """Note rows."""
-        self.resolved(batch.commit_ts[-1].as_py())
+        """Note rows, where the lease is: not in a worker of Spark."""
+        if _LEASE:
+            self.resolved(batch.commit_ts[-1].as_py())
 
     def ddl(self, ddl: Ddl) -> None:
         """Note a DDL."""
@@ -80,14 +82,16 @@ def noted(home: str, feed: str) -> callback:
     return callback(note, ddl=note.ddl, resolved=note.resolved)
 
 
-def main(home: str, address: str, data_dir: str, control: str) -> None:
+def main(home: str, address: str, data_dir: str, control: str, spark_or_here: str) -> None:
     """Serve until SIGTERM."""
     step_clock(Path(control))
     fill_disk(Path(control), Path(home))
     from tests.server.http_kit import listening
     from tests.server.kit import HereHost
     from tidegate.server.config import server_config
+    from tidegate.server.running import FAIR, SparkHost
     from tidegate.server.server import Server
+    from tidegate.spark.session import session
 
     host, port = address.split(":")
     file = Path(control, "server.toml")
@@ -102,7 +106,8 @@ def main(home: str, address: str, data_dir: str, control: str) -> None:
         callback_modules=["tests.server.faulty_server"],
         capture_session_ttl=4,
     )
-    server = Server(config, HereHost())
+    host_of_tasks = HereHost() if spark_or_here == "here" else SparkHost(partial(session, cores=2, conf=FAIR))
+    server = Server(config, host_of_tasks)
     _LEASE.append(server.lease)
     server.start()
     ends = threading.Event()

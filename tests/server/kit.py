@@ -26,11 +26,11 @@ class HereHost(SparkHost):
         return LocalTasks()
 
 
-def until(true: Callable[[], object], what: str = "", wait_s: float = WAIT_S) -> None:
-    """Wait until something is true."""
+def until(true: Callable[[], object], what: str | Callable[[], str] = "", wait_s: float = WAIT_S) -> None:
+    """Wait until something is true; `what` tells what is not."""
     end_s = time.monotonic() + wait_s
     while not true():
-        assert time.monotonic() < end_s, f"not within {wait_s:.0f} s: {what or true}"
+        assert time.monotonic() < end_s, f"not within {wait_s:.0f} s: {(what() if callable(what) else what) or true}"
         time.sleep(0.02)
 
 

@@ -1,8 +1,10 @@
 """The SQLite sink: files that are not its own, and an upstream's whole way into one."""
 
 import sqlite3
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,8 @@ from tidegate.engine.ports import LocalTasks
 from tidegate.engine.stop_signals import NoPauseEvent
 from tidegate.model.errors import Fenced, SinkError, SinkRefused
 from tidegate.schema.state import SchemaState
-from tidegate.sink.sqlite import SqliteSink
+from tidegate.sink.sqlite import SqliteSink, change_tables
+from tidegate.spark.tasks import SparkEnded
 from tidegate.testing.contract import stories
 from tidegate.testing.script import Script, ScriptedSource, run_here
 
@@ -55,6 +58,24 @@ def test_what_sqlite_never_takes(tmp_path: Path) -> None:
     story.resolve()
     with pytest.raises(SinkRefused, match="reserved for internal use"):
         run_here(ScriptedSource(story), SqliteSink(str(tmp_path / "shop.db"), "one"), until=story.ts)
+
+
+class EndingTasks(LocalTasks):
+    """Tasks of a Spark that ends amid a DDL."""
+
+    def run(self, work: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
+        if getattr(work, "func", None) is change_tables:
+            raise SparkEnded("Spark has terminated; start the changefeed again")
+        return super().run(work, jobs)
+
+
+def test_an_end_of_spark_is_no_refusal(tmp_path: Path) -> None:
+    """Amid a DDL it stays what it is, so that a server starts another one and goes on."""
+    story = stories.shop()
+    with pytest.raises(SparkEnded):
+        run_here(
+            ScriptedSource(story), SqliteSink(str(tmp_path / "shop.db"), "one"), until=story.ts, tasks=EndingTasks()
+        )
 
 
 def test_a_table_that_comes_back(tmp_path: Path) -> None:

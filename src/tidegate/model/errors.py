@@ -214,10 +214,11 @@ class UnsupportedError(InputError):
     remedy = "Take one of the ways out that the message names, or leave the table out by the filter."
 
 
-class EnvironmentFault(InputError):
+class EnvironmentFault(TidegateError):
     """Something on this machine is missing or in the way (Java, jars, a port); the message has the next step."""
 
     code = "CDC:ErrEnvironment"
+    meanwhile = InputError.meanwhile
     remedy = "Do the step that the message names, and run `tidegate doctor`, which checks the whole machine."
 
 

@@ -177,7 +177,7 @@ def status_of(error: TidegateError) -> int:
         return _OTHERS[code]
     if code in BAD_REQUEST or any(listed in str(error) for listed in BAD_REQUEST):
         return 400
-    of_caller = isinstance(error, InputError) and not isinstance(error, EnvironmentFault) and code not in SERVER_FAULT
+    of_caller = isinstance(error, InputError) and code not in SERVER_FAULT
     return 400 if of_caller else 500
 
 
