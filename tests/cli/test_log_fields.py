@@ -9,8 +9,9 @@ import pytest
 from tests.engine.test_trace import run as one_run
 from tests.server.kit import ServerHome
 from tidegate.cli import options
-from tidegate.engine.log_fields import fields, fields_of
+from tidegate.engine.log_fields import context, fields, fields_of
 from tidegate.model.errors import PoisonMessage
+from tidegate.objectstore.threads import ContextPool, begin_thread
 
 LOG = logging.getLogger("tidegate.source.test")
 
@@ -65,3 +66,16 @@ def test_fields_in_text() -> None:
     assert options._Text().format(record).endswith("tidegate.x: gone")
     with fields(round=7):
         assert options._Text().format(record).endswith("tidegate.x: gone [round=7]")
+
+
+def test_fields_of_threads() -> None:
+    """Work of pools and threads has the fields of whoever began it, at that moment."""
+    seen: list[object] = []
+    with fields(changefeed="default/a"), ContextPool(1) as pool:
+        for number in (1, 2):
+            with fields(round=number):
+                seen += [pool.submit(context).result(), *pool.map(lambda _: context(), [0])]
+        begin_thread(lambda: seen.append(context()), "beside").join(10)
+    rounds = [{"changefeed": "default/a", "round": number} for number in (1, 1, 2, 2)]
+    assert seen == [*rounds, {"changefeed": "default/a"}]
+    assert context() == {}

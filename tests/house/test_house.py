@@ -228,6 +228,17 @@ def test_pure(path: Path) -> None:
     assert not [line for call, line in calls(path) if call == "hash"], "hash() differs from process to process"
 
 
+OWN_THREADS = {"objectstore/threads.py": "begins the others", "source/tikv_capture.py": "one loop of all changefeeds"}
+
+
+@holds_in([path for path in PRODUCT if floor_of(path) not in {"server", "cli", "testing"}])
+def test_threads_log_as_their_changefeed(path: Path) -> None:
+    """Whoever needs a thread or a pool begins it by objectstore/threads.py, so that its records name the changefeed."""
+    plain = {"threading.Thread", "Thread", "ThreadPoolExecutor", "futures.ThreadPoolExecutor"}
+    begun = [(call, line) for call, line in calls(path) if call in plain]
+    assert not begun or str(path.relative_to(SRC)) in OWN_THREADS, begun
+
+
 def module_of(path: Path) -> str:
     """The dotted name of a module; a package's is its folder's."""
     return ".".join(path.relative_to(SRC.parent).with_suffix("").parts).removesuffix(".__init__")

@@ -55,7 +55,6 @@ A message is removed as it landed: complete, with its rows of other tables, and 
 import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from functools import partial
@@ -106,6 +105,7 @@ from tidegate.objectstore import deltalog
 from tidegate.objectstore.deltalog import Lifespans, cut_log, sweep
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import opened, read_file, store, stored_files
+from tidegate.objectstore.threads import ContextPool
 
 PART: Final = "part"
 DELTA_TYPES: Final[Mapping[pa.DataType, object]] = {
@@ -477,7 +477,7 @@ class Changelog:
             if file.part == "rows"
             and (file.min_ts is None or file.max_ts is None or (file.max_ts > after and file.min_ts <= upto))
         ]
-        with ThreadPoolExecutor(FOOTER_THREADS) as pool:
+        with ContextPool(FOOTER_THREADS) as pool:
             footers = list(pool.map(lambda path: groups_of(self.uri, path), paths))
         groups = tuple(group for footer in footers for group in footer if group.touches(after, upto))
         return ChangeSlice(self.uri, after, upto, groups)

@@ -39,7 +39,6 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -75,6 +74,7 @@ from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import TableName
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import opened, storing, writable
+from tidegate.objectstore.threads import ContextPool
 
 
 class TableRows(msgspec.Struct, frozen=True):
@@ -667,7 +667,7 @@ class ChangeSlice:
         range_ = self.after, self.upto
         if "://" not in self.uri:
             return [_read(self.uri, path, groups, columns, range_) for path, groups in by_path.items()]
-        with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+        with ContextPool(READS_AT_ONCE) as pool:
             return list(pool.map(lambda group: _read(self.uri, group.path, [group], columns, range_), self.groups))
 
 

@@ -49,6 +49,7 @@ from tidegate.model.left_out import LeftOut
 from tidegate.model.path_counts import PathCounts
 from tidegate.model.table import TableInfo
 from tidegate.objectstore.stores import STORE_ERRORS, first_line
+from tidegate.objectstore.threads import begin_thread
 from tidegate.schema.snapshot import SchemaState
 
 Message: TypeAlias = tuple[bytes | None, bytes | None]
@@ -146,8 +147,7 @@ class BatchLoop(ABC):
         except SourceBehind:
             self.waits = True
             raise
-        self._thread = threading.Thread(target=self._run, name=f"{self._feed}/land", daemon=True)
-        self._thread.start()
+        self._thread = begin_thread(self._run, f"{self._feed}/land")
 
     def stop(self) -> None:
         """Stop after the batch in flight; an uncommitted batch is discarded."""

@@ -3,8 +3,8 @@
     with fields(changefeed="default/orders"):    every record of this context, until the end of the block
         LOG.warning("%s", error)                 an error in its arguments, trace or `extra` adds its code, table, ..
 
-The fields of an error are `code` and those of `Where` that are known.  A thread begins without the fields of the one
-that starts it, unless it runs in a copy of its context.
+The fields of an error are `code` and those of `Where` that are known.  Threads and pools that a changefeed begins take
+them along (objectstore/threads.py).
 """
 
 import logging

@@ -28,7 +28,7 @@ so.  A reload of a lake, which shows no table amid it, is engine/reload.py.
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -82,6 +82,7 @@ from tidegate.model.name import lowered
 from tidegate.model.table import TableInfo, TableName
 from tidegate.model.tso import physical_ms, shown_ts
 from tidegate.objectstore.failpoint import failpoint
+from tidegate.objectstore.threads import ContextPool
 from tidegate.schema.state import SchemaState
 
 SLICE_CHUNKS: Final = 4
@@ -112,9 +113,7 @@ class RefreshingSource(LoadingSource):
     _due_s: float = field(default=0.0, init=False)
     _lost: int = field(default=0, init=False)
     _waits: str = field(default="", init=False)
-    _pool: ThreadPoolExecutor = field(
-        default_factory=partial(ThreadPoolExecutor, 1, "tidegate-reload-plan"), init=False
-    )
+    _pool: ContextPool = field(default_factory=partial(ContextPool, 1, "tidegate-reload-plan"), init=False)
     _planning: Future[LoadPlan] | None = field(default=None, init=False)
     _stale: Iterator[Sequence[tuple[str, ...]]] | None = field(default=None, init=False)
     _stale_keys: list[tuple[str, ...]] = field(default_factory=list, init=False)

@@ -29,7 +29,7 @@ written down S' is never taken again: a feed that is started without load-from k
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, Final
 
@@ -56,6 +56,7 @@ from tidegate.model.table import ColumnType, TableInfo, TableName
 from tidegate.model.tso import shown_ts
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import STORE_ERRORS, store_error
+from tidegate.objectstore.threads import ContextPool
 
 LOOK_S: Final = 2.0
 STORE_LOOK_S: Final = 10.0
@@ -237,7 +238,7 @@ class Reloads:
         self._reload: Reload | None = None
         self._due_s = 0.0
         self._aside = tasks.aside("reload")
-        self._pool = ThreadPoolExecutor(1, "tidegate-reload")
+        self._pool = ContextPool(1, "tidegate-reload")
         self._ahead = 0
         """S' while it is planned."""
         self._planning: Future[LoadPlan] | None = None

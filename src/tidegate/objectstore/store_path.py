@@ -15,7 +15,7 @@ a minute as a whole, and meanwhile at most once a second for what sorts behind t
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ import obstore
 
 from tidegate.model.errors import SourceError
 from tidegate.objectstore.stores import STORE_ERRORS, VersionedFile, delete, first_line, listed, opened, writable
+from tidegate.objectstore.threads import ContextPool
 
 LIST_S, WHOLE_S = 1.0, 60.0
 AT_ONCE: Final = 16
@@ -155,7 +156,7 @@ def numbered(folder: StorePath, *, fresh: bool = False) -> list[StorePath]:
 def ahead(do: Callable[[T], R], items: Sequence[T], size: Callable[[T], int] = lambda _: 0) -> Iterator[R]:
     """Return what `do` makes of each item, in order, doing some side by side: AT_ONCE, of AHEAD_BYTES by `size`."""
     waiting = deque[tuple[int, Future[R]]]()
-    with ThreadPoolExecutor(AT_ONCE, "tidegate-log") as pool:
+    with ContextPool(AT_ONCE, "tidegate-log") as pool:
         for item in items:
             waiting.append((size(item), pool.submit(do, item)))
             while len(waiting) > AT_ONCE or sum(each for each, _ in waiting) > AHEAD_BYTES:

@@ -37,7 +37,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -53,6 +53,7 @@ from obstore.store import LocalStore, from_url
 
 from tidegate.model.errors import ConfigError, EnvironmentFault, Retry, SinkError, SinkRefused
 from tidegate.objectstore.failpoint import failpoint
+from tidegate.objectstore.threads import ContextPool
 
 RETRIES: Final = 8
 RETRY_S: Final = 30
@@ -416,7 +417,7 @@ def check_store(uri: str, *, overwrites: bool = False) -> None:
     """Raise SinkRefused for a store in which two writers can both win, SinkError for one that cannot be written."""
     target, paths = writable(uri), [f"{PROBE}{uuid.uuid4().hex}" for _ in range(ROUNDS)]
     try:
-        with ThreadPoolExecutor(WRITERS) as pool, storing(uri):
+        with ContextPool(WRITERS) as pool, storing(uri):
             for path in paths:
                 _race(uri, pool, partial(_wins, target, path, "create"), "create one object", "If-None-Match")
                 if overwrites:

@@ -28,6 +28,7 @@ from prometheus_client.registry import Collector
 
 from tidegate.model.errors import EnvironmentFault
 from tidegate.model.tso import physical_ms
+from tidegate.objectstore.threads import begin_thread
 from tidegate.sink.exchange import shut_down_after
 from tidegate.sink.metrics_tally import ShownNumbers, ShownRule
 
@@ -154,8 +155,7 @@ class MetricsPage:
             reason = str(getattr(error, "strerror", None) or error)
             raise EnvironmentFault(f"metrics://{address[0]}:{address[1]}: {reason}; another port: sink-uri") from error
         self.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="metrics", daemon=True)
-        self._thread.start()
+        self._thread = begin_thread(lambda: self._server.serve_forever(POLL_S), "metrics")
 
     def close(self) -> None:
         self._server.shutdown()

@@ -36,6 +36,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tidegate.model.tso import physical_ms
+from tidegate.objectstore.threads import begin_thread
 from tidegate.schema.state import SchemaState
 from tidegate.sink.exchange import HttpClient, tls_context
 from tidegate.sink.metrics_options import MetricsOptions
@@ -306,8 +307,7 @@ class OtlpPush:
             self._headers["authorization"] = f"Bearer {options.otlp_token}"
         self._end = threading.Event()
         self._fault = ""
-        self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
-        self._thread.start()
+        self._thread = begin_thread(self._run, "otlp")
 
     def close(self) -> None:
         self._end.set()

@@ -34,7 +34,6 @@ Source: TiCDC's storage sink document; its order of writes is this one but for t
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -76,6 +75,7 @@ from tidegate.model.name import all_digits
 from tidegate.model.table import TableInfo
 from tidegate.model.tso import Tso, physical_ms
 from tidegate.objectstore.failpoint import failpoint
+from tidegate.objectstore.threads import ContextPool
 from tidegate.schema import effects
 from tidegate.schema.ddl_tables import subject_table
 from tidegate.schema.effects import Effect
@@ -157,7 +157,7 @@ class StorageSink(SegmentSink[StoredRows], WithUpkeep):
         self._bucket, self._names = Bucket(options.uri, options.address), options.names
         self._cleanup = CronLine.parse(options.cleanup) if options.expires else None
         self._columns = partial(schema_file_columns, ids=options.column_ids)
-        self._pool = ThreadPoolExecutor(SIDE_BY_SIDE, "storage")
+        self._pool = ContextPool(SIDE_BY_SIDE, "storage")
         self._is_new = False
         self._waiting: dict[str, str] = {}
         """Schema files of the round's DDLs by path."""

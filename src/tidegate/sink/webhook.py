@@ -37,7 +37,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -58,6 +57,7 @@ from tidegate.model.event import Ddl, Event, Resolved, RowChange, Update, Values
 from tidegate.model.name import all_digits
 from tidegate.model.tso import to_datetime
 from tidegate.objectstore.stores import storing, writable
+from tidegate.objectstore.threads import ContextPool
 from tidegate.sink.calls import CheckpointSink
 from tidegate.sink.exchange import HttpClient, Reply, tls_context
 from tidegate.sink.webhook_options import WebhookOptions
@@ -309,7 +309,7 @@ class WebhookSink(CheckpointSink[Posted]):
 def _post(options: WebhookOptions, changes: Changes, count: int, steps: Sequence[Rows]) -> list[Posted]:
     senders = [WebhookSender(options) for _ in range(count)]
     try:
-        with ThreadPoolExecutor(count, "webhook") as pool:
+        with ContextPool(count, "webhook") as pool:
             return [_post_table(options, changes, senders, pool, step) for step in steps]
     finally:
         for sender in senders:
@@ -317,7 +317,7 @@ def _post(options: WebhookOptions, changes: Changes, count: int, steps: Sequence
 
 
 def _post_table(
-    options: WebhookOptions, changes: Changes, senders: Sequence[WebhookSender], pool: ThreadPoolExecutor, step: Rows
+    options: WebhookOptions, changes: Changes, senders: Sequence[WebhookSender], pool: ContextPool, step: Rows
 ) -> Posted:
     done, maker = Posted(step.table.name), EventMaker(options.feed)
 

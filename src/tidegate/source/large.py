@@ -47,7 +47,6 @@ import ssl
 import stat
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from itertools import groupby, islice
@@ -86,6 +85,7 @@ from tidegate.model.tso import LOGICAL_BITS, MAX_TS
 from tidegate.mysql import server_sql as sent
 from tidegate.mysql.client import closed_if_it_fails, connect, driver, faults
 from tidegate.mysql.server_answer import AnswerKind, answer_kind
+from tidegate.objectstore.threads import ContextPool
 from tidegate.schema.build import DdlContext, build_table
 from tidegate.schema.parse_ddl import parse_ddl
 from tidegate.schema.snapshot import Database
@@ -516,7 +516,7 @@ class ClaimReader:
         if len(locations) == 1:
             yield self._read(self._sized(locations[0]))
             return
-        pool = ThreadPoolExecutor(min(WORKERS, len(locations)))
+        pool = ContextPool(min(WORKERS, len(locations)))
         try:
             sized = pool.map(self._sized, locations)
             for group in calls_of(sized, lambda file: 0 if file.error else file.size_bytes, most_bytes=IN_FLIGHT_BYTES):

@@ -26,7 +26,6 @@ Source: TiDB documentation, "Dumpling Overview", "Export Data from TiDB Cloud"; 
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -49,6 +48,7 @@ from tidegate.model.mysql import NAMED, STRINGS, ColumnFlag, MysqlType
 from tidegate.model.table import TableInfo, TableName
 from tidegate.mysql.rows import ROWS_MAX
 from tidegate.objectstore.stores import STORE_ERRORS, first_line, opened, read_file, store, stored_files
+from tidegate.objectstore.threads import ContextPool
 from tidegate.source.dump_generated import Generated
 from tidegate.source.dump_options import DumpOptions, needed
 from tidegate.source.large import table_info
@@ -143,7 +143,7 @@ class DumpReader(LoadReader):
         moment = self.moment(ts)
         assert moment is not None
         ts, directory = moment, self._directory()
-        with ThreadPoolExecutor(_PLANNERS, "tidegate-load-plan") as pool:
+        with ContextPool(_PLANNERS, "tidegate-load-plan") as pool:
             tables, views, sequences = (
                 dict(zip(names, pool.map(self._create, map(of.get, names)), strict=True))
                 for of in (directory.tables, directory.views, directory.sequences)

@@ -45,7 +45,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -75,6 +74,7 @@ from tidegate.mysql import server_sql as sent
 from tidegate.mysql.client import abandon, connect, driver, faults, raw_result
 from tidegate.mysql.rows import ROWS_MAX, ResultBroken, ResultRows
 from tidegate.mysql.server_answer import granted, has_right
+from tidegate.objectstore.threads import ContextPool, begin_thread
 from tidegate.source.large import ABSENT, GONE, LOST, code_of, read_as, table_info, text_of, upstream_error
 from tidegate.source.upstream_address import SqlLoadOptions, rests_until
 
@@ -612,7 +612,7 @@ class SqlReader(LoadReader):
                 return some_described
 
         described: list[Any] = [None] * len(listed)
-        with ThreadPoolExecutor(max(count, 1), "tidegate-load-plan") as pool:
+        with ContextPool(max(count, 1), "tidegate-load-plan") as pool:
             for first, part in enumerate(pool.map(some, range(count))):
                 described[first::count] = part
         return described
@@ -805,8 +805,7 @@ class GcGuard(LoadGuard):
             self._session.close()
             raise
         self.deadline_ms = physical_ms(self._ts) + max(wait_ms, life_ms)
-        self._thread = threading.Thread(target=self._renew, name="tidegate-load-guard", daemon=True)
-        self._thread.start()
+        self._thread = begin_thread(self._renew, "tidegate-load-guard")
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -18,7 +18,6 @@ even if the landing is killed.  An unreadable line halts the landing: nothing of
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -38,6 +37,7 @@ from tidegate.model.event import Ddl
 from tidegate.model.path_counts import LEFT_OUT, PathCounts
 from tidegate.model.table import TableName
 from tidegate.objectstore.failpoint import failpoint
+from tidegate.objectstore.threads import ContextPool
 from tidegate.source.kafka_messages import Accept, recorded
 from tidegate.source.storage_listing import (
     DIRECTORY,
@@ -232,7 +232,7 @@ class StorageLanding(BatchLoop):
 
     def _look(self) -> None:
         listing = Listing.of(self._root.files(), self._options.extension)
-        with ThreadPoolExecutor(SIDE_BY_SIDE, "storage") as pool:
+        with ContextPool(SIDE_BY_SIDE, "storage") as pool:
             new = [file for file in listing.schemas if self._schemas.get(file.path, ("",))[0] != file.version]
             for file, body in zip(new, pool.map(self._root.read, [file.path for file in new]), strict=True):
                 if body is not None:

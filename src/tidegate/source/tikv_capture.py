@@ -49,6 +49,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -371,7 +372,7 @@ _fits = cache(check_store)
 
 async def _in_thread(work: Callable[..., T], *arguments: Any) -> T:
     """Do work on files in a thread, and wait for its end also when it is cancelled."""
-    running = asyncio.get_running_loop().run_in_executor(None, partial(work, *arguments))
+    running = asyncio.get_running_loop().run_in_executor(None, partial(copy_context().run, work, *arguments))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:

@@ -41,7 +41,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -60,6 +60,7 @@ from tidegate.model.name import lowered
 from tidegate.model.table import ColumnInfo, TableInfo
 from tidegate.mysql import server_sql as sent
 from tidegate.mysql.conversion import nearest_single
+from tidegate.objectstore.threads import ContextPool
 from tidegate.schema.columns import render_type
 from tidegate.verify.sums import ChunkPlan, ChunkSums, chunk_numbers, is_date, plain_column, sums_of
 
@@ -439,7 +440,7 @@ class Comparison(NamedTuple):
 
     def reports(self) -> Iterator[TableReport]:
         """Yield a report for each table of the upstream, then for each that only the target has."""
-        with ThreadPoolExecutor(1) as pool:
+        with ContextPool(1) as pool:
             for name in sorted(self.upstream.tables):
                 expected = self.target.aligned(self.upstream.tables[name])
                 if expected is None:
@@ -455,7 +456,7 @@ class Comparison(NamedTuple):
         for name in sorted(self.target.tables.keys() - self.upstream.tables.keys()):
             yield TableReport(self.target.tables[name].name, 0, (Difference("extra table"),))
 
-    def _report(self, pool: ThreadPoolExecutor, expected: ComparedTable, actual: ComparedTable) -> TableReport:
+    def _report(self, pool: ContextPool, expected: ComparedTable, actual: ComparedTable) -> TableReport:
         upstream, target = self.upstream, self.target
         rows = target.count(actual)
         self.tell(expected.name, rows, 0)
@@ -491,7 +492,7 @@ class Comparison(NamedTuple):
 
     def _compared(
         self,
-        pool: ThreadPoolExecutor,
+        pool: ContextPool,
         shapes: "Shapes",
         plan: ChunkPlan,
         meanings: "tuple[Meanings, Meanings]",

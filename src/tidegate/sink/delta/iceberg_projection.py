@@ -39,7 +39,6 @@ import uuid
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -68,6 +67,7 @@ from tidegate.objectstore.stores import (
     storing,
     writable,
 )
+from tidegate.objectstore.threads import ContextPool, begin_thread
 from tidegate.sink.delta.columns import logical_key, stored_columns
 from tidegate.sink.delta.iceberg_format import (
     ADDED,
@@ -213,7 +213,7 @@ def each(uri: str, work: Callable[[T], Any], items: Sequence[T]) -> list[Any]:
     """Return the results of `work` for all items, several at a time where each is a request to a store or server."""
     if "://" not in uri or len(items) < 2:
         return [work(item) for item in items]
-    with ThreadPoolExecutor(min(len(items), REQUESTS_AT_ONCE)) as pool:
+    with ContextPool(min(len(items), REQUESTS_AT_ONCE)) as pool:
         return list(pool.map(work, items))
 
 
@@ -290,7 +290,7 @@ def read_ahead(uri: str, version: int) -> None:
                 get_file(uri, inside(uri, manifests[0]["manifest_path"]))
 
     if "://" in uri:
-        threading.Thread(target=read, daemon=True).start()
+        begin_thread(read, "iceberg-ahead")
 
 
 def move_to(uri: str, version: int, since: int | None, versions: Collection[int] | None) -> TableMove:

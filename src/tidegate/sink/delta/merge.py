@@ -38,7 +38,6 @@ treated as open: its ended versions stay as they are, and the next write separat
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from threading import BoundedSemaphore
@@ -50,6 +49,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.objectstore.deltalog import Action, DataFile, TableSnapshot, remove
+from tidegate.objectstore.threads import ContextPool
 from tidegate.sink.delta.columns import LakeColumn
 from tidegate.sink.delta.files import FILE_BYTES, between, by_key, is_small, key_order, match, read, within, write
 from tidegate.sink.delta.options import CHANGE_SEQ, CHANGE_TS, CHANGE_TYPE, OWN_COLUMNS, VALID_FROM, VALID_TO
@@ -436,5 +436,5 @@ def _each(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """`work` on each, a few side by side: Arrow leaves other threads alone while it computes."""
     if len(items) < 2:
         return [work(item) for item in items]
-    with ThreadPoolExecutor(FILES_AT_ONCE) as pool:
+    with ContextPool(FILES_AT_ONCE) as pool:
         return list(pool.map(work, items))

@@ -30,7 +30,6 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -67,6 +66,7 @@ from tidegate.model.table import TableInfo
 from tidegate.objectstore import deltalog
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.stores import STORE_ERRORS, check_store, first_line
+from tidegate.objectstore.threads import ContextPool
 from tidegate.schema.state import SchemaState
 from tidegate.sink.delta.apply import TableResult, WrittenLoad, WrittenPart, run_unit, write_part
 from tidegate.sink.delta.iceberg_projection import begin_projection
@@ -408,7 +408,7 @@ def _now_ms() -> int:
 def _run_bin(
     dealt: Sequence[Unit], *, work: UnitWork[T], changes: Changes, options: DeltaOptions, at_once: int
 ) -> list[list[T] | UnitFailure]:
-    with ThreadPoolExecutor(min(at_once, len(dealt))) as pool:
+    with ContextPool(min(at_once, len(dealt))) as pool:
         return list(pool.map(lambda unit: _run(unit, work, changes, options), dealt))
 
 

@@ -15,7 +15,7 @@ A statement that changes more or fewer rows than it has is an error: a row is mi
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -33,6 +33,7 @@ from tidegate.model.errors import Retry, SinkError, SinkRefused, TidegateError, 
 from tidegate.model.table import TableName
 from tidegate.mysql import server_sql as sent
 from tidegate.objectstore.failpoint import failpoint
+from tidegate.objectstore.threads import ContextPool
 from tidegate.sink.sql.connection import ROWS_MAX, RowCounts, SqlOptions, TargetServer, TargetSession, number_of
 from tidegate.sink.sql.progress import fence, position_of
 from tidegate.sink.sql.rows import (
@@ -101,7 +102,7 @@ def write_shard(job: ShardJob) -> Written:
     done = Written()
     waiting: deque[Future[None]] = deque()
     writer = _Writer(job, done)
-    with ThreadPoolExecutor(1, "sql-writer") as pool:
+    with ContextPool(1, "sql-writer") as pool:
         try:
             for groups in _groups(job, writer.begin(), done):
                 waiting.append(pool.submit(writer.write, groups))
