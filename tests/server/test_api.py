@@ -233,6 +233,11 @@ def test_a_life(client: Client, place: ServerHome) -> None:
     shown = client.get("/changefeeds/life-1").json
     same = {"sink_uri": shown["sink_uri"], "target_ts": 0, "replica_config": shown["config"], "start_ts": 77}
     assert_fault(client.put("/changefeeds/life-1", same), 400, "CDC:ErrChangefeedUpdateRefused")
+    odd = {**shown["config"], "memory_quotas": 1, "filter": {**shown["config"]["filter"], "rule": ["*.*"]}}
+    refused = client.put("/changefeeds/life-1", {"replica_config": odd}).json["error_msg"]
+    assert "unknown and not read: " in refused
+    assert "memory_quotas; did you mean" in refused
+    assert "filter.rule; did you mean" in refused
     changed = client.put("/changefeeds/life-1", {"replica_config": {"filter": {"rules": ["none.*"]}}})
     assert (changed.status, changed.json["config"]["filter"]["rules"]) == (200, ["none.*"])
     assert changed.json["config"]["check_gc_safe_point"] is True
@@ -296,6 +301,13 @@ def test_tables_are_verified(client: Client, place: ServerHome) -> None:
                for tables in found.values() for table in tables)  # fmt: skip
     every = client.post("/get_all_tables", {"sink_uri": place.sink("x"), "start_ts": place.work(0)}).json
     assert len(every["all_tables"]) == sum(map(len, found.values()))
+
+
+def test_a_sink_is_tried_without_a_changefeed(client: Client, place: ServerHome) -> None:
+    """With `sink=true` the error of a sink that cannot be reached comes before there is a changefeed."""
+    wish = {"sink_uri": "redis://127.0.0.1:1", "start_ts": place.work(0)}
+    assert client.post("/verify_table", wish).status == 200
+    assert "127.0.0.1:1" in client.post("/verify_table?sink=true", wish).json["error_msg"]
 
 
 def test_tables_of_a_run(serving: tuple[Server, Client], place: ServerHome) -> None:

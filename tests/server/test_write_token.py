@@ -165,8 +165,8 @@ def test_one_token_of_a_store(tmp_path: Path) -> None:
 
 
 def test_a_source_that_a_reader_names(plain: tuple[Server, Client], place: ServerHome, tmp_path: Path) -> None:
-    """Who may only read learns tables and time of the server's own source; another one is opened for those who may
-    write."""
+    """Who may only read learns tables and time of the server's own source; another one, and a sink, is opened for those
+    who may write."""
     server, client = plain
     anybody = Client(client.address)
     body = {"sink_uri": place.sink("asked"), "start_ts": place.work(0)}
@@ -177,5 +177,8 @@ def test_a_source_that_a_reader_names(plain: tuple[Server, Client], place: Serve
         for other in ({"source_uri": foreign}, {"replica_config": {"source": {"uri": foreign}}}):
             assert anybody.post(path, {**body, **other}).status == 401
             assert client.post(path, {**body, **other}).status != 401
+        assert "sink_met" not in client.post(path, body).json
+    assert anybody.post("/verify_table?sink=true", body).status == 401
+    assert client.post("/verify_table?sink=true", body).json["sink_met"] is False
     asked = [each.post("/tso", {"source_uri": foreign}).status for each in (anybody, client)]
     assert [anybody.post("/tso", {"source_uri": server.config.source_uri}).status, *asked] == [200, 401, 200]

@@ -164,16 +164,21 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return [*lines, "nothing was written"]
 
 
+def meets_sink(config: FeedConfig) -> bool:
+    """Connect to the sink of a changefeed, without changing it; return False if only a run does. Raises its errors."""
+    sink = sink_of(config)
+    try:
+        return isinstance(sink, WithCheck) and sink.check()
+    finally:
+        sink.close()
+
+
 def check(config: FeedConfig) -> Checked:
     """Connect to the source, the sink and load-from of a changefeed. Raises the errors that a run would raise."""
     source, sink = entries_of(config)
     tables = source.check(config, sink)
     plan = look_at(config, home_of(config), source, sink)
-    opened = sink_of(config)
-    try:
-        met = isinstance(opened, WithCheck) and opened.check()
-    finally:
-        opened.close()
+    met = meets_sink(config)
     return Checked(
         changefeed=config.name,
         source=config.source_uri,

@@ -49,7 +49,7 @@ from tidegate.server.record import (
     NewFeed,
     parse_id,
 )
-from tidegate.server.replica_config import masked, parse_replica_config, unmasked
+from tidegate.server.replica_config import masked, parse_replica_config, unknown_names, unmasked
 from tidegate.server.routes import (
     CaptureList,
     CaptureMissing,
@@ -200,6 +200,7 @@ class ChangefeedRoutes:
             source_uri=address("source_uri", _source_of(body, source), stored.source_uri),
             target_ts=body.target_ts or None,
             config=None if tree is None else unmasked(tree, stored.config),
+            unknown=tuple(unknown_names(body.replica_config)),
         )
         return answer(self._info(self._feeds.update(feed, change, who)))
 
@@ -246,9 +247,14 @@ class ChangefeedRoutes:
         self._feeds.get(parse_id(changefeed_id, namespace))
         raise TableNotMoved(f"one server runs all tables of {changefeed_id}: none is moved, split or merged")
 
-    def verify(self, request: Request) -> Response:
+    def verify(
+        self,
+        request: Request,
+        *,
+        sink: Annotated[bool, Query(description="connect to the sink, too, as only those do who may write")] = False,
+    ) -> Response:
         """List the tables that a changefeed would replicate, without creating it."""
-        return self._tables(request, read_body(body_of(request), CreateBody))
+        return self._tables(request, read_body(body_of(request), CreateBody), with_sink=sink)
 
     def all_tables(self, request: Request) -> Response:
         """List the tables that these settings replicate; without a sink, those that any sink could take."""
@@ -262,16 +268,19 @@ class ChangefeedRoutes:
         }
         return self._tables(request, body.model_copy(update={"replica_config": tree}), OWN)
 
-    def _tables(self, request: Request, body: CreateBody, sink_uri: str = "") -> Response:
+    def _tables(self, request: Request, body: CreateBody, sink_uri: str = "", *, with_sink: bool = False) -> Response:
         new = self._new_feed(body, sink_uri=sink_uri)
         _check_source(request, new.source_uri, self._identity.server)
-        verified = self._feeds.verify(new)
+        if with_sink:
+            request.state.may_write()
+        verified = self._feeds.verify(new, with_sink=with_sink)
         lists = {
             "ineligible_tables": verified.ineligible,
             "eligible_tables": verified.eligible,
             "all_tables": (*verified.eligible, *verified.ineligible),
         }
-        return answer({name: tables for name, tables in lists.items() if tables})
+        met = {} if verified.sink_met is None else {"sink_met": verified.sink_met}
+        return answer({name: tables for name, tables in lists.items() if tables} | met)
 
     def _new_feed(self, body: CreateBody, namespace: str = "", *, sink_uri: str = "") -> NewFeed:
         """Return the request for a changefeed; `sink_uri` replaces that of the body."""

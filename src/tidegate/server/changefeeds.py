@@ -47,6 +47,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.config import full_load
+from tidegate.config.changefeed import meets_sink
 from tidegate.config.entry import MEMORY_QUOTA, Document, FeedConfig, checkpoints_of, is_landed
 from tidegate.config.load import document_of, load
 from tidegate.config.registry import SOURCES, entries_of, feed_of, forget_at_source, home_of, upstream_now
@@ -455,9 +456,12 @@ class Changefeeds:
         """Return the operation log, newest first."""
         return self.operation_log.listed()
 
-    def verify(self, new: NewFeed) -> Verified:
-        """Return the tables that a new changefeed would replicate. Raises the error of an invalid request."""
-        return verified(self._requested(new)[1])
+    def verify(self, new: NewFeed, *, with_sink: bool = False) -> Verified:
+        """Return the tables that a new changefeed would replicate; `with_sink`, connect to its sink, too. Raises the
+        error of an invalid request, or of the sink."""
+        config = self._requested(new)[1]
+        tables = verified(config)
+        return msgspec.structs.replace(tables, sink_met=meets_sink(config)) if with_sink else tables
 
     def create(self, new: NewFeed, who: str) -> FeedView:
         """Create a changefeed and start it. Raises the error of an invalid request, or of its sink."""
@@ -500,7 +504,8 @@ class Changefeeds:
                     config=before.config if change.config is None else dict(change.config),
                 )
                 if updated == before:
-                    raise UpdateRefused("changefeed config is the same with the old one, do nothing")
+                    unknown = f", unknown and not read: {', '.join(change.unknown)}" if change.unknown else ""
+                    raise UpdateRefused(f"changefeed config is the same with the old one, do nothing{unknown}")
                 if updated.target_ts and updated.target_ts <= updated.start_ts:
                     raise TargetBelowStart(f"target-ts {updated.target_ts} is not above start-ts {updated.start_ts}")
                 self._client_reach.admitted(partial(self.config_of, updated), partial(self.config_of, before))

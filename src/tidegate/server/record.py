@@ -217,6 +217,8 @@ class FeedChange:
     source_uri: str = ""
     target_ts: int | None = None
     config: Mapping[str, Any] | None = None
+    unknown: tuple[str, ...] = ()
+    """Names of the request that nothing reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +295,7 @@ class Verified(msgspec.Struct, frozen=True):
 
     eligible: tuple[TableRef, ...] = ()
     ineligible: tuple[TableRef, ...] = ()
+    sink_met: bool | None = None
 
 
 class Capture(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ Secrets are shown as xxxxx (`masked`), and one that comes back so stands for the
 Source: TiCDC's OpenAPI v2, `ReplicaConfig`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ import msgspec
 
 from tidegate.config.load import KEYS
 from tidegate.config.option import duration_ns, duration_text
-from tidegate.config.uri import mask_value
+from tidegate.config.uri import mask_value, nearest
 from tidegate.server.record import ApiParamInvalid
 
 _NAMES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -102,6 +102,18 @@ def parse_replica_config(value: object) -> dict[str, Any]:
     """Return a `replica_config` as the tree of a changefeed file. Raises ApiParamInvalid for a value of the wrong
     type."""
     return {} if value is None else _parse_section(TABLE, value, "replica_config")
+
+
+def unknown_names(document: object, section: "Section | None" = None, where: str = "") -> Iterator[str]:
+    """Yield the names of a `replica_config` that are not read, as TiCDC does not read them, each with the nearest."""
+    section = section or TABLE
+    for name, value in document.items() if isinstance(document, dict) else ():
+        entry = section.fields.get(_snake(str(name)))
+        if entry is None:
+            yield f"{where}{name}{nearest(str(name), section.fields)}"
+        elif isinstance(entry, Section):
+            for item in value if isinstance(value, list) else [value]:
+                yield from unknown_names(item, entry, f"{where}{name}.")
 
 
 def _parse_section(section: Section, document: object, where: str) -> dict[str, Any]:

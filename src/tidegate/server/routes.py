@@ -479,6 +479,7 @@ class VerifiedTables(ShownBody):
     ineligible_tables: list[VerifiedTable] | None = None
     eligible_tables: list[VerifiedTable] | None = None
     all_tables: list[VerifiedTable] | None = None
+    sink_met: bool | None = Field(None, description="with sink=true: False if only a run connects to the sink")
 
 
 class ServerStatus(ShownBody):

@@ -335,7 +335,7 @@ def test_edit_and_resume(browser: Browser, place: ServerHome, serving: tuple[Ser
         assert violations(page) == []
         settings = dialog.get_by_label("Settings")
         right = settings.input_value()
-        for wrong in ("{", '{"filter": {"rules": 5}}'):
+        for wrong in ("{", '{"filter": {"rules": 5}}', '{"filter": {"rules": ["test.["]}}'):
             settings.fill(wrong)
             dialog.get_by_role("button", name="Save").click()
             expect(settings).to_have_attribute("aria-invalid", "true")
@@ -366,6 +366,9 @@ def test_a_new_changefeed(browser: Browser, place: ServerHome, serving: tuple[Se
         wrong = page.locator("p", has=page.get_by_role("alert").filter(has_text="morse"))
         expect(wrong.get_by_label("Sink URI")).to_be_focused()
         assert violations(page) == []
+        page.get_by_label("Sink URI").fill("redis://127.0.0.1:1")
+        page.get_by_role("button", name="Check").click()
+        expect(page.get_by_role("alert").filter(has_text="127.0.0.1:1")).to_be_visible()
 
         page.get_by_label("Sink URI").fill(place.sink("made-here"))
         page.get_by_label("Start ts").fill("tomorrow")
@@ -378,6 +381,9 @@ def test_a_new_changefeed(browser: Browser, place: ServerHome, serving: tuple[Se
         page.get_by_label("Filter rules").fill("test.shop")
         page.get_by_role("button", name="Check").click()
         expect(page.get_by_role("status").filter(has_text="1 table")).to_contain_text("test.shop")
+        expect(page.get_by_role("status").filter(has_text="1 table")).to_contain_text(
+            "The sink is tried once the changefeed is created"
+        )
         page.get_by_role("button", name="Create…").click()
         page.get_by_role("dialog").get_by_role("button", name="Create").click()
         expect(page.get_by_role("heading", level=1, name="made-here")).to_be_focused()

@@ -74,5 +74,5 @@ export const act = (id, what, body) => ask("POST", pathOf(TICDC, id, `/${what}`)
 export const update = (id, addresses, settings) =>
   ask("PUT", pathOf(TICDC, id, ""), `${JSON.stringify({ ...addresses, replica_config: 0 }).slice(0, -2)}${settings}}`);
 export const remove = (id) => ask("DELETE", pathOf(TICDC, id, ""));
-export const verify = (body) => ask("POST", `${TICDC}/verify_table`, body);
+export const verify = (body) => ask("POST", `${TICDC}/verify_table?sink=true`, body);
 export const create = (body) => ask("POST", `${TICDC}/changefeeds`, body);

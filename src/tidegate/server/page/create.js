@@ -88,7 +88,7 @@ export class CreatePage {
     return Object.fromEntries(Object.entries(body).filter(([, value]) => value !== ""));
   }
 
-  /** Ask the server which tables it would replicate; null if it cannot be created, else the request. */
+  /** Ask the server which tables it would replicate, and whether it reaches the sink; null if it cannot be created, else the request. */
   async #check() {
     this.fault.hidden = true;
     blame(this.inputs);
@@ -96,7 +96,7 @@ export class CreatePage {
     try {
       const body = this.#body();
       const checked = await api.verify(body);
-      this.#tables(checked.eligible_tables ?? [], checked.ineligible_tables ?? []);
+      this.#tables(checked.eligible_tables ?? [], checked.ineligible_tables ?? [], checked.sink_met);
       return body;
     } catch (error) {
       setText(this.fault, `${error.message}${error.code ? ` (${error.code})` : ""}`);
@@ -105,10 +105,10 @@ export class CreatePage {
     }
   }
 
-  #tables(eligible, ineligible) {
+  #tables(eligible, ineligible, met) {
     const names = (tables) => tables.slice(0, 200).map((table) => h("li", {}, `${table.database_name}.${table.table_name}`));
     const summary = eligible.length + ineligible.length ? `It would replicate ${counted(eligible.length, "table")}.` : "The settings are valid. The tables of this source are known once it is read.";
-    const parts = [h("h2", {}, "Checked"), h("p", {}, summary), h("ul", { class: "names" }, names(eligible))];
+    const parts = [h("h2", {}, "Checked"), h("p", {}, summary), h("p", {}, met ? "The sink is there." : "The sink is tried once the changefeed is created."), h("ul", { class: "names" }, names(eligible))];
     if (ineligible.length)
       parts.push(h("p", { class: "fault" }, "These tables have no key that identifies rows, and are skipped unless forced:"), h("ul", { class: "names" }, names(ineligible)));
     this.result.replaceChildren(...parts);

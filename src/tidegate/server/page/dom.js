@@ -108,8 +108,9 @@ const ABOUT = [
   ["start", /start[-_ ]?ts/i],
   ["source", /source[-_]uri|pd_addrs/],
   ["rules", /Filter/],
-  ["settings", /replica_config/],
+  ["settings", /replica_config|Filter/],
   ["sink", /sink|protocol|topic/i],
+  ["settings", /ReplicaConfig/],
 ];
 
 /** Mark the field of `inputs` that an error is about; false if there is none. No error: mark none. */
