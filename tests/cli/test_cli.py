@@ -30,6 +30,7 @@ from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import Snapshot
 from tidegate.verify import local
 from tidegate.verify.compare import TruthColumn
+from tidegate.verify.last_reports import last_reports
 from tidegate.verify.local import Truth, TruthTable
 
 ROOT = Path(__file__).parents[2]
@@ -367,6 +368,7 @@ def lake(monkeypatch, tmp_path):
 
     module = types.ModuleType("tidegate.lakes.lake")
     module.Lake = Lake
+    monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(local, "rows_in_parts", lambda rows, _: LakeRows(rows.schema, rows.num_rows, lambda: [rows]))
     monkeypatch.setitem(sys.modules, "tidegate.lakes.lake", module)
     return ("verify", "/lake", "--upstream", str(tmp_path)), tables
@@ -413,3 +415,7 @@ def test_verify_json(lake):
         {"kind": "missing row", "key": [2]},
     ]
     assert (verdict["equal"], verdict["different"]) == (False, 1)
+    (kept,) = last_reports().values()
+    counts = {"kinds": {"value": 1, "missing row": 1}, "columns": {"v": 1}, "whole": True}
+    assert kept["tables"] == [{"table": "a.t", "rows": 2, "equal": False, **counts}]
+    assert (kept["ts"], kept["target"]) == (100, verdict["target"])

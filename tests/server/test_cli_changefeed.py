@@ -116,7 +116,7 @@ def test_ineligible_tables_are_asked_about(shell: Shell, monkeypatch: pytest.Mon
     from tidegate.server.record import TableRef, Verified
 
     table = TableRef("test", "nokey", 7)
-    monkeypatch.setattr(Changefeeds, "verify", lambda *_: Verified(ineligible=(table,)))
+    monkeypatch.setattr(Changefeeds, "verify", lambda *_, **__: Verified(ineligible=(table,)))
     words = "changefeed create -v -c keyless --sink-uri"
     asked = shell(words, shell.place.sink("keyless"), stdin="n\n")
     taken = shell(words + " " + shell.place.sink("keyless"), "--no-confirm")

@@ -18,6 +18,8 @@ from tidegate.cli.main import main
 from tidegate.engine.log_fields import Tail, log_tail
 from tidegate.server.record import FeedId
 from tidegate.server.server import Server
+from tidegate.verify.compare import Difference, TableReport
+from tidegate.verify.last_reports import LAST, TABLES, keep_report, summary
 
 pytestmark = pytest.mark.slow
 
@@ -86,7 +88,15 @@ def test_no_secret_is_in_it(
 
     assert json.loads(texts["errors.json"]) == {}
     feeds = {f"changefeeds/default.{name}{kind}.json" for name in ("well", "away", "hook") for kind in ("", ".page")}
-    files = {"doctor.json", "server.json", "captures.json", "overview.json", "operations.json", "metrics.txt"}
+    files = {
+        "doctor.json",
+        "verify.json",
+        "server.json",
+        "captures.json",
+        "overview.json",
+        "operations.json",
+        "metrics.txt",
+    }
     assert set(texts) == {*feeds, *files, "errors.json"}
     process = json.loads(texts["server.json"])
     assert any("MainThread" in name for name in process["stacks"])
@@ -98,7 +108,25 @@ def test_of_a_state_directory(tmp_path: Path) -> None:
     """Without a server: what its changefeeds have reported, and this machine."""
     (tmp_path / "state").mkdir()
     texts = bundle(tmp_path / "b.zip", str(tmp_path / "state"))
-    assert set(texts) == {"doctor.json", "status.json", "errors.json"}
+    assert set(texts) == {"doctor.json", "verify.json", "status.json", "errors.json"}
+
+
+def test_the_last_comparisons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last ten of `tidegate verify`, as counts: neither keys nor values of rows, and tables that differ first."""
+    monkeypatch.setenv("TIDEGATE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "state").mkdir()
+    rows = (Difference("value", ("anna",), "name", "anna", "berta"), Difference("missing row", ("carla",)))
+    tables = [summary(TableReport(f"shop.t{number}", 7)) for number in range(TABLES)]
+    for number in range(LAST + 2):
+        keep_report({"ts": number}, [*tables, summary(TableReport("shop.o", 9, rows, is_whole=False))])
+
+    text = bundle(tmp_path / "b.zip", str(tmp_path / "state"))["verify.json"]
+    assert [word for word in ("anna", "berta", "carla") if word in text] == []
+    kept = list(json.loads(text).values())
+    assert [each["ts"] for each in kept] == list(range(2, LAST + 2))
+    assert {(each["compared"], len(each["tables"])) for each in kept} == {(TABLES + 1, TABLES)}
+    counts = {"kinds": {"value": 1, "missing row": 1}, "columns": {"name": 1}, "whole": False}
+    assert kept[0]["tables"][0] == {"table": "shop.o", "rows": 9, "equal": False, **counts}
 
 
 def test_without_a_server(tmp_path: Path) -> None:

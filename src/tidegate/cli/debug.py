@@ -1,6 +1,7 @@
 """`tidegate debug bundle`: what a report of a fault needs, in one archive without secrets.
 
     doctor.json                 versions, Java, jars, ports, disk space of this machine
+    verify.json                 the last comparisons of `tidegate verify` by this user, without values and keys of rows
     status.json                 with a LAKE or STATE-DIR: its changefeeds and their last reports
     server.json                 with a server: settings, threads, Spark's settings and memory, the end of the log
     captures.json overview.json operations.json metrics.txt
@@ -25,6 +26,7 @@ from tidegate.cli.doctor import diagnose
 from tidegate.config.uri import location_of, mask_text
 from tidegate.model.errors import EnvironmentFault, TidegateError
 from tidegate.server.client import connected, connects
+from tidegate.verify.last_reports import last_reports
 
 ENTRY_BYTES: Final = 4 << 20
 """A longer entry is cut."""
@@ -46,8 +48,8 @@ def debug() -> None:
 @connects
 def bundle(*, root: str | None, output: Path | None) -> None:
     """Write an archive with versions, settings, changefeeds, states, errors, metrics, threads, Spark and the end of the
-    log of a server; or, of LAKE or STATE-DIR, what its changefeeds have reported. Passwords, keys and tokens are
-    masked."""
+    log of a server; or, of LAKE or STATE-DIR, what its changefeeds have reported; and the last comparisons of `tidegate
+    verify`. Passwords, keys and tokens are masked."""
     file = output or Path(f"tidegate-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.zip")
     missing: dict[str, str] = {}
     try:
@@ -72,6 +74,7 @@ def _text(value: object) -> bytes:
 def _entries(root: str | None, missing: dict[str, str]) -> Iterator[tuple[str, Read]]:
     """Yield the names of entries with what reads them."""
     yield "doctor.json", lambda: [asdict(finding) for finding in diagnose()]
+    yield "verify.json", last_reports
     if root is not None:
         from tidegate.config.status import statuses
 

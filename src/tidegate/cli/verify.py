@@ -30,7 +30,7 @@ from tidegate.cli.sink import feed_of, session_of
 from tidegate.config.entry import Document
 from tidegate.config.redis import parse_redis
 from tidegate.config.sql import parse_sql
-from tidegate.config.uri import location_of, resolve_uri, scheme_of
+from tidegate.config.uri import location_of, mask_text, resolve_uri, scheme_of
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.ports import Tasks
 from tidegate.engine.reload import DONE, KeptReload
@@ -40,6 +40,7 @@ from tidegate.model.tso import parse_ts, to_datetime
 from tidegate.server.client import connected, connects, feed_path, spaced
 from tidegate.verify.compare import Difference, Passes, TableReader, TableReport, compare_sides
 from tidegate.verify.database import RequestedMoment, replica_at, upstream_at
+from tidegate.verify.last_reports import keep_report, summary
 from tidegate.verify.local import Recording, Truth, lake_at, lake_beside, load_truth
 from tidegate.verify.repair import repair_keys
 
@@ -330,11 +331,12 @@ def verify(
 
 def _compare(target: str, source: Upstream, options: VerifyOptions) -> tuple[int, list[TableReport]]:
     """Compare both sides and print the result; return the number of tables, and the reports of those that differ."""
-    wrong: list[TableReport] = []
+    wrong, tables = list[TableReport](), list[dict[str, Any]]()
     as_json = options.as_json
 
     def noted(reports: Iterable[TableReport]) -> Iterator[TableReport]:
         for report in reports:
+            tables.append(summary(report))
             if not report.equal:
                 wrong.append(report)
             yield report
@@ -352,9 +354,10 @@ def _compare(target: str, source: Upstream, options: VerifyOptions) -> tuple[int
         rows_per_s, tasks = options.rows_per_s, options.tasks
         reports = compare_sides(compared.upstream, compared.target, Progress(), rows_per_s=rows_per_s, tasks=tasks)
         total, different = print_reports(noted(reports), shown=options.shown, as_json=as_json)
+    labels = {"upstream": compared.upstream.label, "target": compared.target.label}
+    keep_report({"ts": compared.ts, **{side: mask_text(label) for side, label in labels.items()}}, tables)
     if as_json and total:
         line_head = {} if truth is None else {"moment": truth.n}
-        labels = {"upstream": compared.upstream.label, "target": compared.target.label}
         counts = {"tables": total, "different": different, "equal": not different}
         echo_json({**line_head, "ts": compared.ts, **labels, **counts})
     elif total:

@@ -4,7 +4,8 @@
       |- jars/<hash of the list>/<configuration>/*.jar
       |- ivy/                  Ivy's own cache; may be deleted at any time
       |- java/<digest>/bin/    launchers, see java.py
-      '- brokers/<digest>.json one note per broker, see broker.py
+      |- brokers/<digest>.json one note per broker, see broker.py
+      '- verify/*.json         the last comparisons, see verify/last_reports.py
 
 Everything in it can be deleted while nothing runs and is recreated on demand.  The first writable directory is used, so
 an empty, missing or read-only HOME is no error; TIDEGATE_CACHE, which the user *named*, must work.
