@@ -25,21 +25,23 @@ from tests.sources import topics_to_read
 from tidegate.changelog import changelog
 from tidegate.changelog.changelog import changelog_uri
 from tidegate.changelog.source import LandedSource
+from tidegate.engine import retry_policy
 from tidegate.engine.loop import Engine, Feed, Meter
 from tidegate.engine.ports import Checkpoints, LocalTasks, Saved, Tasks
 from tidegate.engine.progress import Progress
 from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.lakes.lake import Lake
-from tidegate.model.errors import Fenced, TidegateError
+from tidegate.model.errors import Fenced, SinkError, TidegateError
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.server import running
 from tidegate.server.record import FeedId
-from tidegate.server.running import RunningFeed
+from tidegate.server.running import RunEnd, RunningFeed
 from tidegate.sink.callback import Callback, CallbackSink
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.sink import DeltaSink
 from tidegate.sink.delta.snapshots import latest
 from tidegate.source.kafka_land import Landing
+from tidegate.spark.tasks import SparkEnded
 
 pytestmark = pytest.mark.slow
 
@@ -296,3 +298,30 @@ def test_one_of_two_runs_into_a_sink_that_fences_goes_on(
     assert any(run.ended for run in pair.runs)
     assert SharedCheckpoints.kept.position.checkpoint.ts == LAST_TS
     assert got == set(range(3 * PART))
+
+
+def test_a_run_that_begins_again_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the end of Spark a run begins anew: what it meets before it goes on passes, as at the first start."""
+    tries = [SparkEnded("Spark has terminated"), SinkError("no space left on device"), None]
+
+    class Tries:
+        """A changefeed whose first try comes to run."""
+
+        def __init__(self, _: object) -> None:
+            self.error = tries.pop(0)
+
+        def run(self, on_progress: Callable[[Progress], None], **_: object) -> Progress:
+            if isinstance(self.error, SparkEnded):
+                on_progress(Progress("running"))
+            if self.error is not None:
+                raise self.error
+            return Progress("running", "finished")
+
+    monkeypatch.setattr(running, "Changefeed", Tries)
+    monkeypatch.setattr(running, "RENEW_S", 0.01)
+    monkeypatch.setattr(retry_policy, "SLOW_S", 0.01)
+    config: Any = SimpleNamespace(stuck_ms=60_000, target_ts=None)
+    served = RunningFeed(FeedId("default", "one"), config, HereHost(), lambda: True, on_report=_nobody, on_exit=_nobody)
+    served._run()
+    assert served._outcome == RunEnd("finished")
+    assert not tries

@@ -1,11 +1,13 @@
 """Logs that begin above 0: what a trim leaves, what a begun log holds, and that any death on the way is harmless."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from tidegate.engine.filter import TableFilter
-from tidegate.model.errors import EnvironmentFault, HistoryLost, StoreUnavailable
+from tidegate.model.errors import EnvironmentFault, HistoryLost, StateUnwritable, StoreUnavailable, TidegateError
 from tidegate.model.tso import compose, physical_ms
 from tidegate.schema.stored.snapshot import StoredSnapshot
 from tidegate.source import tidb_segment
@@ -189,6 +191,20 @@ def test_a_log_is_kept_for_the_slowest(tmp_path: Path) -> None:
     assert trim_log(tmp_path, LogKeep(0, 10_000), now_ms) == ends[1]
     assert trim_log(tmp_path, LogKeep(0, 10_000), now_ms + 2_000) == ends[3]
     assert compose(now_ms) > ends[3]
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.ENOSPC, StateUnwritable), (errno.EACCES, EnvironmentFault)])
+def test_a_disk_that_refuses_a_safe_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[TidegateError]
+) -> None:
+    """A full disk passes, so it is tried again; a missing right does not."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(tidb_segment, "write_whole", refuse)
+    with pytest.raises(kind, match=os.strerror(number)):
+        put_safe_point(tmp_path, "shop", 5, 100_000)
 
 
 def test_changefeeds_of_one_name_hold_a_log_each_for_itself(tmp_path: Path) -> None:

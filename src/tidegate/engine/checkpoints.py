@@ -32,7 +32,7 @@ import obstore
 
 from tidegate.engine.plan import Checkpoint
 from tidegate.engine.ports import Saved, SinkPosition
-from tidegate.model.errors import ConfigError, EnvironmentFault, Fenced, StateUnwritable
+from tidegate.model.errors import ConfigError, Fenced, StateUnwritable
 from tidegate.model.kept_state import StateKind, decode_state, encode_state
 from tidegate.objectstore.local_files import PRIVATE_DIRECTORY, locked, write_whole
 from tidegate.objectstore.stores import (
@@ -42,6 +42,7 @@ from tidegate.objectstore.stores import (
     VersionedFile,
     check_store,
     delete,
+    disk_fault,
     first_line,
     writable,
 )
@@ -199,7 +200,7 @@ class DirectoryCheckpoints(StateFiles):
         try:
             self.directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         except OSError as fault:
-            raise EnvironmentFault(f"the state directory {self.directory} cannot be made: {fault.strerror}") from fault
+            raise disk_fault(f"the state directory {self.directory} cannot be made: {fault.strerror}", fault) from fault
 
     @contextmanager
     def run_lock(self) -> Iterator[None]:
@@ -208,7 +209,7 @@ class DirectoryCheckpoints(StateFiles):
             try:
                 stack.enter_context(locked(self._lock, timeout_s=LOCK_WAIT_S))
             except OSError as fault:
-                raise EnvironmentFault(f"{self._lock} cannot be opened: {fault.strerror}") from fault
+                raise disk_fault(f"{self._lock} cannot be opened: {fault.strerror}", fault) from fault
             yield
 
     def is_held(self) -> bool:

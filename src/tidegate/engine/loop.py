@@ -737,7 +737,8 @@ class Engine:
     def release(self, checkpoint_ts: int) -> Sequence[Parked]:
         """Let the source forget what no table needs any more; return the parked tables, which need more."""
         parked = self.sink.parked() if isinstance(self.sink, WithParking) else ()
-        self.source.release(min((checkpoint_ts, *(group.checkpoint.ts for group in parked))))
+        needed = min((checkpoint_ts, *(group.checkpoint.ts for group in parked)))
+        self.outage.retrying(partial(self.source.release, needed))
         return parked
 
     def advance(self, planned: Round, results: Sequence[Result]) -> None:

@@ -51,7 +51,15 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
 from obstore.store import LocalStore, from_url
 
-from tidegate.model.errors import ConfigError, EnvironmentFault, Retry, SinkError, SinkRefused
+from tidegate.model.errors import (
+    ConfigError,
+    EnvironmentFault,
+    Retry,
+    SinkError,
+    SinkRefused,
+    StateUnwritable,
+    TidegateError,
+)
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.threads import ContextPool
 
@@ -129,6 +137,11 @@ def store(uri: str) -> Any:
             "backoff": {"init_backoff": first_s, "max_backoff": longest_s, "base": 2},
         },
     )
+
+
+def disk_fault(text: str, error: OSError) -> TidegateError:
+    """Return the error of a disk: EnvironmentFault if it is permanent, StateUnwritable if a retry may help."""
+    return EnvironmentFault(text) if error.errno in _LASTING else StateUnwritable(text)
 
 
 def writable(uri: str) -> Any:

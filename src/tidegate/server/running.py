@@ -281,7 +281,7 @@ class RunningFeed:
         self._on_report, self._on_exit = on_report, on_exit
         self._stop = threading.Event()
         self._is_running = False
-        """True once the run has begun to read and write: from then on the engine itself retries transient errors."""
+        """True once this try has begun to read and write: from then on the engine itself retries transient errors."""
         self._outcome: RunEnd | None = None
         self.progress: Progress | None = None
         self._thread = threading.Thread(target=self._run, name=str(feed), daemon=True)
@@ -317,6 +317,7 @@ class RunningFeed:
     def _once(self) -> RunEnd:
         if self._stop.is_set():
             return RunEnd("stopped")
+        self._is_running = False
         try:
             tasks = OwnedTasks(self._spark.tasks(str(self.id)), self._owns)
             outcome = Changefeed(self._config).run(

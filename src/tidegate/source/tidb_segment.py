@@ -71,7 +71,7 @@ import pyarrow.compute as pc
 from tidegate.engine.filter import SYSTEM_SCHEMAS
 from tidegate.kv.change_columns import change_batch, changes_of, joined, numbers, packed, unpacked
 from tidegate.kv.keys import table_span
-from tidegate.model.errors import DecodeError, EnvironmentFault, Fenced, HistoryLost, SourceError, StoreUnavailable
+from tidegate.model.errors import DecodeError, Fenced, HistoryLost, SourceError, StoreUnavailable
 from tidegate.model.event import Ddl
 from tidegate.model.kept_state import StateKind, check_version, decode_state, encode_state
 from tidegate.model.kv_change import KvChange, KvOp
@@ -81,7 +81,7 @@ from tidegate.model.tso import MAX_TS
 from tidegate.mysql.encoding import decode_int
 from tidegate.objectstore.local_files import PRIVATE_DIRECTORY, write_whole
 from tidegate.objectstore.store_path import AT_ONCE, Location, StorePath, ahead, numbered, unlinked
-from tidegate.objectstore.stores import Changed
+from tidegate.objectstore.stores import Changed, disk_fault
 from tidegate.schema.job import JOB_TABLE
 from tidegate.schema.stored.create import render_create_schema, render_create_table
 from tidegate.schema.stored.history import defined_by
@@ -536,7 +536,7 @@ def safe_point_name(changefeed: str, sink: str) -> str:
 
 
 def put_safe_point(log: Location, name: str, checkpoint_ts: int, time_ms: int, ddl_ts: str = "") -> None:
-    """Replace the safe point `name` (`safe_point_name`) of a changefeed. Raises EnvironmentFault when the disk refuses,
+    """Replace the safe point `name` (`safe_point_name`) of a changefeed. Raises `disk_fault`, and
     StateTooNew if a newer release wrote the last one."""
     kept_safe_point(log, name)
     changefeed = name.partition(".")[0]
@@ -549,10 +549,10 @@ def put_safe_point(log: Location, name: str, checkpoint_ts: int, time_ms: int, d
         directory.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
         write_whole(directory / f"{name}.json", body)
     except OSError as fault:
-        raise EnvironmentFault(
+        reason = (
             f"cannot write the changefeed's safe point into {directory} ({fault.strerror}): without it, the upstream "
-            f"would trim the log too early"
-        ) from fault
+        )
+        raise disk_fault(f"{reason}would trim the log too early", fault) from fault
 
 
 def kept_safe_point(log: Location, name: str) -> LogSafePoint | None:
@@ -561,12 +561,11 @@ def kept_safe_point(log: Location, name: str) -> LogSafePoint | None:
 
 
 def forget_safe_point(log: Location, name: str) -> None:
-    """Remove the safe point `name` of a changefeed that does not go on. Raises EnvironmentFault when the disk
-    refuses."""
+    """Remove the safe point `name` of a changefeed that does not go on. Raises `disk_fault`."""
     try:
         unlinked([log / _FEEDS / f"{name}.json"])
     except OSError as fault:
-        raise EnvironmentFault(f"{log / _FEEDS}: {fault.strerror}") from fault
+        raise disk_fault(f"{log / _FEEDS}: {fault.strerror}", fault) from fault
 
 
 def safe_points(log: Location) -> list[LogSafePoint]:

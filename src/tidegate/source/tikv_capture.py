@@ -80,7 +80,7 @@ from tidegate.model.tso import compose, physical_ms
 from tidegate.objectstore.failpoint import failpoint
 from tidegate.objectstore.local_files import PRIVATE_DIRECTORY
 from tidegate.objectstore.store_path import Location, StorePath, size_of
-from tidegate.objectstore.stores import check_store
+from tidegate.objectstore.stores import check_store, disk_fault
 from tidegate.schema.job import JOB_TABLE, JobState, decode_job_row
 from tidegate.schema.stored.definition import ElementState, StoredSchema, StoredTable, parse_stored
 from tidegate.schema.stored.history import defined_by
@@ -340,7 +340,7 @@ class Spans:
 @contextmanager
 def _alone(directory: Location) -> Iterator[None]:
     """Lock a log's directory for one capture; an object store has no locks. Raises SourceError if another one has it,
-    EnvironmentFault for one that cannot be written."""
+    and `disk_fault` for one that cannot be written."""
     if isinstance(directory, StorePath):
         yield
         return
@@ -348,8 +348,8 @@ def _alone(directory: Location) -> Iterator[None]:
         directory.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         mark = os.open(directory / CAPTURE, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as fault:
-        raise EnvironmentFault(
-            f"the log {directory} cannot be written ({fault.strerror}): give a directory that may be written"
+        raise disk_fault(
+            f"the log {directory} cannot be written ({fault.strerror}): give a directory that may be written", fault
         ) from fault
     try:
         try:
