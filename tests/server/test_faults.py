@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -194,7 +195,7 @@ def go_through(home: Path, faults: Sequence[Fault], host: str, seconds: float) -
         store = stack.enter_context(serving(BUCKET))
         machines = [Machine(stack, place, name, store, host) for name in ("one", "two")]
         client = Client(machines[0].address)
-        until(lambda: answers(client), wait_s=WAIT_S)
+        until(lambda: feeds(client) is not None, wait_s=WAIT_S)
         for name, sink in FEEDS.items():
             body = {"changefeed_id": name, "sink_uri": sink.format(home=home), "start_ts": 1}
             made = client.post("/changefeeds", body)
@@ -207,14 +208,14 @@ def go_through(home: Path, faults: Sequence[Fault], host: str, seconds: float) -
             with fault(chance.choice(machines)):
                 work(place, chance.uniform(0.3, 1.7) * TTL_S)
             work(place, chance.uniform(0, 1.5) * TTL_S)
+            failed = [feed for feed in feeds(client) or () if feed["state"] == "failed"]
+            assert not failed, failed
             with (home / "progress").open("a") as file:
                 file.write(f"{end_s - time.monotonic():.0f} s left: {dict(counts)}, lake at {at(client, 'lake')}\n")
-        until(lambda: answers(client), wait_s=WAIT_S)
+        until(lambda: feeds(client) is not None, wait_s=WAIT_S)
         ts = place.work()
         until(lambda: all(at(client, name) >= ts for name in FEEDS), lambda: client.get("/changefeeds").text, WAIT_S)
-        assert {feed["id"]: feed["state"] for feed in client.get("/changefeeds").json["items"]} == dict.fromkeys(
-            FEEDS, "normal"
-        )
+        assert {feed["id"]: feed["state"] for feed in feeds(client) or ()} == dict.fromkeys(FEEDS, "normal")
     rows = {name: place.upstream.rows(name) for name in TABLES}
     lake = Lake(str(home / "sinks" / "lake"))
     assert {name: stored(lake, name) for name in TABLES} == rows
@@ -230,12 +231,13 @@ def work(place: ServerHome, seconds: float) -> None:
         time.sleep(0.2)
 
 
-def answers(client: Client) -> bool:
-    """Whether a server answers for the owner."""
+def feeds(client: Client) -> list[dict[str, Any]] | None:
+    """The changefeeds; None while no server answers for the owner."""
     try:
-        return client.get("/changefeeds").status == 200
+        answer = client.get("/changefeeds")
     except OSError:
-        return False
+        return None
+    return list(answer.json["items"]) if answer.status == 200 else None
 
 
 def at(client: Client, name: str) -> int:
