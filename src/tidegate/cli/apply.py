@@ -108,7 +108,7 @@ def _bring(config: FeedConfig, until: int | None, *, as_json: bool) -> int:
     feed = FeedPanel(config.name, config.source_uri, config.sink_uri)
     with (
         stop_on_signals() as stop,
-        display(feed, json=as_json, color=True, out=sys.stdout, err=sys.stderr) as show,
+        display(feed, stop, json=as_json, color=True, out=sys.stdout, err=sys.stderr) as show,
     ):
         outcome = Changefeed(config).run(on_progress=show, stop=stop, until=until, idle_s=SILENCE_S)
         if until is None and (outcome.frontier_ts or 0) > (outcome.checkpoint_ts or 0) and not stop.is_set():

@@ -157,7 +157,7 @@ def run(
     feed = FeedPanel(config.name, config.source_uri, config.sink_uri)
     with (
         stop_on_signals() as stop,
-        display(feed, json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
+        display(feed, stop, json=as_json, color=not no_color, out=sys.stdout, err=sys.stderr) as show,
     ):
         Changefeed(replace(config, start_ts=now_ts) if start_ts == NOW else config).run(
             tasks=spark_tasks(master, settings, archive),

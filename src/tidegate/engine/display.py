@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from io import TextIOBase
+from threading import Event
 from typing import IO, Final
 
 from rich.console import Console, Group
@@ -99,9 +100,12 @@ class FeedPanel:
         written = Stage(f"→ {self.sink}", progress.rows, "rows", self.rates.of("written"), progress.lag_ms)
         return (source, landed, written) if progress.lands else (source, written)
 
-    def panel(self, now_ms: int) -> Panel:
-        """Return the panel at a time."""
+    def panel(self, now_ms: int, *, stops: bool = False) -> Panel:
+        """Return the panel at a time; `stops` once a stop was requested, which a report tells behind the round."""
         progress = self.progress.at(now_ms)
+        if stops and progress.phase in {"starting", "running"}:
+            what = "the DDL" if progress.ddl else "the round" if progress.phase == "running" else "the start"
+            progress = replace(progress, phase="stopping", waits_for=progress.waits_for or f"{what} in flight")
         elapsed_s = progress.elapsed_s + self._clock() - self._shown_s
         complete = progress.complete_ts()
         reasons = {error.table: error.code for error in progress.parked}
@@ -188,13 +192,14 @@ def panel_on(stream: IO[str], panel: Callable[[], Panel], *, color: bool = True)
 
 
 @contextmanager
-def display(feed: FeedPanel, *, json: bool, color: bool, out: IO[str], err: IO[str]) -> Iterator[Show]:
-    """The display that suits the streams: JSON on `out` if requested, else on `err` a panel or lines."""
+def display(feed: FeedPanel, stop: Event, *, json: bool, color: bool, out: IO[str], err: IO[str]) -> Iterator[Show]:
+    """The display that suits the streams: JSON on `out` if requested, else on `err` a panel or lines. `stop` ends the
+    changefeed once it is set."""
     if json or not is_drawn(err):
         with json_lines(out) if json else lines(err) as show:
             yield show
         return
-    with panel_on(err, lambda: feed.panel(time.time_ns() // 1_000_000), color=color):
+    with panel_on(err, lambda: feed.panel(time.time_ns() // 1_000_000, stops=stop.is_set()), color=color):
         yield feed.show
 
 

@@ -9,10 +9,11 @@
 
 Sections stand in the order of their weight.  Each gets the rows that it needs least, in this order, and all of them
 share what is left; a head tells how many of its rows are shown.  Where columns are too wide, the first one is cut down
-to a third of the screen, then the last one is cut or left out; errors are wrapped.  Pure: the same panel and size are
-the same lines.
+to a third of the screen, then the last one is cut or left out; errors are wrapped.  Nodes without room for columns
+share one: "4 of 5 in write only, n3 in delete only".  Pure: the same panel and size are the same lines.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
@@ -106,6 +107,7 @@ _GAP: Final = "  "
 _CUT: Final = 8
 """The least width of a column that is cut."""
 _WIDE: Final = 100
+_SECONDS, _STATE = len("  3600.0 s"), len("delete reorg")
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _OUTCOMES: Final = {True: "=", False: "≠", None: "-"}
 
@@ -152,11 +154,14 @@ def _sections(panel: Panel, width: int) -> Iterator[_Section]:
         for name, load in panel.loads
     ]
     yield _Section(("load", "", "tables", "left", "chunks", "a second"), loads, "cyan", left=2, least=2)
+    nodes = panel.nodes
+    share = len(nodes) > 1 and len(nodes) * (_STATE + len(_GAP)) + _SECONDS > width - width // 3
+    heads = (f"{len(nodes)} nodes",) if share else nodes
     running = [
-        (ddl.name, f"{ddl.seconds:.1f} s", *(state.replace("reorganization", "reorg") for state in ddl.states))
+        (ddl.name, f"{ddl.seconds:.1f} s", *map(_short, (_shared(nodes, ddl.states),) if share else ddl.states))
         for ddl in panel.ddls
     ]
-    yield _Section(("DDL in flight", "", *panel.nodes), running, "yellow", left=2 + len(panel.nodes), least=2)
+    yield _Section(("DDL in flight", "", *heads), running, "yellow", left=2 + len(heads), least=2)
     compared = [
         (table.name, f"{''.join(map(_OUTCOMES.__getitem__, table.outcomes)):·<{panel.timestamps}}", f"{table.rows:,}")
         for table in panel.compared
@@ -185,6 +190,20 @@ def _sections(panel: Panel, width: int) -> Iterator[_Section]:
     ]
     yield _Section(("partition", "lag", "offset", "of", "resolved"), partitions)
     yield _Section(("output",), _texts(panel.output), newest_last=True)
+
+
+def _short(state: str) -> str:
+    return state.replace("reorganization", "reorg")
+
+
+def _shared(nodes: Sequence[str], states: Sequence[str]) -> str:
+    """Return the state of most nodes with their number, and the names of the others by state."""
+    (most, number), *others = Counter(states).most_common()
+    names = {
+        state: " ".join(node for node, each in zip(nodes, states, strict=True) if each == state) for state, _ in others
+    }
+    first = f"{number} of {len(nodes)} in {most}" if others else f"all in {most}"
+    return ", ".join([first, *(f"{names[state]} in {state}" for state in names)])
 
 
 def rate_of(rates: Sequence[float]) -> float:

@@ -375,7 +375,8 @@ def left_out_words(report: "LeavesOut") -> str:
 
 def state_words(progress: Progress) -> str:
     """Return what a changefeed does: its phase, or its state where that says more."""
-    state = progress.phase if progress.state in {"pending", "normal", "stopped"} else progress.state
+    tells = progress.phase == "stopping" or progress.state in {"pending", "normal", "stopped"}
+    state = progress.phase if tells else progress.state
     return f"{state} (waits for {progress.waits_for})" if progress.waits_for else state
 
 

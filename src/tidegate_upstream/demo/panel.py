@@ -79,7 +79,7 @@ class PanelTeller(Teller):
     def panel(self, play: Play[Any]) -> Panel:
         """Return the panel of a run as of now."""
         now_ms, elapsed_s = time.time_ns() // 1_000_000, time.monotonic() - self._began_s
-        title = f"tidegate demo · {play.step} · {elapsed_s:.0f} s"
+        title = f"tidegate demo · {'stopping' if play.stop.is_set() else play.step} · {elapsed_s:.0f} s"
         if not hasattr(play, "upstream"):
             return Panel(title, self._addresses)
         upstream = play.upstream

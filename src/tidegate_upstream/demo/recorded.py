@@ -245,7 +245,7 @@ class _Stage:
         feed = FeedPanel(config.name, config.source_uri, config.sink_uri)
         feeder.start()
         try:
-            with display(feed, json=self.as_json, color=True, out=sys.stdout, err=sys.stderr) as show:
+            with display(feed, self.stop, json=self.as_json, color=True, out=sys.stdout, err=sys.stderr) as show:
 
                 def report(progress: Progress) -> None:
                     if progress.rows_landed:

@@ -1,5 +1,7 @@
 """States of the panel, made by hand."""
 
+from dataclasses import replace
+
 from tests.engine.test_progress import BUSY, LOADING
 from tidegate.engine.display import FeedPanel
 from tidegate.engine.panel import ComparedTable, DoneDdl, LateTable, Panel, RunningDdl, Stage
@@ -31,6 +33,17 @@ DEMO = Panel(
     ),
     tables=tuple(LateTable(f"shop.table_{at:02d}", 60_000 - at, at * 1_000, TS + at) for at in range(40)),
 )
+NODES = tuple(f"n{at}" for at in range(1, 6))
+WIDE = replace(
+    DEMO,
+    stages=DEMO.stages[:2],
+    loads=(),
+    nodes=NODES,
+    ddls=(
+        RunningDdl("add index shop.orders", 0.4, ("write only",) * 2 + ("delete only",) + ("write only",) * 2),
+        RunningDdl("modify column bank.accounts", 12.0, ("write reorganization",) * 5),
+    ),
+)
 COMPARED = Panel(
     title="tidegate demo · compare · 61 s",
     stages=DEMO.stages,
@@ -60,4 +73,11 @@ def feed() -> Panel:
     return shown.panel(now_ms=1_767_323_047_000)
 
 
-STATES = {"demo": DEMO, "compared": COMPARED, "odd": ODD, "feed": feed(), "nothing": Panel("shop · starting · 0 s")}
+STATES = {
+    "demo": DEMO,
+    "wide": WIDE,
+    "compared": COMPARED,
+    "odd": ODD,
+    "feed": feed(),
+    "nothing": Panel("shop · starting · 0 s"),
+}

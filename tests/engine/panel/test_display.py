@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import replace
+from threading import Event
 
 import pytest
 
@@ -15,13 +16,17 @@ from tidegate.model.tso import physical_ms
 SCRIPT = """
 import logging, sys
 from dataclasses import replace
+from threading import Event
 from tests.engine.test_progress import BUSY
 from tidegate.engine.display import FeedPanel, display
 logging.basicConfig()
-with display(FeedPanel("shop", "source", "sink"), json=False, color=True, out=sys.stdout, err=sys.stderr) as show:
+stop = Event()
+with display(FeedPanel("shop", "source", "sink"), stop, json=False, color=True, out=sys.stdout, err=sys.stderr) as show:
     for rows, word in enumerate(sys.stdin):
         show(replace(BUSY, rows=1_000 + rows))
         logging.warning("got %s", word.strip())
+        if rows:
+            stop.set()
 """
 
 
@@ -33,11 +38,11 @@ def feed() -> FeedPanel:
 def test_display_suits_the_stream() -> None:
     """JSON goes to stdout, lines go to stderr where that is no terminal."""
     out, err = io.StringIO(), io.StringIO()
-    with display(feed(), json=True, color=True, out=out, err=err) as show:
+    with display(feed(), Event(), json=True, color=True, out=out, err=err) as show:
         show(BUSY)
     assert out.getvalue().startswith("{")
     assert not err.getvalue()
-    with display(feed(), json=False, color=False, out=out, err=err) as show:
+    with display(feed(), Event(), json=False, color=False, out=out, err=err) as show:
         show(BUSY)
     assert err.getvalue().startswith("warning: a\n")
 
@@ -90,6 +95,24 @@ def test_time_passes_between_reports() -> None:
     assert [ddl.seconds for ddl in panel.ddls] == [30.0]
 
 
+@pytest.mark.parametrize(
+    ("progress", "words"),
+    [
+        (Progress("running", "normal"), "stopping (waits for the round in flight)"),
+        (Progress("running", "normal", ddl="DROP TABLE a"), "stopping (waits for the DDL in flight)"),
+        (Progress("running", "warning", waits_for="Spark"), "stopping (waits for Spark)"),
+        (Progress("starting"), "stopping (waits for the start in flight)"),
+        (Progress("stopping", "warning"), "stopping"),
+        (Progress("stopped", "failed"), "failed"),
+    ],
+)
+def test_a_stop_is_seen_at_once(progress: Progress, words: str) -> None:
+    """Between a stop and the end of the round no report comes, and the panel says what the stop waits for."""
+    shown = feed()
+    shown.show(progress)
+    assert shown.panel(0, stops=True).title.split(" · ")[1] == words
+
+
 def test_a_ddl_that_is_given_up_is_not_done() -> None:
     """A feed that fails or stops in front of a DDL does not show it among those that are done."""
     shown = feed()
@@ -108,8 +131,8 @@ def test_what_does_not_land_has_two_stages() -> None:
 
 @pytest.mark.slow
 def test_a_terminal_gets_a_panel_that_fits() -> None:
-    """It is as large as the terminal, also after that was resized; what is logged is a part of it; the last report and
-    the log stay on the first screen."""
+    """It is as large as the terminal, also after that was resized; what is logged is a part of it, and that it stops
+    before a report says so; the last report and the log stay on the first screen."""
     with terminal(80, 24, "-c", SCRIPT) as shown:
         shown.enter("one")
         lines = shown.frame("got one", 80)
@@ -119,6 +142,7 @@ def test_a_terminal_gets_a_panel_that_fits() -> None:
         assert len(shown.frame("got one", 101)) == 33
         shown.enter("two")
         assert any("1,001 rows" in line for line in shown.frame("got two", 101))
+        shown.frame("shop · stopping (waits for", 101)
         assert shown.program.stdin
         shown.program.stdin.close()
         while shown.read():

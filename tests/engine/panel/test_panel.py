@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tests.engine.panel.states import COMPARED, DEMO, ODD, STATES
+from tests.engine.panel.states import COMPARED, DEMO, ODD, STATES, WIDE
 from tidegate.engine.panel import Panel, draw
 from tidegate.model.name import printable
 
@@ -52,6 +52,19 @@ def test_what_weighs_most_stays() -> None:
         "DDL in flight (1 of 2)",
         "add index shop.orders",
     ]
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_nodes_without_room_share_a_column(width: int) -> None:
+    """However many nodes there are, the state of each is seen: in a column of its own, or those of most together."""
+    shown = "\n".join(line.plain for line in draw(WIDE, width, 40))
+    states = (
+        ["n3  ", "write only   write only   delete only"]
+        if width == 120
+        else ["4 of 5 in write only, n3 in delete only"]
+    )
+    assert all(words in shown for words in states)
+    assert ("all in write reorg" in shown) == (width < 120)
 
 
 def test_a_difference_is_seen() -> None:
