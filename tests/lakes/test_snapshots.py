@@ -1,14 +1,16 @@
 """Snapshots: all tables of one ts, with the schema of that ts, found by any moment."""
 
+import shutil
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
 from tests.lakes.stages import Play, differences, truths
-from tidegate.lakes.lake import Lake, moment_ts
+from tidegate.lakes.lake import Lake, LakeStates, moment_ts
 from tidegate.model.errors import ConfigError
 from tidegate.model.tso import compose, to_datetime
+from tidegate.sink.delta.options import DeltaOptions
 
 MERGED = (1, 3, 6, 9, 12)
 
@@ -63,6 +65,23 @@ def test_history(root: Path) -> None:
         assert set(one.gone) == old - new
         assert set(one.changed) >= new - old
     assert Lake(str(root)).at(truths()[5].ts).history() == told[:3]
+
+
+@pytest.mark.slow
+def test_a_forgotten_snapshot(root: Path, tmp_path: Path) -> None:
+    """Once maintenance has forgotten a snapshot, the next one has its changes, also for who had read both."""
+    control = shutil.copytree(root / "_tidegate", tmp_path / "_tidegate")
+    options = DeltaOptions(root=str(tmp_path), feed="")
+    states = LakeStates(options)
+    before = states.changes()
+    (control / "forgotten").mkdir()
+    gone = control / "snapshots" / f"{2:020}.json"
+    gone.rename(control / "forgotten" / gone.name)
+
+    now = states.changes()
+    assert now == LakeStates(options).changes()
+    assert [one.number for one in now] == [0, 1, 3, 4]
+    assert now[2] != before[3]
 
 
 @pytest.mark.slow

@@ -34,10 +34,12 @@ created or renamed; old names stay until they are dropped, which removes no file
 """
 
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -54,7 +56,7 @@ from tidegate.model.tso import MAX_TS, compose, parse_ts, to_datetime
 from tidegate.objectstore import deltalog
 from tidegate.sink.delta.columns import stored_columns
 from tidegate.sink.delta.options import DeltaOptions
-from tidegate.sink.delta.snapshots import Snapshot, history, latest, published_at
+from tidegate.sink.delta.snapshots import Snapshot, kept_schema, latest, numbered, numbers, published
 
 
 def statements(options: DeltaOptions, snapshot: Snapshot, catalog: str | None = None) -> Iterator[str]:
@@ -73,6 +75,8 @@ if TYPE_CHECKING:
     from tidegate.lakes.live import Live
 
 LATEST: Final = "latest"
+KEPT: Final = 1 << 14
+"""Published states of which LakeStates keeps the names that changed."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Moment: TypeAlias = int | str | datetime
 
@@ -111,6 +115,44 @@ class SnapshotChanges:
         return to_datetime(self.checkpoint_ts)
 
 
+def moves(snapshots: Sequence[SnapshotChanges]) -> list[SnapshotChanges]:
+    """Return those that changed a table, and the last one."""
+    return [snapshot for snapshot in snapshots if snapshot.changed or snapshot.gone or snapshot is snapshots[-1]]
+
+
+class LakeStates:
+    """The published states of a lake, each of which is written once under its number: a question lists the numbers, and
+    reads what no earlier question has read."""
+
+    def __init__(self, options: DeltaOptions) -> None:
+        self._options, schemas = options, lru_cache(2)(kept_schema)
+        self._published = lru_cache(1)(partial(published, options))
+        self._snapshot = lru_cache(2)(partial(numbered, options, schemas=schemas))
+        self._ts = lru_cache(KEPT)(lambda number: self._published(number).checkpoint_ts)
+        self._changed = lru_cache(KEPT)(self._changes)
+
+    def at(self, ts: int | None) -> Snapshot:
+        """Return the newest state, or the newest not above `ts`; an empty one if there is none."""
+        every = numbers(self._options)
+        index = len(every) if ts is None else bisect_right(every, ts, key=self._ts)
+        return self._snapshot(every[index - 1]) if index else Snapshot()
+
+    def changes(self, newest: int = 0) -> list[SnapshotChanges]:
+        """Return the tables that each state changed, the oldest first; with `newest`, of the last states."""
+        return [self._changed(*pair) for pair in [*pairwise([None, *numbers(self._options)])][-newest:]]
+
+    def _changes(self, before: int | None, number: int) -> SnapshotChanges:
+        tables = {} if before is None else self._tables(before)
+        state, now = self._published(number), self._tables(number)
+        changed = tuple(sorted(name for name in now if now[name] != tables.get(name)))
+        gone, at = tuple(sorted(tables.keys() - now.keys())), to_datetime(compose(state.published_ms))
+        return SnapshotChanges(number, state.checkpoint_ts, at, len(now), changed, gone)
+
+    def _tables(self, number: int) -> dict[str, tuple[str, int]]:
+        tables = self._published(number).tables
+        return {str(table.name): (incarnation, table.version) for incarnation, table in tables.items()}
+
+
 class Lake:
     """A lake at one snapshot: the newest, or the newest at or before a moment.
 
@@ -118,6 +160,7 @@ class Lake:
         root: directory or URL of the lake
         ts: the moment, as in `at`
         changelog: of the lake, if it was opened before
+        states: of the lake, if they were read before
 
     >>> lake = tidegate.lake("/srv/lake")
     >>> lake.tables()
@@ -125,9 +168,17 @@ class Lake:
     >>> lake.arrow("shop.orders", ["id", "item"], where={"id": 2}).to_pylist()
     [{'id': 2, 'item': 'milk'}]"""
 
-    def __init__(self, root: str, ts: Moment = LATEST, *, changelog: Changelog | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        ts: Moment = LATEST,
+        *,
+        changelog: Changelog | None = None,
+        states: LakeStates | None = None,
+    ) -> None:
         self.options = DeltaOptions(root=location_of(str(root), "lake"), feed="")
         self.ts = moment_ts(ts)
+        self._states = states or LakeStates(self.options)
         self._changelog = changelog or Changelog(self.options.changelog_uri)
         self._live: Live | None = None
 
@@ -148,7 +199,7 @@ class Lake:
         return published
 
     def _published(self) -> Snapshot:
-        return latest(self.options) if self.ts is None else published_at(self.options, self.ts)
+        return self._states.at(self.ts)
 
     @property
     def checkpoint_ts(self) -> int:
@@ -217,24 +268,13 @@ class Lake:
 
     def history(self, newest: int = 0) -> list[SnapshotChanges]:
         """Return every snapshot up to this moment, oldest first; with `newest`, the last ones of those."""
-        snapshots: list[SnapshotChanges] = []
-        before: dict[str, tuple[str, int]] = {}
-        for version in history(self.options, newest and newest + 1):
-            if self.ts is not None and version.checkpoint_ts > self.ts:
-                break
-            now = {str(table.name): (incarnation, table.version) for incarnation, table in version.tables.items()}
-            changed = tuple(sorted(name for name in now if now[name] != before.get(name)))
-            gone = tuple(sorted(before.keys() - now.keys()))
-            published = to_datetime(version.published_ms << 18)
-            snapshots.append(SnapshotChanges(version.number, version.checkpoint_ts, published, len(now), changed, gone))
-            before = now
-        return snapshots[-newest:]
+        changes = self._states.changes(newest)
+        return [each for each in changes if self.ts is None or each.checkpoint_ts <= self.ts]
 
     def moves(self) -> list[SnapshotChanges]:
         """Return the snapshots of `history` that changed a table, and the newest: an idle lake publishes its checkpoint
         every few seconds."""
-        snapshots = self.history()
-        return [snapshot for snapshot in snapshots if snapshot.changed or snapshot.gone or snapshot is snapshots[-1]]
+        return moves(self.history())
 
     def live(self, *, refresh: bool = True, scratch: str | None = None) -> "Live":
         """Return all tables at the frontier: the newest snapshot and later landed changes. After `at(...)`: exactly at
@@ -261,9 +301,9 @@ class Lake:
 
     def _find(self, name: str) -> tuple[str, TableInfo]:
         folded, state = table_key(name), self.snapshot.state
-        for incarnation, published in self.snapshot.tables.items():
-            if lowered(str(published.name)) == folded:
-                return incarnation, state.tables[published.name.key]
+        for incarnation, shown in self.snapshot.tables.items():
+            if lowered(str(shown.name)) == folded:
+                return incarnation, state.tables[shown.name.key]
         for table in state.tables.values():  # parked before its first row was stored
             if lowered(str(table.name)) == folded:
                 self.snapshot.check_not_parked(table, self.options.root)

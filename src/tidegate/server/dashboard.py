@@ -43,12 +43,11 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidegate.config.registry import entries_of, home_of
 from tidegate.config.uri import mask_value
 from tidegate.engine.change import DeadLetter, EventPosition
 from tidegate.engine.log_fields import log_tail
 from tidegate.engine.reload import RepairKeys
-from tidegate.lakes.lake import Lake, moment_ts
+from tidegate.lakes.lake import moment_ts, moves
 from tidegate.model import runbook
 from tidegate.model.errors import ConfigError, DecodeError
 from tidegate.model.name import parts_of
@@ -192,10 +191,10 @@ class DashboardRoutes:
 
     def snapshots(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Limit = 50) -> Response:
         """Show the newest snapshots of a lake that changed tables, newest first; none for another sink."""
-        config = self._feeds.config_of(self._view(changefeed_id, namespace).record)
-        if not entries_of(config)[1].keeps_progress:
-            return shown({"kept": False, "items": []})
-        snapshots = reversed(Lake(home_of(config)).moves()[-limit:])
+        with self._histories.opened(self._view(changefeed_id, namespace)) as history:
+            if history.lake is None:
+                return shown({"kept": False, "items": []})
+            snapshots = reversed(moves(history.lake.changes())[-limit:])
         items = [
             {
                 "number": snapshot.number,

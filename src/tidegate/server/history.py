@@ -39,7 +39,7 @@ from tidegate.config.tidb import TidbSource, log_of
 from tidegate.config.uri import mask_text
 from tidegate.engine.change import Chunk, DeadLetter, EventPosition
 from tidegate.engine.event_filter import EventFilter
-from tidegate.lakes.lake import LATEST, Lake
+from tidegate.lakes.lake import LATEST, Lake, LakeStates
 from tidegate.model.errors import ConfigError, TidegateError
 from tidegate.model.name import lowered, table_key
 from tidegate.model.table import TableInfo
@@ -124,7 +124,9 @@ class ShownRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedHistory(Protocol):
-    """The DDLs, definitions and rows of a changefeed."""
+    """The DDLs, definitions and rows of a changefeed; `lake` is the one that it fills, None for another sink."""
+
+    lake: LakeStates | None
 
     def ddls(self, most: int) -> list[ShownDdl]:
         """Return the newest DDLs, newest first."""
@@ -188,10 +190,11 @@ class Histories:
 
 def history_of(config: FeedConfig) -> FeedHistory:
     """Return the history of a changefeed."""
-    steps = online_of(config)
-    if is_landed(*entries_of(config)):
-        return LandedHistory(config, Changelog(changelog_uri(home_of(config))), steps)
-    return LogHistory(config, steps)
+    steps, (source, sink) = online_of(config), entries_of(config)
+    lake = LakeStates(DeltaOptions(root=home_of(config), feed="")) if sink.keeps_progress else None
+    if is_landed(source, sink):
+        return LandedHistory(config, Changelog(changelog_uri(home_of(config))), steps, lake)
+    return LogHistory(config, steps, lake)
 
 
 def begin_of(config: FeedConfig) -> int:
@@ -250,6 +253,7 @@ class LandedHistory:
     config: FeedConfig
     changelog: Changelog
     online: Callable[[], list[ShownDdl]]
+    lake: LakeStates | None
 
     def ddls(self, most: int) -> list[ShownDdl]:
         self.changelog.refresh()
@@ -303,8 +307,8 @@ class LandedHistory:
 
     def _state(self, ts: int) -> tuple[int, Any]:
         """Return the last known timestamp at or before `ts`, and the definitions then."""
-        if entries_of(self.config)[1].keeps_progress:
-            snapshot = Lake(home_of(self.config), ts or LATEST, changelog=self.changelog).snapshot
+        if self.lake is not None:
+            snapshot = Lake(home_of(self.config), ts or LATEST, changelog=self.changelog, states=self.lake).snapshot
             return snapshot.checkpoint.ts, snapshot.state.tables
         saved = checkpoints_of(self.config).load()
         if saved is None:
@@ -323,6 +327,7 @@ class LogHistory:
 
     config: FeedConfig
     online: Callable[[], list[ShownDdl]]
+    lake: LakeStates | None
 
     def ddls(self, most: int) -> list[ShownDdl]:
         return _joined(deque(self._ddls(), maxlen=most), self.online(), most)

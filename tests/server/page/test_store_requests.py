@@ -21,7 +21,15 @@ pytestmark = pytest.mark.slow
 API = "/api/tidegate/v1"
 DELAY_S = 0.02
 FEEDS = 20
-PARTS = ("ddls", "changes", "dead_letters")
+PARTS = (
+    "ddls",
+    "changes?after={newest}",
+    "dead_letters",
+    "snapshots",
+    "schema",
+    "schema?table=test.a",
+    "schema?table=test.a&ts={ts}",
+)
 FEED = FeedId("default", "lake")
 
 
@@ -46,8 +54,8 @@ def of_feeds(seen: list[Request]) -> list[str]:
 
 
 def test_what_is_in_memory_is_not_asked_for(seen: list[Request], tmp_path: Path) -> None:
-    """A list of changefeeds, and the line of one, ask the store for nothing. The second request for rows, DDLs or dead
-    letters asks once whether there is something new, and has it if there is."""
+    """A list of changefeeds, and the line of one, ask the store for nothing. The second request for rows, DDLs, dead
+    letters, definitions or snapshots asks once whether there is something new, and has it if there is."""
     place, home = ServerHome(tmp_path), f"s3://{BUCKET}/data"
     documents = documents_in(home)
     for number in range(FEEDS):
@@ -60,11 +68,10 @@ def test_what_is_in_memory_is_not_asked_for(seen: list[Request], tmp_path: Path)
         documents.write(record.id.document, msgspec.json.encode(record))
     with served(place, data_dir=home) as (server, client):
 
-        def ask(path: str) -> list[Any]:
+        def ask(path: str) -> Any:
             answer = client.ask("GET", f"{API}{path}")
             assert answer.status == 200, answer.text
-            items: list[Any] = answer.json.get("items", [])
-            return items
+            return answer.json.get("items", answer.json)
 
         def follow() -> None:
             end = place.work()
@@ -81,13 +88,15 @@ def test_what_is_in_memory_is_not_asked_for(seen: list[Request], tmp_path: Path)
         ask("/changefeeds/lake")
         assert of_feeds(seen) == []
 
-        first = {part: ask(f"/changefeeds/lake/{part}?limit=500") for part in PARTS}
-        newest = first["changes"][-1]["commit_ts"]
-        for part in PARTS:
+        newest, ts = ask("/changefeeds/lake/changes")[-1]["commit_ts"], server.changefeeds.get(FEED).checkpoint_ts
+        paths = [f"/changefeeds/lake/{part.format(newest=newest, ts=ts)}" for part in PARTS]
+        before = [ask(path) for path in paths]
+        for path, told in zip(paths, before, strict=True):
             seen.clear()
-            ask(f"/changefeeds/lake/{part}?after={newest}")
-            assert len(of_feeds(seen)) == 1, part
+            assert ask(path) == told
+            assert len(of_feeds(seen)) == 1, path
 
         assert client.post("/changefeeds/lake/resume").status == 200
         follow()
         assert ask(f"/changefeeds/lake/changes?after={newest}") != []
+        assert len(ask("/changefeeds/lake/snapshots")) > len(before[PARTS.index("snapshots")])

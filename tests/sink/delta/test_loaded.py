@@ -88,10 +88,10 @@ def run(
 def shown(lake: Path, s: int) -> list[tuple[str, ...]]:
     """The tables of each snapshot below S, each with the rows of S."""
     options = DeltaOptions(root=str(lake), feed="feed")
-    early = [snapshot for snapshot in snapshots.history(options) if snapshot.checkpoint_ts < s]
+    early = [snapshot for snapshot in snapshots.kept_snapshots(options) if snapshot.checkpoint.ts < s]
     at_s = Lake(str(lake), s)
     for snapshot in early:
-        view = Lake(str(lake), snapshot.checkpoint_ts)
+        view = Lake(str(lake), snapshot.checkpoint.ts)
         assert sorted(view.tables()) == sorted(str(table.name) for table in snapshot.tables.values())
         for name in view.tables():
             assert sorted(map(str, view.arrow(name).to_pylist())) == sorted(map(str, at_s.arrow(name).to_pylist()))
@@ -233,8 +233,8 @@ def test_iceberg_metadata(tmp_path: Path) -> None:
     """Each version that a load publishes has its metadata, those of tables that are shown before S among them."""
     lake, _, load = run(tmp_path, iceberg=True, by_table=True, rows=CHUNK_ROWS)
     options, early = DeltaOptions(root=str(lake), feed="feed"), 0
-    for snapshot in snapshots.history(options):
-        early += snapshot.checkpoint_ts < load.load_plan.ts
+    for snapshot in snapshots.kept_snapshots(options):
+        early += snapshot.checkpoint.ts < load.load_plan.ts
         for incarnation, table in snapshot.tables.items():
             home = Path(options.table_uri(incarnation), "metadata")
             assert (home / f"v{table.version + 1}.metadata.json").exists()

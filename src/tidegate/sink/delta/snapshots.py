@@ -178,11 +178,10 @@ class Published:
     tables: Mapping[str, PublishedTable]
 
 
-def history(options: DeltaOptions, newest: int = 0) -> Iterator[Published]:
-    """Return every published state, the oldest first; with `newest`, the last that many."""
-    for number in numbers(options)[-newest:]:
-        body = _body(options, number)
-        yield Published(number, body.checkpoint_ts, body.published_ms, body.tables)
+def published(options: DeltaOptions, number: int) -> Published:
+    """Return the published state of that number, without its schema."""
+    body = _body(options, number)
+    return Published(number, body.checkpoint_ts, body.published_ms, body.tables)
 
 
 def kept_snapshots(options: DeltaOptions) -> Iterator[Snapshot]:
