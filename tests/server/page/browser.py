@@ -99,6 +99,13 @@ def visiting(browser: Browser, address: str, *, refusals: bool = False, **contex
     visitor.end(refusals=refusals)
 
 
+def is_above_the_fold(page: Page) -> bool:
+    """Whether the tabs of a changefeed are seen without scrolling."""
+    tabs = page.get_by_role("tablist").bounding_box()
+    assert page.viewport_size is not None
+    return tabs is not None and tabs["y"] + tabs["height"] < page.viewport_size["height"]
+
+
 @cache
 def _axe() -> str:
     return files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")

@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, Route, expect
 
 from tests.server.http_kit import Client, served
 from tests.server.kit import ServerHome
-from tests.server.page.browser import violations, visiting
+from tests.server.page.browser import is_above_the_fold, violations, visiting
 from tests.server.page.many import REASON, show_many
 
 pytestmark = pytest.mark.slow
@@ -73,10 +73,7 @@ def test_a_glance(browser: Browser, client: Client) -> None:
         expect(page.get_by_text("kafka shop → kafka shop-out-1", exact=True)).to_be_visible()
         page.get_by_label("Find").fill("no such thing")
         expect(page.get_by_text("No hit for “no such thing” in 100 rows.")).to_be_visible()
-        page = visitor.go("/?feed=feed-004")
-        box = page.get_by_role("tablist").bounding_box()
-        assert box is not None
-        assert box["y"] + box["height"] < 800
+        assert is_above_the_fold(visitor.go("/?feed=feed-004"))
 
 
 def test_what_is_wrong(browser: Browser, client: Client) -> None:

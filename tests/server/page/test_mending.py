@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.e2e.rig import Topic, differences, moment_ts, recorded
 from tests.server.http_kit import Client, served
 from tests.server.kit import ServerHome, until
-from tests.server.page.browser import picture, violations, visiting
+from tests.server.page.browser import is_above_the_fold, picture, violations, visiting
 from tests.source.kit import open_message, resolved
 from tidegate.model.tso import compose
 from tidegate.server.record import FeedId
@@ -58,19 +58,21 @@ def mended(serving: tuple[Server, Client], page: Page, feed: FeedId, lake: Path)
 
 
 def test_skip(bootstrap: str, browser: Browser, serving: tuple[Server, Client], tmp_path: Path) -> None:
-    """The page names code, place and bytes of the message; skipped from there, it is a dead letter, all else arrives,
-    and who did it is noted."""
+    """The page names code and place of the message, above the tabs on a small screen, and its bytes where asked;
+    skipped from there, it is a dead letter, all else arrives, and who did it is noted."""
     topic, at, _ = poisoned(bootstrap, "page-skip", instead=False)
     feed = begun(serving, "shop", topic, tmp_path / "lake")
     until(lambda: serving[0].changefeeds.get(feed).state == "failed", wait_s=WAIT_S)
-    with visiting(browser, serving[1].address) as visitor:
+    with visiting(browser, serving[1].address, viewport={"width": 1280, "height": 800}) as visitor:
         page = visitor.go("/?feed=default/shop")
         wrong = page.get_by_role("region", name="Why it does not run well")
         expect(wrong).to_contain_text(f"{topic.name}/1/{at}")
         expect(wrong).to_contain_text("CDC:Err")
-        expect(wrong).to_contain_text('{"id":0,"databas')
-        assert violations(page) == []
+        assert is_above_the_fold(page)
         picture(page, "server-page-failed")
+        wrong.get_by_text("Bytes of the message").click()
+        expect(wrong.get_by_label("Value: ")).to_contain_text('{"id":0,"databas')
+        assert violations(page) == []
         wrong.get_by_role("link", name="CDC:ErrPoisonMessage").click()
         expect(page.locator(":target")).to_contain_text("dlq skip")
         assert violations(page) == []

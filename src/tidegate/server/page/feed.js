@@ -102,7 +102,7 @@ export class FeedPage {
     this.cancel = h("button", { type: "button", class: "danger", onclick: () => actions.cancelLoad(this.id) }, "Cancel load…");
     this.remove = h("button", { type: "button", class: "danger", onclick: () => actions.remove(this.id) }, "Remove…");
     this.error = new Facts("What is wrong", ERROR);
-    this.letter = h("div");
+    this.letter = h("details");
     this.skip = h("button", { type: "button", onclick: () => actions.skip(this.id, this.waiting) }, "Skip this message…");
     this.replay = h("button", { type: "button", onclick: () => actions.replay(this.id, this.waiting) }, "Replay with other bytes…");
     this.again = h("button", { type: "button", onclick: () => actions.resume(this.id) }, "Resume…");
@@ -211,7 +211,7 @@ export class FeedPage {
     const shown = this.waiting && actions.positionOf(this.waiting);
     if (shown !== this.shown) {
       this.shown = shown;
-      this.letter.replaceChildren(...(this.waiting ? [actions.message(this.waiting)] : []));
+      this.letter.replaceChildren(...(this.waiting ? [h("summary", {}, "Bytes of the message"), actions.message(this.waiting)] : []));
     }
     this.skip.hidden = this.replay.hidden = !this.waiting;
     this.mend.hidden = !data.mend;
