@@ -15,7 +15,6 @@ from tidegate.config.status import StatusFile, statuses
 from tidegate.engine import loop
 from tidegate.engine.loop import Meter
 from tidegate.engine.plan import Checkpoint, Round
-from tidegate.engine.ports import CaptureProgress, LoadProgress, Reading
 from tidegate.engine.progress import (
     FeedError,
     PartitionProgress,
@@ -28,6 +27,7 @@ from tidegate.engine.progress import (
     load_words,
     slow_words,
 )
+from tidegate.engine.reading import CaptureProgress, LoadProgress, Reading
 from tidegate.model.path_counts import PathCounts, Reason, SlowReason, SlowRows
 from tidegate.model.tso import compose, physical_ms
 from tidegate.schema.state import SchemaState
@@ -314,6 +314,18 @@ def test_the_status_has_the_load(tmp_path):
 
     assert status.load == LOADING
     assert "; loading shop.t, 12 of 40 chunks" in status_words(status)
+
+
+@pytest.mark.parametrize(("phase", "left_s"), [("running", 21_600.0), ("stopped", None)])
+def test_what_retention_leaves_is_in_the_status(tmp_path: Path, phase: str, left_s: float | None):
+    """The status tells how long the topics still have what comes next, while a report of that is not outdated."""
+    begin_ts = compose(physical_ms(TS) - 6 * 3_600_000)
+    kept = StatusFile(str(tmp_path / "_tidegate"), "feed", "shop", source="kafka://b/t", sink="delta:///lake")
+    kept.save(Progress(phase, state="normal", begin_ts=begin_ts, frontier_ts=TS))
+    (status,) = statuses(str(tmp_path))
+
+    assert status.history_left_s == left_s
+    assert ("; history left 6 h" in status_words(status)) == (left_s is not None)
 
 
 def test_tables_without_an_event_are_in_the_status():

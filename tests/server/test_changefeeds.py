@@ -19,8 +19,8 @@ from tests.source.load.feeds import ordered
 from tidegate.config.changefeed import Changefeed
 from tidegate.config.registry import home_of
 from tidegate.engine import checkpoints
-from tidegate.engine.ports import LoadProgress
 from tidegate.engine.progress import Progress
+from tidegate.engine.reading import LoadProgress
 from tidegate.engine.reload import DONE, KeptReload
 from tidegate.expr.scope import ResultSet
 from tidegate.lakes.lake import Lake

@@ -5,8 +5,8 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tidegate.engine.ports import CaptureProgress, LoadProgress
 from tidegate.engine.progress import FeedError, Progress
+from tidegate.engine.reading import CaptureProgress, LoadProgress
 from tidegate.server.metrics import Metrics
 from tidegate.server.record import FeedId, FeedRecord, FeedView
 

@@ -40,10 +40,11 @@ class Topics:
         self.admin.create_topics([NewTopic(topic, 1)])[topic].result()
         self.producer = self.ordered_producer()  # the old one counts on from the topic before
 
-    def produce(self, topic: str, partition: int, messages: Iterable[TopicMessage]) -> None:
-        """Write messages to one partition, in order."""
-        for message in messages:
-            self.producer.produce(topic, message.value, message.key, partition=partition)
+    def produce(self, topic: str, partition: int, messages: Iterable[TopicMessage], *, from_ms: int = 0) -> None:
+        """Write messages to one partition, in order; of now, or each a millisecond behind the one before it."""
+        for number, message in enumerate(messages):
+            at_ms = from_ms and from_ms + number
+            self.producer.produce(topic, message.value, message.key, partition=partition, timestamp=at_ms)
             self.producer.poll(0)
         assert self.producer.flush(30) == 0
 

@@ -30,7 +30,8 @@ import msgspec
 from tidegate.changelog.changelog import Changelog, ChangelogTrim, changelog_uri, fenced, note, put_aside
 from tidegate.changelog.files import ChangeSlice, State
 from tidegate.engine.change import DeadLetter, EventPosition, SourceDdl
-from tidegate.engine.ports import CaptureProgress, PartitionReached, Reading, Source, Tasks
+from tidegate.engine.ports import Source, Tasks
+from tidegate.engine.reading import CaptureProgress, PartitionReached, Reading
 from tidegate.engine.retention import Limits, changelog_bound
 from tidegate.model.errors import (
     ConfigError,
@@ -96,6 +97,8 @@ class BatchLoop(ABC):
         """True if the source was behind at `start`, which may then be called again."""
         self.skips_dead = False
         """True if a message that cannot be decoded becomes a dead letter instead of ending the feed."""
+        self.begin_ts = 0
+        """The ts up to which the source has removed what landed; 0: nothing, or it is unknown."""
         self._progress = LandingProgress()
 
     @abstractmethod
@@ -387,4 +390,5 @@ class LandedSource(ChangelogSource):
             table_ids=self.landing.table_ids(),
             capture=self.landing.capture(),
             warnings=self.landing.warnings,
+            begin_ts=self.landing.begin_ts,
         )

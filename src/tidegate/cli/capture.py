@@ -24,8 +24,8 @@ from tidegate.config.tikv import capture_options, parse_tikv
 from tidegate.config.uri import state_directory
 from tidegate.engine.filter import DEFAULT_RULES, TableFilter
 from tidegate.engine.loop import START_S
-from tidegate.engine.ports import CaptureProgress
 from tidegate.engine.progress import LINE_EVERY_S, FeedError, capture_words, now
+from tidegate.engine.reading import CaptureProgress
 from tidegate.engine.retry_policy import Outage, RetryPolicy
 from tidegate.engine.stop_signals import stop_on_signals
 from tidegate.model.errors import ConfigError, SourceError, TidegateError

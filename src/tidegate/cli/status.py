@@ -9,7 +9,7 @@ import click
 from tidegate.cli.output import echo, echo_json
 from tidegate.config.status import FeedStatus, statuses
 from tidegate.config.uri import location_of
-from tidegate.engine.progress import PathsSeen, left_out_words, load_words, slow_words, undecodable_words
+from tidegate.engine.progress import PathsSeen, lag_words, left_out_words, load_words, slow_words, undecodable_words
 from tidegate.model.errors import ConfigError
 
 
@@ -17,6 +17,8 @@ def words(status: FeedStatus) -> str:
     """Return a status as a line of text."""
     text = f"{status.changefeed}: {status.state}" + (f" since {status.since}" if status.since else "")
     text += f", checkpoint {status.checkpoint_ts} ({status.checkpoint_time}), {status.source} -> {status.sink}"
+    if status.history_left_s is not None:
+        text += f"; history left {lag_words(int(status.history_left_s * 1000))}"
     if load := load_words(status.load):
         text += f"; {load}"
     if odd := undecodable_words(status.undecodable):

@@ -30,8 +30,8 @@ import obstore
 
 from tidegate.codec.neutral import render
 from tidegate.engine.checkpoints import StateFiles, checkpoints_in
-from tidegate.engine.ports import LoadProgress, ReloadProgress
-from tidegate.engine.progress import FeedError, Progress, now
+from tidegate.engine.progress import FeedError, Progress, history_left_ms, now
+from tidegate.engine.reading import LoadProgress, ReloadProgress
 from tidegate.model.errors import ConfigError, EnvironmentFault
 from tidegate.model.left_out import LeftOut
 from tidegate.model.path_counts import SlowRows
@@ -77,6 +77,8 @@ class FeedStatus(msgspec.Struct, kw_only=True, omit_defaults=True):
     since: str = ""
     updated: str = ""
     frontier_ts: int = 0
+    history_left_s: float | None = None
+    """The time until the retention of its topics passes what was read; None where that is unknown."""
     load: LoadProgress | None = None
     reload: ReloadProgress | None = None
     undecodable: dict[str, int] = {}
@@ -170,6 +172,8 @@ def _status(kept: _Kept | None, checkpoints: StateFiles | None) -> FeedStatus | 
     state = str(progress.get("state", "stopped"))
     ended = not running and state in _RUNNING
     ts = saved.checkpoint_ts if saved is not None else _number(progress, "checkpoint_ts")
+    frontier_ts = _number(progress, "frontier_ts")
+    left_ms = history_left_ms(_number(progress, "begin_ts"), frontier_ts) if running else None
     return FeedStatus(
         changefeed=report.changefeed,
         state="stopped" if ended else state,
@@ -180,7 +184,8 @@ def _status(kept: _Kept | None, checkpoints: StateFiles | None) -> FeedStatus | 
         sink=report.sink or report.topic or (saved.sink or saved.topic if saved else ""),
         since="" if ended else str(progress.get("since", "")),
         updated=report.updated,
-        frontier_ts=_number(progress, "frontier_ts"),
+        frontier_ts=frontier_ts,
+        history_left_s=None if left_ms is None else left_ms / 1000,
         load=msgspec.convert(progress.get("load"), LoadProgress | None),
         reload=msgspec.convert(progress.get("reload"), ReloadProgress | None),
         undecodable=msgspec.convert(progress.get("undecodable") or {}, dict[str, int]),

@@ -78,20 +78,8 @@ from tidegate.engine.load_plan import (
     without_keyless,
 )
 from tidegate.engine.plan import Rows, Unit
-from tidegate.engine.ports import (
-    Answer,
-    Changes,
-    Job,
-    LoadProgress,
-    Parked,
-    Reading,
-    RowRange,
-    Sink,
-    Source,
-    TableSpan,
-    Tasks,
-    WithParking,
-)
+from tidegate.engine.ports import Answer, Changes, Job, Parked, RowRange, Sink, Source, TableSpan, Tasks, WithParking
+from tidegate.engine.reading import LoadProgress, Reading
 from tidegate.engine.split_columns import codes_of, resized
 from tidegate.model.errors import (
     ConfigError,

@@ -63,10 +63,7 @@ from tidegate.engine.plan import Barrier, Checkpoint, Drops, Round, refusal
 from tidegate.engine.ports import (
     BUSY_ROWS,
     Changes,
-    LoadProgress,
     Parked,
-    Reading,
-    ReloadProgress,
     Result,
     RoundLimit,
     RowRange,
@@ -88,6 +85,7 @@ from tidegate.engine.ports import (
     touched,
 )
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress, TableProgress, now
+from tidegate.engine.reading import LoadProgress, Reading, ReloadProgress
 from tidegate.engine.reload import Reloads
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from, raised, segment_end
@@ -253,6 +251,7 @@ class Meter:
             messages=reading.messages,
             dead_letters=reading.dead_letters,
             frontier_ts=frontier,
+            begin_ts=reading.begin_ts,
             partitions=partitions,
             table_ids=reading.table_ids,
             corrupt=self.corrupt + reading.corrupt,

@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from tidegate.engine.ports import LoadProgress
 from tidegate.engine.progress import PartitionProgress, lag_words, when_words
+from tidegate.engine.reading import LoadProgress
 from tidegate.model.name import printable
 
 

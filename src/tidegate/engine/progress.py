@@ -13,7 +13,8 @@ from typing import IO, Final, NamedTuple, Protocol
 import msgspec
 
 from tidegate.codec.neutral import render
-from tidegate.engine.ports import CaptureProgress, LoadProgress, Parked, ReloadProgress
+from tidegate.engine.ports import Parked
+from tidegate.engine.reading import CaptureProgress, LoadProgress, ReloadProgress
 from tidegate.model.errors import TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.name import printable
@@ -160,6 +161,8 @@ class Progress:
     """The time at which the state began, in UTC."""
     checkpoint_ts: int | None = None
     frontier_ts: int | None = None
+    begin_ts: int = 0
+    """The ts up to which the retention of a topic has removed messages; 0: nothing, or it is unknown."""
     resumed: bool = False
     """True if the run began at a checkpoint."""
     lag_ms: int | None = None
@@ -224,6 +227,11 @@ class Progress:
         return PathsSeen(self.roads, self.slow_roads)
 
     @property
+    def history_left_ms(self) -> int | None:
+        """The time until the retention of the topics passes what was read; None where that is unknown."""
+        return history_left_ms(self.begin_ts, self.frontier_ts or 0)
+
+    @property
     def behind(self) -> int:
         return sum(max(part.high - part.offset, 0) for part in self.partitions if part.high is not None)
 
@@ -246,6 +254,11 @@ class Progress:
             partitions=tuple(replace(partition, lag_ms=lag(partition.resolved_ts)) for partition in self.partitions),
             tables=tuple(TableProgress(*table) for table in tables),
         )
+
+
+def history_left_ms(begin_ts: int, ts: int) -> int | None:
+    """Return how far `ts` is above the begin of a history; None where one of them is unknown, 0."""
+    return max(physical_ms(ts) - physical_ms(begin_ts), 0) if begin_ts and ts else None
 
 
 Show = Callable[[Progress], None]

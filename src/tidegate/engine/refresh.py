@@ -62,18 +62,8 @@ from tidegate.engine.load_plan import (
     names_of,
     without,
 )
-from tidegate.engine.ports import (
-    Changes,
-    Parked,
-    Reading,
-    ReloadProgress,
-    SinkPosition,
-    Tasks,
-    WithKeys,
-    WithParking,
-    WithReload,
-    parks,
-)
+from tidegate.engine.ports import Changes, Parked, SinkPosition, Tasks, WithKeys, WithParking, WithReload, parks
+from tidegate.engine.reading import Reading, ReloadProgress
 from tidegate.engine.reload import DONE, NOT_AGAIN, Begun, KeptReload, Reload, RepairKeys
 from tidegate.model.errors import ConfigError, HistoryLost, Retry, SinkRefused, SourceBehind, SourceError, TidegateError
 from tidegate.model.left_out import LeftOut

@@ -48,7 +48,8 @@ from tidegate.engine.load import (
 )
 from tidegate.engine.load_plan import KeptStruct, LoadPlan, defined_tables, defined_ts, schema_of, some_of
 from tidegate.engine.plan import Create, Rows, Unit
-from tidegate.engine.ports import Parked, ReloadProgress, SinkPosition, Source, Tasks, WithReload
+from tidegate.engine.ports import Parked, SinkPosition, Source, Tasks, WithReload
+from tidegate.engine.reading import ReloadProgress
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
 from tidegate.model.errors import ConfigError, Retry, SinkRefused, SourceBehind, TidegateError
 from tidegate.model.mysql import STRINGS, MysqlType

@@ -145,8 +145,8 @@ class LakeStates:
         tables = {} if before is None else self._tables(before)
         state, now = self._published(number), self._tables(number)
         changed = tuple(sorted(name for name in now if now[name] != tables.get(name)))
-        gone, at = tuple(sorted(tables.keys() - now.keys())), to_datetime(compose(state.published_ms))
-        return SnapshotChanges(number, state.checkpoint_ts, at, len(now), changed, gone)
+        gone, published_time = tuple(sorted(tables.keys() - now.keys())), to_datetime(compose(state.published_ms))
+        return SnapshotChanges(number, state.checkpoint_ts, published_time, len(now), changed, gone)
 
     def _tables(self, number: int) -> dict[str, tuple[str, int]]:
         tables = self._published(number).tables

@@ -43,13 +43,15 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tidegate.config.entry import is_landed
+from tidegate.config.registry import entries_of
 from tidegate.config.uri import mask_value
 from tidegate.engine.change import DeadLetter, EventPosition
 from tidegate.engine.log_fields import log_tail
 from tidegate.engine.reload import RepairKeys
 from tidegate.lakes.lake import moment_ts, moves
 from tidegate.model import runbook
-from tidegate.model.errors import ConfigError, DecodeError
+from tidegate.model.errors import ConfigError, DecodeError, SourceError
 from tidegate.model.name import parts_of
 from tidegate.model.table import TableName
 from tidegate.server.answers import address, details, overview_line, safe, shown_state
@@ -158,9 +160,17 @@ class DashboardRoutes:
         return shown({**self._header(request, now_ms), **details(view, now_ms), "operations": operations})
 
     def source(self, changefeed_id: Name, namespace: Namespace = NAMESPACE) -> Response:
-        """Show the ts above which the source still has all changes: behind it a changefeed cannot go on."""
-        config = self._feeds.config_of(self._view(changefeed_id, namespace).record)
-        return shown({"begin_ts": begin_of(config)})
+        """Show the ts above which the source still has all changes, null if it does not answer, and that above which a
+        changefeed needs them."""
+        view = self._view(changefeed_id, namespace)
+        config = self._feeds.config_of(view.record)
+        needed_ts = view.resolved_ts if is_landed(*entries_of(config)) else view.checkpoint_ts
+        reported_ts = view.progress.begin_ts if view.progress and view.running else 0
+        try:
+            begin_ts = reported_ts or begin_of(config)
+        except SourceError:
+            begin_ts = None
+        return shown({"begin_ts": begin_ts, "needed_ts": needed_ts})
 
     def ddls(self, changefeed_id: Name, namespace: Namespace = NAMESPACE, limit: Limit = 100) -> Response:
         """Show DDLs and the state of each."""

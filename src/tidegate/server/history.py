@@ -50,10 +50,12 @@ from tidegate.schema.job import JobState, decode_job_row
 from tidegate.schema.stored.create import render_create_table
 from tidegate.schema.stored.definition import ElementState
 from tidegate.schema.stored.snapshot import TableVersion, table_info
-from tidegate.server.changefeeds import Changefeeds
+from tidegate.server.changefeeds import ANSWER_S, Changefeeds
 from tidegate.server.record import FeedId, FeedView, UpdateRefused
 from tidegate.sink.delta.options import DeltaOptions
 from tidegate.sink.delta.snapshots import ask, latest
+from tidegate.source import kafka_client
+from tidegate.source.kafka_options import KafkaTopics
 from tidegate.source.kafka_replay import Bytes, Replayed, State, listed, replay, skip
 from tidegate.source.tidb_changes import LogChanges, MountOptions
 from tidegate.source.tidb_ddl import JOBS, Timeline
@@ -198,11 +200,14 @@ def history_of(config: FeedConfig) -> FeedHistory:
 
 
 def begin_of(config: FeedConfig) -> int:
-    """Return the ts above which the log that a changefeed reads has all changes; 0 if it has all that there were, or is
-    no log."""
-    if not isinstance(config.source, TidbSource):
-        return 0
-    return SegmentLog(location(config.source.directory)).begin().ts
+    """Return the ts above which what a changefeed reads has all changes, a log or topics; 0 if it has all that there
+    were, or is neither. Raises SourceError if the broker does not answer within ANSWER_S."""
+    match source := config.source:
+        case TidbSource():
+            return SegmentLog(location(source.directory)).begin().ts
+        case KafkaTopics():
+            return kafka_client.begin_of(msgspec.structs.replace(source, read_timeout_ms=int(ANSWER_S * 1000)))
+    return 0
 
 
 def online_of(config: FeedConfig) -> Callable[[], "list[ShownDdl]"]:

@@ -29,8 +29,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from tidegate.config.uri import mask_text, scheme_of
-from tidegate.engine.ports import CaptureProgress, LoadProgress
 from tidegate.engine.progress import Progress
+from tidegate.engine.reading import CaptureProgress, LoadProgress
 from tidegate.model.errors import LoadCancelled
 from tidegate.model.tso import physical_ms
 from tidegate.server.record import FeedId, FeedView, wall_ms
@@ -81,6 +81,11 @@ def _lagging(value: Value) -> Value:
 def _of_run(value: Callable[[Progress], float]) -> Value:
     """Return a value of the run's last report."""
     return lambda view, _: float(value(view.progress)) if view.progress else None
+
+
+def _history_left_s(view: FeedView, _: int) -> float | None:
+    left_ms = view.progress.history_left_ms if view.progress and view.running else None
+    return None if left_ms is None else left_ms / 1000
 
 
 def _snapshot(name: str, about: str, value: Callable[[LoadProgress], float]) -> Gauge:
@@ -138,6 +143,11 @@ GAUGES: Final = (
     Gauge("tidegate_changefeed_running", "1 while it runs on this server", lambda v, _: v.running),
     Gauge("tidegate_changefeed_rows_per_second", "Rows a second, mean of 10 s", _of_run(lambda run: run.rows_per_s)),
     Gauge("tidegate_changefeed_behind_messages", "Messages that have not landed yet", _of_run(lambda run: run.behind)),
+    Gauge(
+        "tidegate_changefeed_history_left_seconds",
+        "Time until the retention of its topics passes what it has read, s",
+        _history_left_s,
+    ),
     Gauge("tidegate_changefeed_parked_tables", "Tables that are parked", _of_run(lambda run: len(run.parked))),
     Gauge(
         "tidegate_changefeed_left_out_tables", "Tables that are not replicated", _of_run(lambda run: len(run.left_out))

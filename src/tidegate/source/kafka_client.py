@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tidegate.engine.retry_policy import ClientErrors, awaited, file_named
 from tidegate.model.errors import ConfigError, SourceError
+from tidegate.model.tso import compose
 from tidegate.source.kafka_options import FETCH_BYTES, KafkaTopics
 
 Marks: TypeAlias = dict[str, dict[int, tuple[int, int]]]
@@ -106,7 +107,19 @@ def described(source: KafkaTopics) -> dict[str, Described]:
 
 def offsets(source: KafkaTopics, partitions: Iterable[tuple[str, int]], *, latest: bool) -> dict[tuple[str, int], int]:
     """Return the high (or low) mark of each (topic, partition), in one request to each broker."""
-    spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
+    marks = _listed(source, partitions, OffsetSpec.latest() if latest else OffsetSpec.earliest())
+    return {partition: mark.offset for partition, mark in marks.items()}
+
+
+def begin_of(source: KafkaTopics) -> int:
+    """Return the ts up to which retention has removed messages: the time of the oldest one, of the partition where that
+    is the youngest; 0 if none was removed."""
+    every = [(topic, number) for topic, (numbers, _) in described(source).items() for number in numbers]
+    oldest = _listed(source, every, OffsetSpec.for_timestamp(0)).values()
+    return max((compose(message.timestamp) for message in oldest if message.offset > 0), default=0)
+
+
+def _listed(source: KafkaTopics, partitions: Iterable[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], Any]:
     request = {TopicPartition(topic, partition): spec for topic, partition in partitions}
     if not request:
         return {}
@@ -116,7 +129,7 @@ def offsets(source: KafkaTopics, partitions: Iterable[tuple[str, int]], *, lates
     return {
         (topic_partition.topic, topic_partition.partition): _answer(
             source, f"topic {topic_partition.topic} partition {topic_partition.partition}", future
-        ).offset
+        )
         for topic_partition, future in futures.items()
     }
 

@@ -32,6 +32,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -47,7 +48,7 @@ from tidegate.engine.frontier import Positions, Reached
 from tidegate.model.errors import ConfigError, MadeAnew, PoisonMessage, TidegateError
 from tidegate.model.path_counts import LEFT_OUT
 from tidegate.model.tso import LOGICAL_BITS
-from tidegate.source.kafka_client import Described, described, offsets, share
+from tidegate.source.kafka_client import Described, begin_of, described, offsets, share
 from tidegate.source.kafka_fetch import fetch_range, history_lost, messages_at
 from tidegate.source.kafka_messages import Accept, LandedMessages, LandPlan, Resolution, bind, land_chunk, recorded
 from tidegate.source.kafka_options import KafkaTopics
@@ -284,6 +285,7 @@ def land_range(plan: TopicPlan, clock: int, offsets: OffsetRange) -> TaskReport:
 
 
 LOGGER: Final = logging.getLogger(__name__)
+BEGIN_EVERY_S: Final = 60.0
 ANEW: Final = "the changefeed continues above ts {}, its changelog {} is new: the topic lands from its first message"
 
 
@@ -306,6 +308,8 @@ class Landing(BatchLoop):
         self._lake, self._accept, self._events = lake, accept, events or EventFilter()
         self._planner = Planner(source)
         self._warnings: tuple[str, ...] = ()
+        self._looks_s = 0.0
+        """When the begin of the topics is looked up again."""
         self.skips_dead = source.dead_letter == "skip"
 
     def _claim(self) -> State:
@@ -369,6 +373,10 @@ class Landing(BatchLoop):
 
     def _batch(self) -> None:
         ranges = self._planner.batch(self._state)
+        if time.monotonic() >= self._looks_s:
+            self._looks_s = time.monotonic() + BEGIN_EVERY_S
+            with suppress(TidegateError):  # a broker may not know the times of its messages
+                self.begin_ts = begin_of(self.source)
         if not ranges:
             return
         try:

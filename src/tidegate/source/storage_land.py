@@ -31,7 +31,7 @@ from tidegate.codec.csv import records
 from tidegate.codec.storage import METADATA, SchemaFile, parse_index, parse_metadata, parse_schema_file
 from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.event_filter import EventFilter
-from tidegate.engine.ports import PartitionReached
+from tidegate.engine.reading import PartitionReached
 from tidegate.model.errors import ConfigError, DecodeError, PoisonMessage, SchemaError, SourceBehind, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.path_counts import LEFT_OUT, PathCounts

@@ -53,7 +53,8 @@ from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.load_plan import begins_above
-from tidegate.engine.ports import Reading, Source, Tasks
+from tidegate.engine.ports import Source, Tasks
+from tidegate.engine.reading import Reading
 from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SourceBehind, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.left_out import LeftOut

@@ -62,7 +62,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidegate.engine.filter import is_system
-from tidegate.engine.ports import CaptureProgress
+from tidegate.engine.reading import CaptureProgress
 from tidegate.kv.change_columns import SCHEMA as COLUMNS
 from tidegate.kv.change_columns import changes_of, joined, numbers
 from tidegate.kv.keys import table_span

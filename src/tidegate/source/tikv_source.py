@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from tidegate.changelog.files import State
-from tidegate.engine.ports import CaptureProgress, Reading, Tasks
+from tidegate.engine.ports import Tasks
+from tidegate.engine.reading import CaptureProgress, Reading
 from tidegate.model.errors import SourceBehind, TidegateError
 from tidegate.source.tidb_land import LogLanding, LogSource
 from tidegate.source.tikv_capture import Capture

@@ -44,8 +44,9 @@ from tidegate.engine.filter import TableFilter
 from tidegate.engine.load_plan import LoadChunk, LoadPlan, LoadReader, LoadTable, create_statements, defined_ts
 from tidegate.engine.loop import Engine, Feed, Meter
 from tidegate.engine.plan import Drops
-from tidegate.engine.ports import LocalTasks, Reading, RowRange, Sink, Source, TableSpan, Tasks
+from tidegate.engine.ports import LocalTasks, RowRange, Sink, Source, TableSpan, Tasks
 from tidegate.engine.progress import Progress
+from tidegate.engine.reading import Reading
 from tidegate.engine.retry_policy import RetryPolicy
 from tidegate.engine.stop_signals import NoPauseEvent
 from tidegate.model.errors import InputError, SchemaError, SourceError, TidegateError

@@ -50,8 +50,8 @@ import click
 import msgspec
 
 from tidegate.engine.display import FeedPanel
-from tidegate.engine.ports import LoadProgress
 from tidegate.engine.progress import load_words
+from tidegate.engine.reading import LoadProgress
 from tidegate.expr.scope import ResultSet
 from tidegate.lakes.lake import Lake
 from tidegate.lakes.live import Live

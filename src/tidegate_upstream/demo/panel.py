@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tidegate.engine.display import Rates, panel_on
 from tidegate.engine.panel import ComparedTable, DoneDdl, Panel, Stage
-from tidegate.engine.ports import LoadProgress
+from tidegate.engine.reading import LoadProgress
 from tidegate_upstream.demo.live import (
     Flow,
     MomentReport,

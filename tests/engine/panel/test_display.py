@@ -9,8 +9,8 @@ import pytest
 from tests.engine.test_progress import BUSY, TS
 from tests.terminal import terminal
 from tidegate.engine.display import FeedPanel, Rates, display
-from tidegate.engine.ports import CaptureProgress
 from tidegate.engine.progress import Progress
+from tidegate.engine.reading import CaptureProgress
 from tidegate.model.tso import physical_ms
 
 SCRIPT = """

@@ -2,8 +2,8 @@
 
 import time
 
-from tidegate.engine.ports import LoadProgress
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress, TableProgress
+from tidegate.engine.reading import LoadProgress
 from tidegate.model.tso import compose
 from tidegate.server.record import ChangefeedMissing, FeedId, FeedRecord, FeedView, Moment, Sample
 from tidegate.server.server import Server
@@ -40,6 +40,7 @@ def view(number: int, tables: int, now_ms: int) -> FeedView:
         "running",
         state,
         checkpoint_ts=ts,
+        begin_ts=compose(now_ms - 6 * 3_600_000),
         rows=1_000_000,
         rows_per_s=1234.5,
         bytes_written=1 << 30,

@@ -2,21 +2,30 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
+from tests.e2e.rig import Topic
 from tests.server.http_kit import Client, served
-from tests.server.kit import ServerHome, until
-from tidegate.engine.ports import CaptureProgress
+from tests.server.kit import WAIT_S, ServerHome, until
+from tests.source.kit import open_message, resolved
 from tidegate.engine.progress import FeedError, PartitionProgress, Progress
-from tidegate.model.tso import compose
+from tidegate.engine.reading import CaptureProgress
+from tidegate.model.errors import SourceError
+from tidegate.model.tso import compose, physical_ms
+from tidegate.server import dashboard
 from tidegate.server.answers import details, lag_s, overview_line, settings, short_name, slowest_partition, sync_point
 from tidegate.server.parameters import mend_of, sink_parameters
 from tidegate.server.record import FeedId, FeedRecord, FeedView, Sample
 from tidegate.server.server import Server
+from tidegate.source.tidb_segment import trim
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +80,7 @@ def get(serving: tuple[Server, Client], path: str) -> Any:
 def test_a_changefeed(serving: tuple[Server, Client], name: str) -> None:
     """The overview has a line of each changefeed; one of them whole has progress, moments, settings and operations."""
     line = next(one for one in get(serving, "/overview")["items"] if one["id"] == name)
-    assert get(serving, f"/changefeeds/{name}/source") == {"begin_ts": "0"}
+    assert get(serving, f"/changefeeds/{name}/source")["begin_ts"] == "0"
     assert line["state"] == "normal"
     assert line["lag_s"] < 3600
     assert re.fullmatch(r"\d{18}", line["checkpoint_ts"])
@@ -155,6 +164,47 @@ def test_wrong_words(serving: tuple[Server, Client], method: str, path: str, bod
     answer = serving[1].ask(method, f"{API}{path}", body)
     assert answer.status == status, answer.text
     assert answer.json["error_code"]
+
+
+def test_what_a_topic_keeps(
+    bootstrap: str, place: ServerHome, serving: tuple[Server, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How far the topics of a changefeed go back is told while it is paused, and while it runs, as a metric, too; a
+    broker that does not answer leaves it open."""
+    server, client = serving
+    begun_ms, feed = time.time_ns() // 1_000_000, FeedId("default", "topic-1")
+    messages = [open_message(0, resolved(compose(begun_ms + at))) for at in range(3)]
+    frames = [(message.key or b"", message.value or b"") for message in messages]
+    topic = Topic.fed(bootstrap, "page-history", "open", [frames])
+    made = {"changefeed_id": feed.name, "sink_uri": place.sink(feed.name), "source_uri": topic.uri()}
+    assert client.post("/changefeeds", made).status == 200
+    until(lambda: server.changefeeds.get(feed).checkpoint_ts >= compose(begun_ms + 2))
+    assert get(serving, "/changefeeds/topic-1/source")["begin_ts"] == "0"
+    assert client.post("/changefeeds/topic-1/pause").status == 200
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_records([TopicPartition(topic.name, 0, 2)]).values():
+        future.result(WAIT_S)
+
+    paused = get(serving, "/changefeeds/topic-1/source")
+    assert begun_ms <= physical_ms(int(paused["begin_ts"])) <= time.time_ns() // 1_000_000
+    assert paused["needed_ts"] == str(compose(begun_ms + 2))
+    with monkeypatch.context() as away:
+        away.setattr(dashboard, "begin_of", Mock(side_effect=SourceError("the broker is away")))
+        assert get(serving, "/changefeeds/topic-1/source") == {**paused, "begin_ts": None}
+        assert client.post("/changefeeds/topic-1/resume").status == 200
+        until(lambda: get(serving, "/changefeeds/topic-1/source")["begin_ts"] == paused["begin_ts"])
+    assert 'tidegate_changefeed_history_left_seconds{changefeed="topic-1"' in client.ask("GET", "/metrics").text
+
+
+def test_what_a_trimmed_log_keeps(place: ServerHome, serving: tuple[Server, Client]) -> None:
+    """A log that was trimmed begins at its base, up to which a changefeed must have come."""
+    end = place.work()
+    place.upstream.run("INSERT INTO other VALUES (9)")
+    last = place.work(0)
+    until(lambda: serving[0].changefeeds.get(FeedId("default", "log-1")).checkpoint_ts >= last)
+    trim(place.home / "log", end)
+    source = get(serving, "/changefeeds/log-1/source")
+    assert (source["begin_ts"], int(source["needed_ts"]) >= last > end) == (str(end), True)
 
 
 # The shapes, without a server.

@@ -99,7 +99,8 @@ def test_what_is_wrong(browser: Browser, client: Client) -> None:
 
 
 def test_a_load_is_a_bar(browser: Browser, client: Client) -> None:
-    """A load that runs is a bar of its chunks, with tables and the time left; bytes a second have a unit."""
+    """A load that runs is a bar of its chunks, with tables and the time left; bytes a second have a unit, and so has
+    what retention leaves of the topics."""
     with visiting(browser, client.address) as visitor:
         page = visitor.go("/?feed=feed-001")
         bar = page.get_by_role("progressbar", name="Full load")
@@ -109,6 +110,7 @@ def test_a_load_is_a_bar(browser: Browser, client: Client) -> None:
         page = visitor.go("/?feed=feed-000")
         expect(page.get_by_role("definition").filter(has_text="3.5 MiB")).to_be_visible()
         expect(page.get_by_role("progressbar")).to_be_hidden()
+        expect(page.locator("dl > div").filter(has_text="History left")).to_contain_text("6 h")
 
 
 def test_a_server_that_hangs(browser: Browser, client: Client) -> None:

@@ -27,7 +27,7 @@ class Broker:
         """Return one that landings read instead of a real one."""
         made = cls()
         for module in (kafka_land, kafka_fetch):
-            for name in ("described", "offsets", "fetch_range"):
+            for name in ("begin_of", "described", "offsets", "fetch_range"):
                 if hasattr(module, name):
                     monkeypatch.setattr(module, name, getattr(made, name))
         return made
@@ -49,6 +49,10 @@ class Broker:
     def offsets(self, _source: KafkaTopics, wanted, *, latest: bool) -> dict[tuple[str, int], int]:
         """Ends, or begins."""
         return {place: len(self.topics[place[0]][1]) if latest else 0 for place in wanted}
+
+    def begin_of(self, _source: KafkaTopics) -> int:
+        """Nothing was removed."""
+        return 0
 
     def fetch_range(self, _source: KafkaTopics, place: EventPosition, end: int) -> Iterator[TopicMessages]:
         """The messages, once `amid` was called."""

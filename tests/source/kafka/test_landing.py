@@ -9,12 +9,15 @@ from click.testing import CliRunner
 from tests.source.kit import OPEN, insert, manifest, open_message, recording, resolved
 from tests.sources import topics_to_read
 from tidegate.changelog.changelog import Changelog, changelog_uri
+from tidegate.changelog.source import LandedSource
 from tidegate.cli.topic import topic as topic_command
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import EventPosition
+from tidegate.engine.progress import Progress
 from tidegate.model.errors import ConfigError, HistoryLost, PoisonMessage, SourceError
 from tidegate.model.table import TableName
-from tidegate.source.kafka_client import watermarks
+from tidegate.model.tso import compose
+from tidegate.source.kafka_client import begin_of, watermarks
 from tidegate.source.kafka_land import Landing
 from tidegate.source.kafka_messages import TopicMessage
 from tidegate.source.kafka_options import KafkaTopics
@@ -226,6 +229,28 @@ def test_history_lost_while_running(spark, topics, lake):
     failed = landing.exception()
     assert isinstance(failed, HistoryLost)
     assert f"topic {topic} partition 0 offset 3 is gone: the broker has offsets 6 to 9" in str(failed)
+
+
+def test_what_retention_leaves(spark, topics, lake):
+    """The source reports the time of the oldest message left, of the partition that has lost most; nothing is said of
+    partitions that have lost none, or have none."""
+    begin_ms, topic = 1_767_323_045_000, topics.new(3)
+    for partition, from_ms in ((0, begin_ms), (1, begin_ms + 60_000)):
+        messages = [open_message(n, insert(5 + n, n)) for n in range(4)]
+        topics.produce(topic, partition, messages, from_ms=from_ms)
+    settings = topics_to_read(topics.bootstrap, (topic,), OPEN)
+    assert begin_of(settings) == 0
+    topics.forget(topic, 2)
+    source = LandedSource(lambda: Landing(settings, lake, "f"), changelog_uri(lake))
+    source.start(SparkTasks(spark), None)
+    try:
+        until(source.idle)
+    finally:
+        source.stop()
+
+    assert source.reading().begin_ts == compose(begin_ms + 2)
+    assert Progress("running", begin_ts=compose(begin_ms), frontier_ts=compose(begin_ms + 9)).history_left_ms == 9
+    assert Progress("running", frontier_ts=compose(begin_ms)).history_left_ms is None
 
 
 def test_offsets_have_gaps(spark, topics, lake):

@@ -11,8 +11,9 @@ from tidegate.engine.event_expression import event_filter
 from tidegate.engine.load import LoadingSource
 from tidegate.engine.load_plan import KeptPlan, LoadGuard, begin_ts, create_statements, defined_ts
 from tidegate.engine.loop import Meter
-from tidegate.engine.ports import LocalTasks, PartitionReached, Reading
+from tidegate.engine.ports import LocalTasks
 from tidegate.engine.progress import load_words
+from tidegate.engine.reading import PartitionReached, Reading
 from tidegate.model.errors import ConfigError, HistoryLost, SourceBehind, SourceError, StateTooNew
 from tidegate.model.table import TableName
 from tidegate.sink.sqlite import SqliteSink

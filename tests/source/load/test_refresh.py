@@ -51,8 +51,8 @@ from tidegate.config.registry import home_of, sink_of, source_of, status_of
 from tidegate.engine import refresh, reload
 from tidegate.engine.load import WITHOUT_ROWS
 from tidegate.engine.load_plan import LoadGuard, LoadPlan
-from tidegate.engine.ports import ReloadProgress
 from tidegate.engine.progress import Progress
+from tidegate.engine.reading import ReloadProgress
 from tidegate.engine.refresh import RefreshingSource
 from tidegate.engine.reload import NOT_AGAIN, REPAIR_MAX, KeptReload, Reload, RepairKeys, check_resend, key_text
 from tidegate.model.errors import ConfigError, SourceError, StartBeforeGc

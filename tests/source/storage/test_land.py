@@ -17,8 +17,8 @@ from tidegate.engine.event_expression import SqlExpressions
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import EventRule
 from tidegate.engine.loop import Meter
-from tidegate.engine.ports import PartitionReached
 from tidegate.engine.progress import Progress
+from tidegate.engine.reading import PartitionReached
 from tidegate.model.errors import ConfigError, PoisonMessage
 from tidegate.source import storage_read
 from tidegate.source.storage_listing import offset_of

@@ -18,7 +18,8 @@ from tidegate.config.registry import source_of
 from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
-from tidegate.engine.ports import LocalTasks, Reading, Source
+from tidegate.engine.ports import LocalTasks, Source
+from tidegate.engine.reading import Reading
 from tidegate.model.errors import HistoryLost, MadeAnew, RenameRefused, SourceBehind
 from tidegate.model.event import RowChange
 from tidegate.model.table import TableInfo

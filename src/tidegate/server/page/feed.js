@@ -47,7 +47,7 @@ const FACTS = [
   ["Caught up in", (d) => (catchUp(d) === null ? null : `about ${span(catchUp(d))}`)],
   ["Full load", (d) => d.loading || null],
   ["Beside the feed", (d) => d.reloading || null],
-  ["History left", (d) => (tsoMs(d.begin_ts) === null ? null : span(Math.max(0, tsoMs(d.checkpoint_ts) - tsoMs(d.begin_ts)) / 1000))],
+  ["History left", (d) => (tsoMs(d.begin_ts) === null ? null : span(Math.max(0, tsoMs(d.needed_ts) - tsoMs(d.begin_ts)) / 1000))],
   ["Last sync point", (d) => (d.sync_point ? `${tsoTime(d.sync_point.last_ts)}, every ${span(d.sync_point.interval_s)}` : null)],
   ["Rows, this run", (d) => count(d.progress.rows ?? 0)],
   ["DDLs, this run", (d) => count(d.progress.ddls ?? 0)],
@@ -158,7 +158,8 @@ export class FeedPage {
     await this.#letter(data);
     if (!(Date.now() - this.sourceMs < SOURCE_MS)) {
       this.sourceMs = Date.now();
-      this.source = await api.part(this.id, "source").catch(() => ({}));
+      const told = (source) => this.facts.update({ ...this.data, ...(this.source = source) });
+      api.part(this.id, "source").then(told, () => {}); // a broker may take long to answer
     }
     this.#show({ ...data, ...this.source });
     await this.tabs.refresh(data);
