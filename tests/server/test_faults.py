@@ -202,19 +202,24 @@ def go_through(home: Path, faults: Sequence[Fault], host: str, seconds: float) -
             assert made.status == 200, made.text
 
         end_s = time.monotonic() + seconds
-        while time.monotonic() < end_s or counts.total() < len(faults):
-            fault = faults[counts.total() % len(faults)]
-            counts[fault.__name__] += 1
-            with fault(chance.choice(machines)):
-                work(place, chance.uniform(0.3, 1.7) * TTL_S)
-            work(place, chance.uniform(0, 1.5) * TTL_S)
-            failed = [feed for feed in feeds(client) or () if feed["state"] == "failed"]
-            assert not failed, failed
+        while time.monotonic() < end_s:
+            for fault in faults:
+                counts[fault.__name__] += 1
+                with fault(chance.choice(machines)):
+                    work(place, chance.uniform(0.3, 1.7) * TTL_S)
+                work(place, chance.uniform(0, 1.5) * TTL_S)
+                failed = [feed for feed in feeds(client) or () if feed["state"] == "failed"]
+                assert not failed, failed
+            ts, calm_s = place.work(), time.monotonic()
+            until(
+                lambda ts=ts: all(at(client, name) >= ts for name in FEEDS),
+                lambda: client.get("/changefeeds").text,
+                WAIT_S,
+            )
             with (home / "progress").open("a") as file:
-                file.write(f"{end_s - time.monotonic():.0f} s left: {dict(counts)}, lake at {at(client, 'lake')}\n")
-        until(lambda: feeds(client) is not None, wait_s=WAIT_S)
-        ts = place.work()
-        until(lambda: all(at(client, name) >= ts for name in FEEDS), lambda: client.get("/changefeeds").text, WAIT_S)
+                file.write(
+                    f"{end_s - calm_s:.0f} s left, caught up in {time.monotonic() - calm_s:.0f} s: {dict(counts)}\n"
+                )
         assert {feed["id"]: feed["state"] for feed in feeds(client) or ()} == dict.fromkeys(FEEDS, "normal")
     rows = {name: place.upstream.rows(name) for name in TABLES}
     lake = Lake(str(home / "sinks" / "lake"))
