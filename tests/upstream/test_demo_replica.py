@@ -3,12 +3,16 @@
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 
 import pytest
 
+from tests.server.http_kit import Client
+from tidegate.server.application import application
 from tidegate.sink.sql.connection import TargetSession
 from tidegate_upstream.demo.live import LiveOptions, MomentReport, Teller, moment_lines, verdict_line
-from tidegate_upstream.demo.replica import ReplicaDemo
+from tidegate_upstream.demo.replica import NAME, SYNC_MS, ReplicaDemo
+from tidegate_upstream.demo.served import served_feeds
 from tidegate_upstream.demo.upstream import TOTAL, WorkPace
 
 pytestmark = [pytest.mark.slow, pytest.mark.more]
@@ -16,13 +20,30 @@ pytestmark = [pytest.mark.slow, pytest.mark.more]
 Played = tuple[ReplicaDemo, list[MomentReport]]
 
 
+class Watcher(Teller):
+    """Keeps the address of the page."""
+
+    page = ""
+
+    def address(self, name: str, address: str) -> None:
+        """Note an address."""
+        if name == "page":
+            self.page = address
+
+
 @pytest.fixture(scope="module", params=["tidb", pytest.param("mariadb", marks=pytest.mark.soak)])
 def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
-    """A small demo after its work, still open, and its reports."""
-    options = LiveOptions(tmp_path_factory.mktemp("demo"), 7, WorkPace(36, 6.0, 0.01))
-    with ReplicaDemo(options, request.param, threading.Event(), Teller(as_json=True)) as run:
+    """A small demo after its work, still open, and its reports; that into a TiDB runs in a server."""
+    options, tell = LiveOptions(tmp_path_factory.mktemp("demo"), 7, WorkPace(36, 6.0, 0.01)), Watcher(as_json=True)
+    server = partial(served_feeds, application) if request.param == "tidb" else None
+    with ReplicaDemo(options, request.param, threading.Event(), tell, server) as run:
         run.start()
         run.work()
+        if server is not None:  # the page shows the sync points as they are
+            address, token = tell.page.removeprefix("http://").split("/#token=")
+            client = Client(address, Authorization=f"Bearer {token}")
+            feed = client.ask("GET", f"/api/tidegate/v1/changefeeds/{NAME}").json
+            assert feed["sync_point"]["interval_s"] == SYNC_MS / 1000
         run.catch_up()
         yield run, list(run.compare())
     assert not run.scratch.exists()

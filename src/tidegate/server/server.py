@@ -46,9 +46,10 @@ class _Joined(msgspec.Struct, frozen=True):
 
 
 class Server:
-    """A server of the store that `config` names; its changefeeds share `spark`. Raises StateTooNew, StoreAway."""
+    """A server of the store that `config` names; its changefeeds, of a `kind`, share `spark`. Raises StateTooNew,
+    StoreAway."""
 
-    def __init__(self, config: ServerConfig, spark: SparkHost) -> None:
+    def __init__(self, config: ServerConfig, spark: SparkHost, kind: type[Changefeeds] = Changefeeds) -> None:
         self.config = config
         set_redaction(Redaction(config.redact_info_log))
         self.id = str(uuid.uuid4())
@@ -62,7 +63,7 @@ class Server:
         """Token that writes require; "" if users authenticate, or authentication is off."""
         self.lease = Lease(self._documents, self.id, config.advertise_addr, float(config.capture_session_ttl))
         self.spark = spark
-        self.changefeeds = Changefeeds(
+        self.changefeeds = kind(
             self._documents, config, self.spark, self.lease.owns, captures=self.captures, facts=self._facts
         )
         self._halt = threading.Event()

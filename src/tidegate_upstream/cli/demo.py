@@ -87,10 +87,11 @@ def demo(
     tell = Teller(as_json=as_json) if as_json or not is_drawn(sys.stdout) else PanelTeller(color=not no_color)
     with stop_on_signals() as stop, scratch(home or _HOME) as directory:
         options = LiveOptions(directory, seed, WorkPace.lasting(seconds))
+        server = None if no_server else _server()
         live = (
-            LiveDemo(options, protocols, stop, tell, server=None if no_server else _server())
+            LiveDemo(options, protocols, stop, tell, server)
             if replica is None
-            else ReplicaDemo(options, replica, stop, tell)
+            else ReplicaDemo(options, replica, stop, tell, server)
         )
         with tell.showing(live), live as run:
             verdict = run.play()

@@ -8,6 +8,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,18 +18,27 @@ from tidegate.config.entry import FeedConfig
 from tidegate.config.load import load
 from tidegate.engine.display import FeedPanel
 from tidegate.engine.stop_signals import wait_until
+from tidegate.sink.sql.connection import SqlOptions, SyncPoints
 from tidegate_upstream.demo.upstream import DATABASES
 
 RULES: Final = tuple(f"{name}.*" for name in DATABASES)
 
 
 class FeedAddresses(NamedTuple):
-    """Source and sink of a changefeed, where it begins: at a ts, or with the rows of a database."""
+    """Source and sink of a changefeed, where it begins: at a ts, or with the rows of a database; and how far its sync
+    points lie apart, 0 for none."""
 
     source: str
     sink: str
     start_ts: int = 0
     load_from: str = ""
+    sync_ms: int = 0
+
+
+def with_points(config: FeedConfig, sync_ms: int) -> FeedConfig:
+    """Return a configuration with sync points, which in a demo are closer than an option allows."""
+    assert isinstance(config.sink, SqlOptions), config.sink
+    return replace(config, sink=replace(config.sink, sync_points=SyncPoints(sync_ms)))
 
 
 class Feeds(ABC):
@@ -58,11 +68,7 @@ class OwnFeeds(Feeds):
         self._running: list[Future[object]] = []
 
     def start(self, feed: FeedPanel, addresses: FeedAddresses) -> None:
-        self.run(feed, self.config(feed, addresses))
-
-    def config(self, feed: FeedPanel, addresses: FeedAddresses) -> FeedConfig:
-        """Return the configuration of a changefeed."""
-        return load(
+        config = load(
             source_uri=addresses.source,
             sink_uri=addresses.sink,
             name=feed.name,
@@ -71,9 +77,8 @@ class OwnFeeds(Feeds):
             load_from=addresses.load_from or None,
             state_dir=self._state,
         )
-
-    def run(self, feed: FeedPanel, config: FeedConfig) -> None:
-        """Start a changefeed with a configuration."""
+        if addresses.sync_ms:
+            config = with_points(config, addresses.sync_ms)
         run = partial(Changefeed(config).run, on_progress=feed.show, stop=self._stop)
         self._running.append(self._threads.submit(run))
 

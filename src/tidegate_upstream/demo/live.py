@@ -419,11 +419,16 @@ class LiveOptions:
     moments: int = 14
 
 
-class Play(ABC, Generic[C]):
-    """One run of the demo: `start`, `work`, `catch_up`, `compare`. Use it in a `with` block."""
+Server: TypeAlias = Callable[[Path], AbstractContextManager[tuple[Feeds, str]]]
+"""Opens in a directory what runs the changefeeds, with the address of its page."""
 
-    def __init__(self, options: LiveOptions, stop: threading.Event, tell: Teller) -> None:
-        self.options, self.stop, self.tell = options, stop, tell
+
+class Play(ABC, Generic[C]):
+    """One run of the demo: `start`, `work`, `catch_up`, `compare`. Use it in a `with` block. Its changefeeds run in a
+    `server`, or in threads."""
+
+    def __init__(self, options: LiveOptions, stop: threading.Event, tell: Teller, server: Server | None = None) -> None:
+        self.options, self.stop, self.tell, self.server = options, stop, tell, server
         self.scratch = options.home / "work"
         self.log = self.scratch / "log"
         self.stack = ExitStack()
@@ -456,7 +461,11 @@ class Play(ABC, Generic[C]):
 
     def host(self) -> Feeds:
         """Return what runs the changefeeds."""
-        return OwnFeeds(self.log.with_name("state"))
+        if self.server is None:
+            return OwnFeeds(self.log.with_name("state"))
+        feeds, page = self.stack.enter_context(self.server(self.scratch))
+        self.tell.address("page", page)
+        return feeds
 
     @abstractmethod
     def begin(self) -> None:
@@ -586,8 +595,7 @@ class LakeChain(Chain):
 
 
 class LiveDemo(Play[LakeChain]):
-    """The demo with a broker and a lake for each of `protocols`; their changefeeds run in what `server` opens in a
-    directory, which has a page at an address."""
+    """The demo with a broker and a lake for each of `protocols`."""
 
     def __init__(
         self,
@@ -595,23 +603,15 @@ class LiveDemo(Play[LakeChain]):
         protocols: tuple[str, ...],
         stop: threading.Event,
         tell: Teller,
-        *,
-        server: Callable[[Path], AbstractContextManager[tuple[Feeds, str]]] | None = None,
+        server: Server | None = None,
     ) -> None:
-        super().__init__(options, stop, tell)
-        self.protocols, self.server = protocols, server
+        super().__init__(options, stop, tell, server)
+        self.protocols = protocols
         self._flows: dict[str, Flow] = {}
 
     @property
     def hints(self) -> list[str]:
         return [f"tidegate lake sql {chain.lake} '{_QUERY}'" for chain in self.chains]
-
-    def host(self) -> Feeds:
-        if self.server is None:
-            return super().host()
-        feeds, page = self.stack.enter_context(self.server(self.scratch))
-        self.tell.address("page", page)
-        return feeds
 
     def begin(self) -> None:
         broker = self.stack.enter_context(running_broker(self.scratch / "broker"))

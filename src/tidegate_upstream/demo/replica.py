@@ -18,30 +18,32 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from tidegate.config.sql import parse_sql
+from tidegate.config.uri import mask_uri
 from tidegate.engine.display import FeedPanel
 from tidegate.engine.filter import TableFilter
 from tidegate.model.errors import EnvironmentFault, SinkError
 from tidegate.mysql import server_sql as sent
-from tidegate.sink.sql.connection import SqlOptions, SyncPoints, TargetSession, probe
+from tidegate.sink.sql.connection import SqlOptions, TargetSession, probe
 from tidegate.sink.sql.progress import changefeed_name
 from tidegate.spark.session import FEED_HEAP, session
 from tidegate.verify.compare import compare_sides
 from tidegate.verify.database import RequestedMoment, replica_at
 from tidegate.verify.local import RecordingReader
 from tidegate_upstream.background import UpstreamOptions, start_upstream, stop_upstream
-from tidegate_upstream.demo.feeds import RULES, FeedAddresses, OwnFeeds
+from tidegate_upstream.demo.feeds import RULES, FeedAddresses
 from tidegate_upstream.demo.live import (
     Chain,
     LiveOptions,
     MomentReport,
     Play,
     ReplicaFlow,
+    Server,
     Teller,
     Verdict,
     truth_at,
@@ -185,8 +187,10 @@ TARGETS: Final[dict[str, Callable[[Path], Any]]] = {"tidb": embedded_tidb, "mari
 class ReplicaDemo(Play[Chain]):
     """The demo with a replica: a server of TARGETS, or the server of a sink-uri."""
 
-    def __init__(self, options: LiveOptions, target: str, stop: threading.Event, tell: Teller) -> None:
-        super().__init__(options, stop, tell)
+    def __init__(
+        self, options: LiveOptions, target: str, stop: threading.Event, tell: Teller, server: Server | None = None
+    ) -> None:
+        super().__init__(options, stop, tell, server)
         self.target = target
         if not target.startswith("tidb"):
             self.scripts = without_recovery(self.scripts)
@@ -196,16 +200,14 @@ class ReplicaDemo(Play[Chain]):
     def begin(self) -> None:
         make = TARGETS.get(self.target)
         uri = self.target if make is None else self.stack.enter_context(make(self.scratch / self.target))
-        feed, feeds = FeedPanel(NAME, "upstream", self.target), self.feeds
-        assert isinstance(feeds, OwnFeeds)
-        self.stack.callback(feeds.stop)
-        config = feeds.config(feed, FeedAddresses(f"tidb://{self.log}", uri, load_from=self.load_from))
-        assert isinstance(config.sink, SqlOptions)
-        self.address = replace(config.sink, feed=NAME, sync_points=SyncPoints(SYNC_MS))
-        self.tell.write(f"replica: {config.sink_uri}")
-        session(driver_memory=FEED_HEAP)
+        feed = FeedPanel(NAME, "upstream", self.target)
+        self.stack.callback(self.feeds.stop)
+        self.address = parse_sql(uri, feed=NAME)
+        self.tell.write(f"replica: {mask_uri(uri)}")
+        session(driver_memory=FEED_HEAP, conf=self.feeds.spark_conf)
         self.chains.append(Chain(NAME, feed))
-        feeds.run(feed, replace(config, sink=self.address))
+        addresses = FeedAddresses(f"tidb://{self.log}", uri, load_from=self.load_from, sync_ms=SYNC_MS)
+        self.feeds.start(feed, addresses)
         self.reader = BankReader(self.address)
         self.stack.callback(self.reader.end)
         self.reader.start()

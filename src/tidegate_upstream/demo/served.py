@@ -13,18 +13,22 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from tidegate.config.entry import FeedConfig
+from tidegate.config.option import duration_ns
 from tidegate.engine.display import FeedPanel
 from tidegate.engine.stop_signals import StopEvent, wait_until
 from tidegate.model.errors import SourceError
+from tidegate.server.changefeeds import Changefeeds
 from tidegate.server.config import announced, server_config
-from tidegate.server.record import FeedId, NewFeed
+from tidegate.server.record import FeedId, FeedRecord, NewFeed
 from tidegate.server.running import FAIR, SparkHost
 from tidegate.server.server import Server
 from tidegate.server.web_server import address_of, listening, serve, web_server
 from tidegate.spark.tasks import feed_session
-from tidegate_upstream.demo.feeds import RULES, FeedAddresses, Feeds
+from tidegate_upstream.demo.feeds import RULES, FeedAddresses, Feeds, with_points
 
 _WHO: Final = "tidegate demo"
+INTERVAL: Final = "sync-point-interval"
 
 
 class ServedFeeds(Feeds):
@@ -38,8 +42,11 @@ class ServedFeeds(Feeds):
 
     def start(self, feed: FeedPanel, addresses: FeedAddresses) -> None:
         feed_id = FeedId("default", feed.name)
-        begins = {"source": {"load-from": addresses.load_from}} if addresses.load_from else {}
-        config = {"filter": {"rules": [*RULES]}, **begins}
+        config: dict[str, Any] = {"filter": {"rules": [*RULES]}}
+        if addresses.load_from:
+            config["source"] = {"load-from": addresses.load_from}
+        if addresses.sync_ms:
+            config |= {"enable-sync-point": True, INTERVAL: f"{addresses.sync_ms}ms"}
         new = NewFeed(feed_id, addresses.sink, addresses.source, addresses.start_ts, config=config)
         self._feeds.create(new, _WHO)
         self._panels[feed_id] = feed
@@ -57,14 +64,25 @@ class ServedFeeds(Feeds):
             self._feeds.pause(feed_id, _WHO)
 
 
+class DemoChangefeeds(Changefeeds):
+    """Changefeeds whose sync points may be closer than an option allows."""
+
+    def config_of(self, record: FeedRecord) -> FeedConfig:
+        options = {name: value for name, value in record.config.items() if name != INTERVAL}
+        config = super().config_of(replace(record, config=options))
+        interval = record.config.get(INTERVAL)
+        return config if interval is None else with_points(config, (duration_ns(interval) or 0) // 1_000_000)
+
+
 @contextmanager
 def served_feeds(application: Callable[[Server], Any], home: Path) -> Iterator[tuple[Feeds, str]]:
     """Run a server, as an application for its port, with its state in `home`; yield its changefeeds and the address of
-    its page. Raises EnvironmentFault if it cannot listen."""
-    own = server_config(None, addr="127.0.0.1:0", data_dir=str(home / "server"), allow_path=[str(home.parent)])
+    its page. Who has the token runs the demo, and may name any file. Raises EnvironmentFault if it cannot listen."""
+    own = server_config(None, addr="127.0.0.1:0", data_dir=str(home / "server"), allow_path=["/"])
     with listening(own.host, own.port, "--no-server") as listener, ThreadPoolExecutor(1) as thread:
         addr = address_of(listener)
-        server = Server(replace(own, addr=addr, advertise_addr=addr), SparkHost(partial(feed_session, FAIR)))
+        spark = SparkHost(partial(feed_session, FAIR))
+        server = Server(replace(own, addr=addr, advertise_addr=addr), spark, DemoChangefeeds)
         begun, stop = Event(), StopEvent()
         server.start()
         web = web_server(application(server), own.tls)
