@@ -31,7 +31,7 @@ from tidegate.changelog.changelog import Changelog, ChangelogTrim, changelog_uri
 from tidegate.changelog.files import ChangeSlice, State
 from tidegate.engine.change import DeadLetter, EventPosition, SourceDdl
 from tidegate.engine.ports import Source, Tasks
-from tidegate.engine.reading import CaptureProgress, PartitionReached, Reading
+from tidegate.engine.reading import CaptureProgress, DdlJob, PartitionReached, Reading
 from tidegate.engine.retention import Limits, changelog_bound
 from tidegate.model.errors import (
     ConfigError,
@@ -135,6 +135,10 @@ class BatchLoop(ABC):
 
     def table_ids(self) -> Sequence[int]:
         """Return the physical ids of the tables that land, as far as the source knows."""
+        return ()
+
+    def jobs(self) -> tuple[DdlJob, ...]:
+        """Return the DDLs that run upstream, as far as the source knows."""
         return ()
 
     def capture(self) -> CaptureProgress | None:
@@ -390,5 +394,6 @@ class LandedSource(ChangelogSource):
             table_ids=self.landing.table_ids(),
             capture=self.landing.capture(),
             warnings=self.landing.warnings,
+            jobs=self.landing.jobs(),
             begin_ts=self.landing.begin_ts,
         )

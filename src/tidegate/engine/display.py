@@ -116,7 +116,8 @@ class FeedPanel:
             errors=() if progress.error is None else (str(progress.error),),
             stages=self.stages(now_ms),
             loads=(("", progress.load),) if progress.load is not None and not progress.load.is_done else (),
-            ddls=(RunningDdl(progress.ddl, elapsed_s - self._began_s),) if progress.ddl else (),
+            nodes=("upstream",) if progress.jobs else (),
+            ddls=tuple(_ddls(progress, elapsed_s - self._began_s, now_ms)),
             tables=tuple(
                 LateTable(table.name, table.lag_ms, table.rows, complete(table.name), reasons.get(table.name, ""))
                 for table in sorted(
@@ -127,6 +128,14 @@ class FeedPanel:
             warnings=progress.warnings,
             partitions=tuple(sorted(progress.partitions, key=lambda part: part.resolved_ts or 0)),
         )
+
+
+def _ddls(progress: Progress, seconds: float, now_ms: int) -> Iterator[RunningDdl]:
+    """Yield the DDL that the sink executes, and those that run upstream."""
+    if progress.ddl:
+        yield RunningDdl(progress.ddl, seconds, ("done",) if progress.jobs else ())
+    for job in progress.jobs:
+        yield RunningDdl(job.query, max(now_ms - physical_ms(job.start_ts), 0) / 1000, (job.state,))
 
 
 def _notes(progress: Progress) -> Iterator[str]:

@@ -252,6 +252,7 @@ class Meter:
             dead_letters=reading.dead_letters,
             frontier_ts=frontier,
             begin_ts=reading.begin_ts,
+            jobs=reading.jobs,
             partitions=partitions,
             table_ids=reading.table_ids,
             corrupt=self.corrupt + reading.corrupt,

@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.codec.neutral import render
 from tidegate.engine.ports import Parked
-from tidegate.engine.reading import CaptureProgress, LoadProgress, ReloadProgress
+from tidegate.engine.reading import CaptureProgress, DdlJob, LoadProgress, ReloadProgress
 from tidegate.model.errors import TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.name import printable
@@ -216,6 +216,8 @@ class Progress:
     """Parked tables, each with the error that stopped it."""
     ddl: str | None = None
     """The DDL that is being executed."""
+    jobs: tuple[DdlJob, ...] = ()
+    """DDLs that run upstream, where the source tells of them."""
     warnings: tuple[str, ...] = ()
     error: FeedError | None = None
     """The error that is retried, or that ended the feed."""

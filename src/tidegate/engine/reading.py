@@ -75,6 +75,15 @@ class CaptureProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     cluster: str = ""
 
 
+class DdlJob(msgspec.Struct, frozen=True):
+    """A DDL that runs upstream, where the source tells of it: its text, its schema state as of what was read, and when
+    it began."""
+
+    query: str
+    state: str
+    start_ts: int
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """A source's report; counts are since its start."""
@@ -100,5 +109,7 @@ class Reading:
     """The capture that runs beside the feed."""
     warnings: tuple[str, ...] = ()
     """Warnings for the user, each given once."""
+    jobs: tuple[DdlJob, ...] = ()
+    """DDLs that run upstream."""
     begin_ts: int = 0
     """The ts up to which the retention of a topic has removed messages; 0: nothing, or it is unknown."""

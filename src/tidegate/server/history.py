@@ -48,7 +48,6 @@ from tidegate.objectstore.store_path import location
 from tidegate.schema.columns import render_type
 from tidegate.schema.job import JobState, decode_job_row
 from tidegate.schema.stored.create import render_create_table
-from tidegate.schema.stored.definition import ElementState
 from tidegate.schema.stored.snapshot import TableVersion, table_info
 from tidegate.server.changefeeds import ANSWER_S, Changefeeds
 from tidegate.server.record import FeedId, FeedView, UpdateRefused
@@ -58,7 +57,7 @@ from tidegate.source import kafka_client
 from tidegate.source.kafka_options import KafkaTopics
 from tidegate.source.kafka_replay import Bytes, Replayed, State, listed, replay, skip
 from tidegate.source.tidb_changes import LogChanges, MountOptions
-from tidegate.source.tidb_ddl import JOBS, Timeline
+from tidegate.source.tidb_ddl import JOBS, Timeline, stage_of
 from tidegate.source.tidb_log import KvLog, name_of
 from tidegate.source.tidb_segment import SegmentLog
 from tidegate.source.tidb_states import ShownLog
@@ -229,10 +228,7 @@ def online_ddls(log: KvLog) -> list[ShownDdl]:
         before = ddls.pop(job.id, None)
         steps = before.steps if before else ()
         done = before.commit_ts if before else 0
-        if job.state == JobState.RUNNING:
-            state = ElementState(job.schema_state).label
-        else:
-            state = JobState(job.state).name.lower().replace("_", " ")
+        state = stage_of(job)
         if not steps or steps[-1].state != state:
             steps = (*steps, JobStep(state, row.commit_ts))
         if job.state == JobState.DONE and not done:

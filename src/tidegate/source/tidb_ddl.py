@@ -50,6 +50,7 @@ import msgspec
 
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
+from tidegate.engine.reading import DdlJob
 from tidegate.expr.tokens import quote_name, quote_names
 from tidegate.kv.keys import table_span
 from tidegate.model.errors import (
@@ -88,7 +89,7 @@ from tidegate.schema.statement import (
     Statement,
 )
 from tidegate.schema.stored.create import render_create_table, render_shape
-from tidegate.schema.stored.definition import StoredColumn, StoredPartitionDef, StoredTable
+from tidegate.schema.stored.definition import ElementState, StoredColumn, StoredPartitionDef, StoredTable
 from tidegate.schema.stored.snapshot import REPLICATED, StoredSnapshot, TableVersion, apply_job, is_circle, rename_steps
 from tidegate.source.tidb_log import KvLog, Span, Tables, name_of
 
@@ -473,6 +474,17 @@ def _offset(east: timedelta) -> str:
 
 
 JOBS: Final[Span] = table_span(JOB_TABLE.id)
+_ENDED: Final = frozenset({JobState.DONE, JobState.SYNCED, JobState.CANCELLED, JobState.ROLLBACK_DONE})
+
+
+def stage_of(job: Job) -> str:
+    """Return the schema state of a job that runs, such as `write-only`, else the state of the job."""
+    try:
+        if job.state == JobState.RUNNING:
+            return ElementState(job.schema_state).label
+        return JobState(job.state).name.lower().replace("_", " ")
+    except ValueError:  # of a TiDB that has more of them
+        return f"state {job.state}/{job.schema_state}"
 
 
 class Timeline:
@@ -498,6 +510,9 @@ class Timeline:
         self._read = 0
         self._seen: set[int] = set()
         self._ahead: deque[tuple[int, Job]] = deque()
+        self._jobs: dict[bytes, Job] = {}
+        self.running: tuple[DdlJob, ...] = ()
+        """The jobs of the filter's tables that run upstream, as of what was read."""
 
     def start(self, ts: int, carried: Container[tuple[str, str]] | None = None, carried_at: int = 0) -> None:
         """Start with the schema at `ts`, for a feed whose sink has the tables `carried` at `carried_at`, which may be
@@ -514,6 +529,7 @@ class Timeline:
         self._read = begin
         self._seen.clear()
         self._ahead.clear()
+        self._jobs.clear()
         self.read(ts)
         self.tables.note(self.snapshot.tables.values(), begun=False)
         if carried is not None and carried_at >= begin:
@@ -530,18 +546,32 @@ class Timeline:
             self.tables.note(_changed(job, self.snapshot), instead_of=job.table_id, begun=False)
 
     def read(self, upto: int) -> None:
-        """Read finished jobs up to `upto`."""
+        """Read jobs up to `upto`."""
         if upto <= self._read:
             return
+        is_new = False
         for row in self._log.rows(self._read, upto, (JOBS,)):
+            is_new = True
             if row.op is not KvOp.PUT or not row.value:
+                self._jobs.pop(row.key, None)
                 continue
-            job = decode_job_row(row.key, row.value)
+            self._jobs[row.key] = job = decode_job_row(row.key, row.value)
             if job.state == JobState.DONE and job.id not in self._seen:
                 self._seen.add(job.id)
                 if is_followed(job):
                     self._ahead.append((row.commit_ts, msgspec.structs.replace(job, start_ts=row.start_ts)))
         self._read = upto
+        if is_new:
+            self.running = tuple(
+                DdlJob(job.query, stage_of(job), job.start_ts)
+                for job in self._jobs.values()
+                if job.state not in _ENDED
+                and (
+                    self._rules.matches(job.schema_name, job.table_name)
+                    if job.table_name
+                    else self._rules.matches_schema(job.schema_name)
+                )
+            )
 
     def stop(self) -> int | None:
         """Return the ts of the next DDL among those read."""

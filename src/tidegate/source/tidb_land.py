@@ -54,7 +54,7 @@ from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.load_plan import begins_above
 from tidegate.engine.ports import Source, Tasks
-from tidegate.engine.reading import Reading
+from tidegate.engine.reading import DdlJob, Reading
 from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SourceBehind, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.left_out import LeftOut
@@ -205,6 +205,9 @@ class LogLanding(BatchLoop):
 
     def table_ids(self) -> Sequence[int]:
         return self._table_ids
+
+    def jobs(self) -> tuple[DdlJob, ...]:
+        return self._timeline.running
 
     def _beginning(self) -> int:
         """The ts where landing begins. Raises HistoryLost for a lake that would lack the rows from before the log."""
@@ -579,7 +582,8 @@ class LogSource(Source):
         if self._left_out_at[0] is not snapshot:
             self._left_out_at = snapshot, self._timeline.tables.left_out(snapshot)
         ids = tuple(self._replicated.physical)
-        return Reading(left_out=self._left_out_at[1], table_ids=ids, warnings=self._warnings)
+        jobs = self._timeline.running
+        return Reading(left_out=self._left_out_at[1], table_ids=ids, warnings=self._warnings, jobs=jobs)
 
     def _move(self, ts: int) -> None:
         while self._next is not None and self._next.ts <= ts:

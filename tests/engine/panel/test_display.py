@@ -9,8 +9,9 @@ import pytest
 from tests.engine.test_progress import BUSY, TS
 from tests.terminal import terminal
 from tidegate.engine.display import FeedPanel, Rates, display
+from tidegate.engine.panel import RunningDdl
 from tidegate.engine.progress import Progress
-from tidegate.engine.reading import CaptureProgress
+from tidegate.engine.reading import CaptureProgress, DdlJob
 from tidegate.model.tso import physical_ms
 
 SCRIPT = """
@@ -120,6 +121,16 @@ def test_a_ddl_that_is_given_up_is_not_done() -> None:
     shown.show(replace(BUSY, ddl=None, phase="stopped"))
     panel = shown.panel(now_ms=physical_ms(TS))
     assert (panel.ddls, panel.done) == ((), ())
+
+
+def test_ddls_that_run_upstream_are_in_flight() -> None:
+    """They are shown with their states, beside the one that the sink executes."""
+    shown = feed()
+    job = DdlJob("ALTER TABLE a ADD INDEX i (v)", "write-only", TS)
+    shown.show(Progress("running", ddl="DROP TABLE b", jobs=(job,)))
+    panel = shown.panel(now_ms=physical_ms(TS) + 2_500)
+    assert panel.nodes == ("upstream",)
+    assert panel.ddls == (RunningDdl("DROP TABLE b", 0.0, ("done",)), RunningDdl(job.query, 2.5, ("write-only",)))
 
 
 def test_what_does_not_land_has_two_stages() -> None:

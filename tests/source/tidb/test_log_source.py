@@ -19,13 +19,13 @@ from tidegate.engine.change import EventPosition, SourceDdl
 from tidegate.engine.event_filter import EventFilter
 from tidegate.engine.filter import TableFilter
 from tidegate.engine.ports import LocalTasks, Source
-from tidegate.engine.reading import Reading
+from tidegate.engine.reading import DdlJob, Reading
 from tidegate.model.errors import HistoryLost, MadeAnew, RenameRefused, SourceBehind
 from tidegate.model.event import RowChange
 from tidegate.model.table import TableInfo
 from tidegate.schema.stored.snapshot import table_info
 from tidegate.source.tidb_changes import mounter_of
-from tidegate.source.tidb_ddl import Timeline
+from tidegate.source.tidb_ddl import JOBS, Timeline
 from tidegate.source.tidb_land import LogSource
 from tidegate.source.tidb_log import Tables
 from tidegate.source.tidb_segment import SegmentLog, safe_point_name, safe_points, trim
@@ -75,6 +75,28 @@ def rows_between(found: Source, after: int, upto: int) -> Iterator[RowChange]:
             events = rows_of(batch, range(batch.rows), table, batch.row_ids)
             rows.update(zip(numbers.tolist(), events, strict=True))
         yield from (rows[number] for number in range(len(chunk)))
+
+
+def test_jobs_that_run_upstream(tmp_path: Path) -> None:
+    """At each point of the log the source tells which DDLs of its tables run there, in which state; none once they are
+    done."""
+    upstream = Upstream(1, tmp_path)
+    for sql in ("INSERT INTO a (id, v, u) VALUES (1, 1, 1)", "ALTER TABLE a ADD INDEX i (v)", "DROP TABLE b"):
+        upstream.run(sql)
+    upstream.writer.write(empty=True)
+    log = SegmentLog(tmp_path)
+    timeline, seen = Timeline(log, TableFilter.parse(["test.a"])), dict[tuple[DdlJob, ...], int]()
+    timeline.start(0)
+    for row in log.rows(0, upstream.writer.low, (JOBS,)):
+        timeline.read(row.commit_ts)
+        seen[timeline.running] = row.commit_ts
+    running = [job for jobs in seen for job in jobs if "ADD INDEX" in job.query]
+    assert [job.state for job in running] == ["queueing", "delete-only", "write-only", "write-reorg"]
+    assert all(job.start_ts < seen[(job,)] for job in running)
+    assert not any("DROP" in job.query for jobs in seen for job in jobs)
+    source = log_source(tmp_path)
+    source.start(TASKS, None)
+    assert timeline.running == source.reading().jobs == ()
 
 
 def plainly(log: Path) -> Walked:
