@@ -40,7 +40,7 @@ from tidegate.model.name import all_digits
 from tidegate.model.option import Local, Option, Secret, idle
 from tidegate.sink.kafka_target import TopicTarget
 from tidegate.source.kafka_options import KafkaTopics
-from tidegate.source.upstream_address import parse_address
+from tidegate.source.upstream_address import parse_address, with_absolute_files
 
 if TYPE_CHECKING:
     from tidegate.changelog.source import BatchLoop
@@ -93,7 +93,7 @@ def parse_source(uri: str, options: Mapping[str, RawValue] | None = None) -> Kaf
     fields, ignored = read_all(KAFKA_SOURCE, values, KafkaConfigInvalid)
     source = KafkaTopics(**{**fields, **address_fields(parts, fields), "ignored": ignored})
     _check(source)
-    return source
+    return msgspec.structs.replace(source, upstream_uri=Secret(with_absolute_files(source.upstream_uri)))
 
 
 def address_fields(parts: Parts, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,8 +93,7 @@ def read_all(
         if option.field is None:
             ignored.append(name)
         else:
-            name_local(option.local, where, str(read))
-            fields[option.field] = read
+            fields[option.field] = name_local(option.local, where, read)
     return fields, tuple(ignored)
 
 

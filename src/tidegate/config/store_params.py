@@ -83,6 +83,5 @@ def split_store(
         for name, item in options.items()
         if name in store_options and store_options[name].field == "store"
     }
-    for name, text in client.items():
-        name_local(store_options[name].local, options[name].where, text)
+    client = {name: name_local(store_options[name].local, options[name].where, text) for name, text in client.items()}
     return client, {name: item for name, item in options.items() if name not in client}

@@ -2,11 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
-
-import msgspec
 
 from tidegate.config.option import options_of, read_all
 from tidegate.config.uri import Parts, hosts_of, name_file, parameters, scheme_of, split
@@ -18,14 +15,12 @@ _OPTIONS: Final = options_of(TikvLoadOptions)
 
 
 def parse_cluster(uri: str) -> TikvLoadOptions:
-    """Return the cluster that a load reads. Executors, which have working directories of their own, read the files of
-    certificates by absolute paths."""
+    """Return the cluster that a load reads."""
     parts = split(uri, "load-from", [SCHEME])
     fields, _ = read_all(_OPTIONS, parameters(parts, _OPTIONS), UriInvalid)
     options = TikvLoadOptions(pd=pd_of(parts), **fields)
     check_address(options, "load-from")
-    paths = ((name, getattr(options, name)) for name in ("ca_path", "cert_path", "key_path"))
-    return msgspec.structs.replace(options, **{name: str(Path(path).absolute()) for name, path in paths if path})
+    return options
 
 
 def load_uri(source_uri: str, mode: str, flat: Mapping[str, object]) -> str:

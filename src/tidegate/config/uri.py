@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from tidegate.model.errors import ConfigError, UnsupportedError, UriInvalid
@@ -42,6 +42,7 @@ _CALLED_BY: Final[set[str]] = set()
 _USER_INFO: Final = re.compile(r"(?<=://)(?!\[)([^:/?#]*):(?:[^?#]*|(?!\d*(?:[,/?#]|$)).*)@", re.DOTALL)
 """User and password, up to the last "@" before parameters; up to the last one of all if no port precedes
 the apparent path or parameters: a password that should have been percent-encoded."""
+T = TypeVar("T")
 _PARTS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#\s]*)([^?#\0-\x1f]*)(?:\?([^#\0-\x1f]*))?(?:#(.*))?")
 """RFC 3986, appendix B; the library's own parser takes several hosts with an IPv6 one among them for an error."""
 HOST: Final = re.compile(r"(?P<name>[^\s:\[\]@,]+|\[[0-9A-Fa-f:.%]+\])(?::(?P<port>[0-9]{1,5}))?")
@@ -364,12 +365,15 @@ def _split_url(text: str) -> tuple[str, str, str]:
     return parts.scheme, parts.netloc, parts.path
 
 
-def name_local(kind: Local, where: str, text: str) -> None:
-    """Report the file or directory that a parameter of a kind names."""
+def name_local(kind: Local, where: str, value: T) -> T | str:
+    """Report the file or directory that a parameter of a kind names; return the value. The path of a file becomes
+    absolute: executors, which have working directories of their own, read it, too."""
     if kind is Local.LOCATION:
-        report_directory(where, text)
-    elif kind is not Local.NOTHING:
-        name_file(where, text)
+        report_directory(where, str(value))
+    elif kind is not Local.NOTHING and value:
+        name_file(where, str(value))
+        return str(Path(str(value)).absolute())
+    return value
 
 
 def read_token(file: str | Path, where: str) -> str:

@@ -14,8 +14,9 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Annotated, Final, Literal, get_type_hints
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import msgspec
 
@@ -94,6 +95,13 @@ def parse_address(uri: str, option: str = OPTION) -> Address:
     return msgspec.convert({"host": host, "port": port or _PORT, **who, **fields}, Address)
 
 
+def with_absolute_files(uri: str) -> str:
+    """Return an address whose files executors find, which have working directories of their own."""
+    head, _, query = uri.partition("?")
+    pairs = [(name, _path(name, text) if name.startswith("ssl-") else text) for name, text in parse_qsl(query)]
+    return f"{head}?{urlencode(pairs)}" if pairs else uri
+
+
 def _spelled(fields: Collection[str]) -> list[str]:
     return sorted(field.replace("_", "-") for field in fields)
 
@@ -105,7 +113,7 @@ def _flag(name: str, value: str) -> object:
 
 
 def _path(_name: str, value: str) -> object:
-    return value
+    return value and str(Path(value).absolute())
 
 
 def _seconds(name: str, value: str) -> object:
