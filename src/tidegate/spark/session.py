@@ -46,11 +46,11 @@ import pickle
 import re
 import shlex
 import shutil
-import signal
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
@@ -66,7 +66,8 @@ import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from tidegate.model.errors import EnvironmentFault
+from tidegate.model.errors import EnvironmentFault, TidegateError
+from tidegate.objectstore.threads import begin_thread
 from tidegate.spark import daemon
 from tidegate.spark.archive import EXECUTORS_PYTHON, UNPACKED, cached_archive
 from tidegate.spark.cache import cache_dir, keep_program
@@ -219,14 +220,48 @@ def session(
         # Other users of the machine can reach the ports of loopback: they need the secret that Spark makes for itself.
         # It does not for a cluster, whose processes know one or have none.
         settings.setdefault("spark.authenticate", "true")
-    interrupt = signal.getsignal(signal.SIGINT)
-    # Starts the JVM with what stands on its command line; what is secret follows over its own socket.
-    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(settings.items()))  # noqa: SLF001
-    started = builder.config(map=secret | settings).getOrCreate()
-    if interrupt not in {None, signal.default_int_handler} and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, interrupt)  # PySpark puts one in its place that cancels all jobs
+
+    def start() -> "SparkSession":
+        # Starts the JVM with what stands on its command line; what is secret follows over its own socket.
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(settings.items()))  # noqa: SLF001
+        return builder.config(map=secret | settings).getOrCreate()
+
+    started = _uninterrupted(start)
     if not submitted:
         started.sparkContext.setLogLevel("ERROR")
+    return started
+
+
+LOOK_S: Final = 0.1
+
+
+def _uninterrupted(start: "Callable[[], SparkSession]") -> "SparkSession":
+    """Return the session that `start` makes; an interrupt ends the wait for it, not a call of PySpark amid a half-made
+    context. Beside the main thread PySpark leaves the handler of SIGINT as it is."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if threading.current_thread() is not threading.main_thread():
+        return start()
+    done = Future["SparkSession"]()
+
+    def work() -> None:
+        try:
+            done.set_result(start())
+        except (*SPARK_FAILURES, TidegateError, OSError, RuntimeError, ValueError) as error:
+            done.set_exception(error)
+
+    thread = begin_thread(work, "spark-start")
+    try:
+        while thread.is_alive():
+            thread.join(LOOK_S)
+    except KeyboardInterrupt:
+        if (gateway := SparkContext._gateway) is not None:  # noqa: SLF001  a JVM that ends by itself prints traces
+            gateway.proc.kill()
+        raise
+    started = done.result(0)
+    java_class = getattr(SparkSession, "_get_j_spark_session_class", lambda jvm: jvm.SparkSession)  # Spark 3.5
+    java_class(started._jvm).setActiveSession(started._jsparkSession)  # noqa: SLF001  of this thread
     return started
 
 

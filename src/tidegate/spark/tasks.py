@@ -114,9 +114,8 @@ class SparkTasks:
 
     def cancel(self) -> None:
         """Cancel the running tasks of this activity; their `run` raises."""
-        if self._group is None:
+        if self._group is None or (spark := self._spark) is None:
             return
-        spark = self._session()
         if is_connect(spark):
             spark.interruptTag(self._group)
         else:

@@ -1,0 +1,44 @@
+"""Ctrl-C while Spark starts."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.source.tidb.kit import recorded_log
+
+pytestmark = pytest.mark.slow
+
+RUN = """
+import os, signal, sys, threading, time
+from pyspark import SparkContext
+from tidegate.cli.main import main
+
+begin = SparkContext._initialize_context
+
+def interrupts():
+    for _ in range(2):  # the first one asks for a stop
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+def interrupted(context, conf):
+    threading.Thread(target=interrupts, daemon=True).start()
+    return begin(context, conf)
+
+SparkContext._initialize_context = interrupted
+main(sys.argv[1:])
+"""
+
+
+def test_an_interrupt_amid_the_start(tmp_path: Path) -> None:
+    """The second Ctrl-C ends the command at once with status 130, amid the start of Spark, too: neither an error of
+    Spark nor a trace is printed."""
+    log = recorded_log(tmp_path / "log", "partition", 3)
+    sink = f"file://{tmp_path}/files?protocol=canal-json"
+    words = ["run", "--source-uri", f"tidb://{log}", "--sink-uri", sink, "--state-dir", str(tmp_path / "state")]
+    done = subprocess.run([sys.executable, "-c", RUN, *words], capture_output=True, text=True, timeout=120, check=False)
+    printed = done.stdout + done.stderr
+    assert "the start of Spark" in printed
+    assert [word for word in ("Traceback", "error CDC", "spark ERROR", "Py4J") if word in printed] == [], printed
+    assert done.returncode == 130
