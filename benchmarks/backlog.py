@@ -68,15 +68,25 @@ class Backlog(NamedTuple):
     high: int
 
 
-def write_backlog(directory: Path, kind: str, rows: int, seed: int = 1, *, tables: Sequence[str] = ()) -> Backlog:
-    """Writes a log of so many rows, or a few more. `directory` does not exist yet."""
+def write_backlog(
+    directory: Path,
+    kind: str,
+    rows: int,
+    seed: int = 1,
+    *,
+    tables: Sequence[str] = (),
+    contents: int = CONTENTS,
+    inserts: float = 0.25,
+) -> Backlog:
+    """Writes a log of so many rows, or a few more; `inserts` is the share of INSERTs. `directory` does not exist
+    yet."""
     directory.mkdir(parents=True)
     shape = CASES.get(kind)
     versions, low = _tables(directory, kind, tables or (shape.names if shape and shape.tables > 1 else TABLES))
     stored = [version.stored for version in versions]
     pending: list[KvChange] = []
     count, edge, ts = 0, low, low
-    for ts, changes in _transactions(stored, kind, low, random.Random(seed)):
+    for ts, changes in _transactions(stored, kind, low, random.Random(seed), contents=contents, inserts=inserts):
         pending += changes
         count += len(changes)
         if len(pending) >= SEGMENT_ROWS or count >= rows:
@@ -123,12 +133,12 @@ class _Table(NamedTuple):
 
 
 def _transactions(
-    tables: list[StoredTable], kind: str, low: int, chance: random.Random
+    tables: list[StoredTable], kind: str, low: int, chance: random.Random, *, contents: int, inserts: float
 ) -> Iterator[tuple[int, list[KvChange]]]:
     """Transactions without end, with their commit_ts."""
-    shared = _contents(tables[0], _shaped(CASES[kind]), chance, CONTENTS // 4) if kind in CASES else None
+    shared = _contents(tables[0], _shaped(CASES[kind]), chance, contents // 4) if kind in CASES else None
     transactions = [
-        _Table(record_prefix(table.id), shared or _contents(table, ROWS[kind], chance, CONTENTS), {}, [])
+        _Table(record_prefix(table.id), shared or _contents(table, ROWS[kind], chance, contents), {}, [])
         for table in tables
     ]
     together = CASES[kind].together if kind in CASES else ROWS_PER_TRANSACTION
@@ -139,7 +149,7 @@ def _transactions(
         for _ in range(together):
             draw, fresh = chance.random(), fresh + 1
             new = table.contents[chance.randrange(len(table.contents))]
-            if draw < 0.25 or not table.keys:
+            if draw < inserts or not table.keys:
                 key = table.prefix + IntHandle(fresh).encoded
                 table.keys.append(key)
             else:
