@@ -40,7 +40,7 @@ from tidegate_upstream.tidb.cluster import Cluster
 from tidegate_upstream.tidb.log_writer import LogWriter
 from tidegate_upstream.tidb.session import Session
 
-__all__ = ["CREATE", "SCHEMA", "TABLES", "Backlog", "log_of", "write_backlog"]
+__all__ = ["CREATE", "SCHEMA", "TABLES", "Backlog", "log_of", "write_backlog", "write_ddls"]
 
 SCHEMA: Final = "bench"
 TABLES: Final = ("t1", "t2", "t4", "t5")
@@ -113,14 +113,25 @@ def _versions(directory: Path, high: int) -> list[TableVersion]:
 def _tables(directory: Path, kind: str, names: Sequence[str]) -> tuple[list[TableVersion], int]:
     """Makes the tables; their definitions, and how far the log goes."""
     create = CREATE[kind] if kind in CREATE else f"CREATE TABLE {{}} {CASES[kind].statement}"
-    cluster = Cluster.open()
-    session = Session(cluster.node)
-    for statement in (f"CREATE DATABASE {SCHEMA}", f"USE {SCHEMA}", *(create.format(name) for name in names)):
-        session.execute(statement)
-    LogWriter(ChangeLog(cluster.storage.store, cluster.storage.oracle), directory, 0).write(empty=True)
-    cluster.close()
+    write_ddls(directory, [[create.format(name) for name in names]])
     high = segments(directory)[-1][1]
     return _versions(directory, high), high
+
+
+def write_ddls(directory: Path, texts: Sequence[Sequence[str]]) -> list[int]:
+    """Writes the log of DDLs in a new database; how far it goes behind each of these groups."""
+    cluster = Cluster.open()
+    session = Session(cluster.node)
+    for statement in (f"CREATE DATABASE {SCHEMA}", f"USE {SCHEMA}"):
+        session.execute(statement)
+    writer, highs = LogWriter(ChangeLog(cluster.storage.store, cluster.storage.oracle), directory, 0), []
+    for group in texts:
+        for text in group:
+            session.execute(text)
+        writer.write(empty=True)
+        highs.append(segments(directory)[-1][1])
+    cluster.close()
+    return highs
 
 
 class _Table(NamedTuple):

@@ -1,17 +1,19 @@
 """Every sink keeps the contract of tidegate.testing."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from tests.contract.adapters import Journal, in_words, lake_changes, lake_tables
+from tidegate import lake
 from tidegate.engine.checkpoints import DirectoryCheckpoints
 from tidegate.engine.ports import Sink
 from tidegate.sink.callback import CallbackSink
 from tidegate.sink.delta.options import DeltaOptions, Mode
 from tidegate.sink.delta.sink import DeltaSink
-from tidegate.testing.contract import ReadBack, SinkContract
-from tidegate.testing.script import run_here
+from tidegate.testing.contract import ReadBack, SinkContract, stories
+from tidegate.testing.script import ScriptedSource, run_here
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +53,20 @@ class TestReplica(SinkContract):
     def read(self, home: Path) -> ReadBack:
         """Its newest snapshot."""
         return ReadBack(lake_tables(home / "lake"), changes=lake_changes(home / "lake", "shop.accounts"))
+
+
+@pytest.mark.parametrize("publish", ["together", "each"])
+def test_snapshots_at_ddls(tmp_path: Path, publish: Literal["together", "each"]) -> None:
+    """With `publish=each` a lake has a snapshot as of every DDL; a lake at a moment is the last one before it."""
+    story, root = stories.tenants(), str(tmp_path / "lake")
+    run_here(ScriptedSource(story), DeltaSink(DeltaOptions(root=root, feed="feed", publish=publish)), until=story.ts)
+    ddls = [ddl.commit_ts or 0 for ddl in story.ddls(story.ts)]
+
+    snapshots = [*ddls, story.ts] if publish == "each" else story.marks
+    assert [each.checkpoint_ts for each in lake(root).history()] == snapshots
+    rename, at = ddls[-4], lake(root).at(ddls[-4])
+    assert at.checkpoint_ts == (rename if publish == "each" else story.marks[0])
+    assert ("shop.t3" in at.tables()) is (publish == "each")
 
 
 @pytest.mark.slow

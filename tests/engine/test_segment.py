@@ -1,11 +1,16 @@
 """Segments as scripts: the rounds of a sink that every DDL cuts."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
 import pytest
 
 from tidegate.engine.change import EventPosition, Layout, SourceDdl
 from tidegate.engine.filter import TableFilter, previous_name
 from tidegate.engine.plan import Checkpoint, Landed, Round
-from tidegate.engine.segment import plan_segment, segment_end
+from tidegate.engine.ports import RowRange
+from tidegate.engine.segment import RUN_DDLS, plan_segment, run_end, segment_end
 from tidegate.model.errors import RenameRefused
 from tidegate.model.event import Ddl, Field
 from tidegate.model.table import TableName
@@ -23,6 +28,15 @@ def placed(*ddls: tuple[int, str] | tuple[int, str, str]) -> list[SourceDdl]:
     ]
 
 
+class ScriptedRanges(NamedTuple):
+    """Changes whose rows nobody reads."""
+
+    ranges: Sequence[RowRange]
+
+    def row_ranges(self) -> Sequence[RowRange]:
+        return self.ranges
+
+
 def segments(
     *ddls: tuple[int, str] | tuple[int, str, str],
     upto: int = 100,
@@ -32,6 +46,7 @@ def segments(
     """All segments up to there, one behind the other."""
     some, filter_ = placed(*ddls), TableFilter.parse(rules)
     found, at, state = [], Checkpoint(), SchemaState()
+    ranges = [RowRange(low, high, count) for count, low, high in spans.values()]
     while at.ts < upto or segment_end(at, some, upto + 1) == at.ts:
         landed = Landed(
             {TableName("s", name): span for name, span in spans.items()},
@@ -39,7 +54,7 @@ def segments(
             filter_.matches,
             takes=filter_.takes_ddl,
         )
-        found.append(plan_segment(state, at, some, segment_end(at, some, upto), landed))
+        found.append(plan_segment(state, at, some, run_end(at, some, upto, lambda *_: ScriptedRanges(ranges)), landed))
         at, state = found[-1].checkpoint, found[-1].state
     return found
 
@@ -59,6 +74,58 @@ def test_every_ddl_cuts_every_table() -> None:
         (["t (10, 50]", "u (10, 50]"], ["alter table t comment 'x'"], 50),
         (["t (50, 100]", "u (50, 100]"], [], 100),
     ]
+
+
+def create(ts: int, name: str) -> tuple[int, str, str]:
+    """CREATE of a table of that name."""
+    return ts, f"create table {name} (id int primary key, v int)", name
+
+
+@pytest.mark.parametrize(
+    ("between", "ends"),
+    [
+        ((30, "alter table b add column w int", "b"), [30, 100]),
+        ((30, "create view w as select 1", "w"), [30, 100]),
+        ((30, "alter table a add column w int", "a"), [20, 30, 100]),
+        ((30, "rename table a to c", "c"), [20, 30, 100]),
+        ((30, "create database d", ""), [20, 30, 100]),
+        ((30, "no ddl at all", "b"), [20, 30, 100]),
+    ],
+    ids=["other table", "view", "same table", "its name", "database", "unknown"],
+)
+def test_a_run(between: tuple[int, str, str], ends: list[int]) -> None:
+    """DDLs without rows in between are one segment; it ends before one of the same table, or of unknown ones."""
+    found = segments(create(5, "b"), create(10, "a"), (20, "alter table a comment 'x'", "a"), between, b=(1, 12, 12))
+
+    assert [one.checkpoint.ts for one in found] == [10, *ends]
+    assert [(one.segment.after, one.segment.upto) for one in found[:2] if one.segment] == [(0, 5), (10, 20)]
+    assert [one.ddl.commit_ts for each in found for one in each.planned_ddls] == [5, 10, 20, 30]
+    assert [each.checkpoint.done != () for each in found] == [True] * (len(found) - 1) + [False]
+
+
+@pytest.mark.parametrize(
+    ("rows", "ends"),
+    [((21, 40), [20, 40, 100]), ((20, 20), [10, 40, 100]), ((31, 90), [20, 40, 100]), ((5, 50), [10, 20, 40, 100])],
+)
+def test_a_run_ends_before_the_next_row(rows: tuple[int, int], ends: list[int]) -> None:
+    """A row at the ts of a DDL is before it; where a range of rows overlaps, there may be one anywhere."""
+    found = segments(create(10, "a"), create(20, "b"), create(40, "c"), d=(5, *rows))
+
+    assert [one.checkpoint.ts for one in found] == ends
+
+
+def test_ends_of_a_run() -> None:
+    """A run that is cut, by a stop or by its length, goes on with the next DDL; one whose rows follow it is last."""
+    some = placed(*(create(ts, f"t{ts}") for ts in range(1, RUN_DDLS + 5)))
+    landed = Landed({}, lambda *_: (), lambda *_: True)
+
+    assert run_end(Checkpoint(), some, 2 * RUN_DDLS, lambda *_: ScriptedRanges(())) == RUN_DDLS
+    cut = plan_segment(SchemaState(), Checkpoint(), some, 3, landed)
+    assert (len(cut.planned_ddls), cut.checkpoint.ts, len(cut.checkpoint.done)) == (3, 3, 1)
+    assert run_end(cut.checkpoint, some, 7, lambda *_: ScriptedRanges(())) == 7
+    some[4] = msgspec.structs.replace(some[4], rows_follow=True)
+    assert run_end(Checkpoint(), some, 100, lambda *_: ScriptedRanges(())) == 5
+    assert plan_segment(SchemaState(), Checkpoint(), some, 5, landed).resolved_ts == 4
 
 
 def test_ddls_of_one_ts_stay_together() -> None:

@@ -88,7 +88,7 @@ from tidegate.engine.progress import FeedError, PartitionProgress, Progress, Tab
 from tidegate.engine.reading import LoadProgress, Reading, ReloadProgress
 from tidegate.engine.reload import Reloads
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
-from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from, raised, segment_end
+from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from, raised, run_end, segment_end
 from tidegate.model.errors import EncodeError, Fenced, Overtaken, SinkRefused, SourceBehind, TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.path_counts import PathCounts
@@ -459,7 +459,6 @@ class Feed:
     patience: RetryPolicy = field(default_factory=RetryPolicy)
 
     def planning(self, barrier: Barrier) -> Planning:
-        """Return the planning rules of this feed for a sink with this barrier."""
         return Planning(self.accept, self.drops, self.takes, barrier)
 
 
@@ -675,6 +674,8 @@ class Engine:
             ddls = self.outage.retrying(partial(self.source.ddls, checkpoint.ts, frontier))
             goal = max(frontier, self.floor)
             if self.sink.barrier is Barrier.ALL:
+                goal = self.outage.retrying(partial(run_end, checkpoint, ddls, goal, self.source.changes))
+            elif self.sink.flush_policy.each_ddl:
                 goal = segment_end(checkpoint, ddls, goal)
             whole = self.outage.retrying(partial(self.source.changes, checkpoint.ts, goal))
             waiting = self.outage.retrying(lambda: list(whole.row_ranges()))
@@ -698,8 +699,7 @@ class Engine:
         return ends_early or through
 
     def plan(self, position: SinkPosition, whole: Changes, end: int) -> tuple[Round, Changes]:
-        """Return the round from `position` to `end`, or to the DDL that later rows lack; raises RowsLackDdl for an
-        empty one."""
+        """Return the round from `position` to `end`, or to the DDL that later rows lack: RowsLackDdl if it is empty."""
         return plan_from(self.source, position, whole, end, self.feed.planning(self.sink.barrier), floor=self.floor)
 
     def write(self, planned: Round, changes: Changes) -> None:
@@ -712,8 +712,10 @@ class Engine:
         with self.meter.timed("write"):
             results = self.outage.retrying(partial(self.apply, planned, changes))  # 6 route, 7 write
         failpoint("round/applied")
-        self.floor = raised(self.floor, (result.ahead for result in results))
+        before, self.floor = self.floor, raised(self.floor, (result.ahead for result in results))
         if not is_whole(planned.checkpoint.ts, self.floor):
+            if self.floor == before:
+                raise Fenced(f"tables are at ts {self.floor}, which no round reaches: another run has written them")
             return
         for ddl in planned.planned_ddls:
             try:
@@ -836,8 +838,7 @@ class Engine:
         return 0 < rows < BUSY_ROWS and time.monotonic() < self.due_s
 
     def idle_advance(self, planned: Round, *, now: bool) -> None:
-        """Publish a checkpoint that moved without rows, at most every `idle_s` unless `now`; it does not count as
-        work."""
+        """Publish a checkpoint that moved without rows, at most every `idle_s` unless `now`."""
         moved = planned.checkpoint.ts > self.position.checkpoint.ts
         if moved and (now or time.monotonic() - self.published_s >= self.sink.flush_policy.idle_s):
             self.advance(planned, ())
@@ -868,8 +869,7 @@ class Engine:
             self.meter.warn(f"maintenance: {first_line(failure)}; retrying later")
 
     def restart_source(self, failure: TidegateError) -> None:
-        """Restart the source after a retryable failure, or take it back from a run that the sink has fenced or will
-        fence; raise other failures."""
+        """Restart the source after a retryable failure, or take it from a run that the sink fences; raise others."""
         if not (isinstance(failure, Fenced) and self.sink.fences):
             self.outage.survive(failure, beside=True)
         self.carry(self.position.state)

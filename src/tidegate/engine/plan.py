@@ -475,6 +475,15 @@ class PlannedDdl:
     def commit_ts(self) -> int:
         return self.ddl.commit_ts or 0
 
+    @property
+    def tables(self) -> frozenset[tuple[str, str]]:
+        """The keys of the tables that it names or changes; none for a DDL of a database, or with an `error`."""
+        if self.error is not None or not self.ddl.table:
+            return frozenset()
+        fields = (value for effect in self.effects for value in msgspec.structs.astuple(effect))
+        names = [TableName(self.ddl.schema, self.ddl.table), *(x.name for x in fields if isinstance(x, TableInfo))]
+        return frozenset(name.key for name in names)
+
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
         """The statements of the text, with names as written; () if the schema cannot follow them."""

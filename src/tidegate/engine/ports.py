@@ -412,7 +412,7 @@ class Source(Protocol):
         return ()
 
     def ddls(self, after: int, upto: int) -> Sequence[SourceDdl]:
-        """Return each DDL with after <= commit_ts <= upto once, by (commit_ts, arrival).
+        """Return each DDL with after <= commit_ts <= upto once, by (commit_ts, arrival); or those before the next row.
 
         Inclusive of `after`: a DDL may arrive when its ts is resolved already. The checkpoint names those done."""
 
@@ -429,15 +429,16 @@ class Source(Protocol):
 @dataclass(frozen=True, slots=True)
 class FlushPolicy:
     """When a sink wants rounds. `limit` bounds one round, `load_limit` one of a full load (None: `limit`); `idle_s` is
-    the interval for publishing a checkpoint that moved without rows (seconds), `flush_s` the shortest time between the
-    starts of rounds with a small backlog. `rests` delays small rounds (`rest_s`), for sinks where one row costs nearly
-    as much as thousands."""
+    the interval for publishing a checkpoint that moved without rows (seconds), `flush_s` the shortest time between
+    starts of rounds with a small backlog. `rests` delays small rounds (`rest_s`), where one row costs nearly as much as
+    thousands. `each_ddl` ends a round at each DDL (barrier TABLE)."""
 
     limit: RoundLimit = ROUND
     load_limit: RoundLimit | None = None
     idle_s: float = 0.0
     flush_s: float = 0.2
     rests: bool = False
+    each_ddl: bool = False
 
 
 class SinkPosition(NamedTuple):

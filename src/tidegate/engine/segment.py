@@ -1,13 +1,18 @@
-"""Planning for sinks with barrier ALL: a round is one segment, from a checkpoint to the next DDL. Pure.
+"""Planning for sinks with barrier ALL: a round is one segment, from a checkpoint to the next DDL, and a run. Pure.
 
     customers   rows ─────┤
-    orders      rows ─────┤ D1 ├─ rows ──┤ D2, D3 ├─ rows ──►  ts      every DDL cuts every table
+    orders      rows ─────┤ D1 ├─ rows ──┤ D2 ├──┤ D3 ├─ rows ──►  ts      every DDL cuts every table
     visits      rows ─────┤
-                ◄ segment ►
+                ◄ segment ►              ◄── run ──►
 
     segment     rows of every table up to D1, whole transactions in commit order
-    DDLs        those at the segment's end, in arrival order, including those that change no stored rows; a sink
-                applies them one by one, except those that the table filter and event filters exclude
+    run         the DDL at the segment's end and those behind it, in order, including those that change no stored rows;
+                a sink applies them one by one, except those that the table filter and event filters exclude
+
+A run ends before the next row, and before a DDL of a table that an earlier DDL of the run has changed: a crash repeats
+the whole run, and each of its tables is then as its own DDL left it.  DDLs of a ts stay together.  A DDL of a database,
+or one that cannot be parsed, is a run of its own, as its tables are not known; one whose rows follow it ends its run
+(`SourceDdl.rows_follow`).  docs/decisions/0031 has the reasons.
 
 Input: the schema at the checkpoint, later DDLs, and the landed rows of each table.  Output: a Round, with the schema
 before and after each DDL and its effects.  The schema follows every DDL, filtered or not; a DDL that cannot be parsed,
@@ -20,6 +25,8 @@ Shared with sinks that cut by table (plan.py): where a round ends and whether th
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
 
 import msgspec
 
@@ -41,7 +48,6 @@ from tidegate.engine.plan import (
 )
 from tidegate.engine.ports import ROUND, Changes, RoundLimit, RowRange, SinkPosition, Source, refused_layout, round_end
 from tidegate.model.errors import RowsLackDdl
-from tidegate.model.event import Ddl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.infer import infer_table, merge_inferred, unusable
 from tidegate.schema.state import SchemaState
@@ -52,21 +58,44 @@ def segment_end(checkpoint: Checkpoint, ddls: Iterable[SourceDdl], upto: int) ->
     return min((_ts(source_ddl) for source_ddl in ddls if _is_pending(source_ddl, checkpoint)), default=upto)
 
 
+RUN_DDLS: Final = 1_000
+"""The most timestamps of DDLs in a run: a crash repeats some seconds of work."""
+
+
+def run_end(
+    checkpoint: Checkpoint, ddls: Iterable[SourceDdl], upto: int, changes: Callable[[int, int], Changes]
+) -> int:
+    """Return the ts of the last of `ddls` (ordered) that follow the first one that is not done without a row in
+    between; `upto` if there is none. `changes` is that of the source."""
+    pending = [source_ddl for source_ddl in ddls if _is_pending(source_ddl, checkpoint)]
+    if not pending:
+        return upto
+    first, end = _ts(pending[0]), next((_ts(each) for each in pending if each.rows_follow), upto)
+    times = sorted({ts for source_ddl in pending if (ts := _ts(source_ddl)) <= end})[:RUN_DDLS]
+    if len(times) < 2:
+        return first
+    ranges = changes(checkpoint.ts, times[-1]).row_ranges()
+    row_ts = min((part.first_ts for part in ranges if part.last_ts > first), default=times[-1] + 1)
+    return max((ts for ts in times if ts < row_ts), default=first)
+
+
 def plan_segment(
     state: SchemaState, checkpoint: Checkpoint, ddls: Iterable[SourceDdl], upto: int, landed: Landed
 ) -> Round:
-    """Return the round from the checkpoint to `upto`, which is at or before the first DDL that is not done.
+    """Return the round from the checkpoint to `upto`, or to the DDL before one of the same tables. No row lies above
+    the first DDL that is not done.
 
     `ddls` are ordered and without repeats. Raises RenameRefused for a table that a RENAME brings into the filter."""
+    pending = [each for each in ddls if _ts(each) <= upto and _is_pending(each, checkpoint)]
+    rows_upto = _ts(pending[0]) if pending else upto
     tables: list[TableInfo] = []
-    warnings: list[str] = []
     rows = 0
     for name, (count, low, high) in landed.spans.items():
-        if low > upto or not checkpoint.ts < min(high, upto) or not landed.accept(*name):
+        if low > rows_upto or not checkpoint.ts < min(high, rows_upto) or not landed.accept(*name):
             continue
         table = state.table(name)
         if table is None:
-            layouts = landed.layouts(name, upto)
+            layouts = landed.layouts(name, rows_upto)
             if not layouts:  # spans are bounds: there is no row after all
                 continue
             shown = [infer_table(name, layout.fields, layout.pk_names, low - 1) for layout in layouts]
@@ -74,44 +103,78 @@ def plan_segment(
             state = state.with_table(table)
         tables.append(table)
         rows += count
-    done = list(checkpoint.done) if upto == checkpoint.ts else []
-    applied: list[Ddl] = []
-    planned: list[PlannedDdl] = []
-    left_out, rests = 0, True
-    for source_ddl in ddls:
-        if _ts(source_ddl) != upto or not _is_pending(source_ddl, checkpoint):
-            continue
-        done.append(identity(source_ddl.ddl))
-        rests = rests and not source_ddl.rows_follow
-        ddl = replace_ts(source_ddl.ddl, upto)
-        planned_ddl = plan_ddl(state, msgspec.structs.replace(source_ddl, ddl=ddl), len(done))
-        state = planned_ddl.after
-        previous = source_ddl.previous or previous_name(ddl, planned_ddl.effects)
-        if landed.takes is not None and not landed.takes(ddl, previous):
-            left_out += 1
-            continue
-        drops = None if source_ddl.needed else landed.drops
-        if not source_ddl.left_out and not (drops is not None and drops(ddl, previous)):
-            applied.append(ddl)
-            warnings += null_warnings(ddl, source_ddl.position, planned_ddl.effects)
-            planned.append(
-                replace(planned_ddl, source_ddl=msgspec.structs.replace(planned_ddl.source_ddl, previous=previous))
-            )
-        else:
-            left_out += 1
-            reason = "by an event filter, or by bdr-mode as a DDL of a secondary"
-            warnings.append(f"DDL of ts {upto} excluded {reason}: {ddl.query[:500]}")
+    run = _Run(state, checkpoint.ts, checkpoint.done)
+    for ts, of_ts in groupby(pending, key=_ts):
+        longer = run.with_ddls(ts, of_ts, landed)
+        if longer is None:
+            upto = run.ts
+            break
+        run = longer
     return Round(
         (),
-        state,
-        Checkpoint(upto, tuple(done)),
-        tuple(applied),
-        tuple(warnings),
-        Segment(checkpoint.ts, upto, tuple(tables), rows),
-        tuple(planned),
-        left_out,
-        rests,
+        run.state,
+        Checkpoint(upto, run.done if run.ts == upto else ()),
+        tuple(planned.ddl for planned in run.planned),
+        run.warnings,
+        Segment(checkpoint.ts, rows_upto, tuple(tables), rows),
+        run.planned,
+        run.left_out,
+        run.rests,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The DDLs of a round so far: the schema behind them, and those of the last ts."""
+
+    state: SchemaState
+    ts: int
+    done: tuple[str, ...]
+    planned: tuple[PlannedDdl, ...] = ()
+    tables: frozenset[tuple[str, str]] = frozenset()
+    """The tables that they change; empty if that is unknown of one."""
+    warnings: tuple[str, ...] = ()
+    left_out: int = 0
+    rests: bool = True
+
+    def with_ddls(self, ts: int, ddls: Iterable[SourceDdl], landed: Landed) -> "_Run | None":
+        """Return the run with the DDLs of one more ts; None if one of them needs those before it to be done."""
+        state, left_out, rests = self.state, self.left_out, True
+        done = list(self.done) if ts == self.ts else []
+        planned, warnings = list[PlannedDdl](), list[str]()
+        for source_ddl in ddls:
+            done.append(identity(source_ddl.ddl))
+            rests = rests and not source_ddl.rows_follow
+            ddl = replace_ts(source_ddl.ddl, ts)
+            planned_ddl = plan_ddl(state, msgspec.structs.replace(source_ddl, ddl=ddl), len(done))
+            state = planned_ddl.after
+            previous = source_ddl.previous or previous_name(ddl, planned_ddl.effects)
+            if landed.takes is not None and not landed.takes(ddl, previous):
+                left_out += 1
+                continue
+            drops = None if source_ddl.needed else landed.drops
+            if source_ddl.left_out or (drops is not None and drops(ddl, previous)):
+                left_out += 1
+                reason = "by an event filter, or by bdr-mode as a DDL of a secondary"
+                warnings.append(f"DDL of ts {ts} excluded {reason}: {ddl.query[:500]}")
+                continue
+            warnings += null_warnings(ddl, source_ddl.position, planned_ddl.effects)
+            source = msgspec.structs.replace(planned_ddl.source_ddl, previous=previous)
+            planned.append(replace(planned_ddl, source_ddl=source))
+        every = [planned_ddl.tables for planned_ddl in planned]
+        tables = frozenset[tuple[str, str]]().union(*every) if all(every) else frozenset[tuple[str, str]]()
+        if self.planned and planned and not (tables and self.tables and tables.isdisjoint(self.tables)):
+            return None
+        return _Run(
+            state,
+            ts,
+            tuple(done),
+            (*self.planned, *planned),
+            self.tables | tables if planned else self.tables,
+            (*self.warnings, *warnings),
+            left_out,
+            rests,
+        )
 
 
 def _is_pending(source_ddl: SourceDdl, checkpoint: Checkpoint) -> bool:

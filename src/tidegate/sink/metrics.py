@@ -393,7 +393,7 @@ class MetricsSink(CheckpointSink[CountedRows], WithUpkeep):
         try:
             self._try(planned)
         except SinkRefused as refused:
-            done = tuple(identity(each.ddl) for each in self._ddls)
+            done = tuple(identity(each.ddl) for each in self._ddls if each.commit_ts == planned.commit_ts)
             position = SinkPosition(Checkpoint(planned.commit_ts, done), planned.before)
             self._save(position, self._results, [refused.where.table or ""])
             raise

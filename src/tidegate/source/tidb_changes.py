@@ -313,7 +313,8 @@ class LogChanges:
             mine = [stored for stored in part.stored if stored.table_id in physical and stored.last_ts > low]
             mine = [part for part in mine if part.first_ts <= high]
             if mine:
-                yield RowRange(low + 1, high, sum(part.rows for part in mine), sum(part.size_bytes for part in mine))
+                first, last = max(low + 1, min(s.first_ts for s in mine)), min(high, max(s.last_ts for s in mine))
+                yield RowRange(first, last, sum(part.rows for part in mine), sum(part.size_bytes for part in mine))
 
     def layouts(self, name: TableName, after: int, upto: int) -> list[Layout]:  # noqa: ARG002 - a table has one
         wires = (wire_table(definition_of(version)) for version in self._named((name,)))

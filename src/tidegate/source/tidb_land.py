@@ -33,15 +33,20 @@ so that a backlog has checkpoints; a part or a transaction is never cut for that
                        (──── segment ─────]                           nothing above the target
 
 Between two schema changes each replicated table has one definition.  The schema moves with the `after` that is asked
-for, never back; looking ahead for the next DDL moves nothing.  All DDLs of a ts are returned at once, above `after`.
+for, never back; looking ahead for the next DDLs moves nothing.  These are all up to the next replicated row, as a range
+of rows has one schema.
 The frontier also waits at a job that sends no DDL but changes where rows lie (EXCHANGE PARTITION with a filtered
 table), and before a DDL that cannot be followed: the rows before that one are read, then `failure` gives the error.
 """
 
 import logging
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import msgspec
@@ -55,6 +60,7 @@ from tidegate.engine.filter import TableFilter
 from tidegate.engine.load_plan import begins_above
 from tidegate.engine.ports import Source, Tasks
 from tidegate.engine.reading import DdlJob, Reading
+from tidegate.engine.segment import RUN_DDLS
 from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SourceBehind, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.left_out import LeftOut
@@ -470,7 +476,7 @@ class LogSource(Source):
         self._left_out_at = _NOTHING
         self._warnings: tuple[str, ...] = ()
         self._carried: Container[tuple[str, str]] | None = None
-        self._next: _Stop | None = None
+        self._stops: deque[_Stop] = deque()
         self._failure: _Failure | None = None
         self._position_ts = 0
         self._high: int | None = None
@@ -507,7 +513,8 @@ class LogSource(Source):
         is_new = checkpoint_ts is None
         self._warnings = _rows_below(self._log.begin(), start_ts, self._replicated.versions) if is_new else ()
         self._events.verify(self._replicated.versions)
-        self._next = self._failure = None
+        self._stops.clear()
+        self._failure = None
         self._left_out_at = _NOTHING
         self._position_ts, self._high, self._parts = start_ts, start_ts, ()
         self.refresh()
@@ -540,8 +547,8 @@ class LogSource(Source):
 
     def frontier(self) -> int | None:
         high = self._high
-        if high is not None and self._next is not None and not self._next.ddls:
-            high = min(high, self._next.ts)
+        if high is not None and self._stops and not self._stops[-1].ddls:
+            high = min(high, self._stops[-1].ts)
         if high is not None and self._failure is not None:
             high = min(high, self._failure.ts - 1)
         return high if high is None or self.rests_at(high) == high else high - 1
@@ -560,15 +567,15 @@ class LogSource(Source):
         return [Database(each.name.original, each.charset, own) for each, own in zip(schemas, collations, strict=True)]
 
     def ddls(self, after: int, upto: int) -> list[SourceDdl]:
-        """Return the DDLs of the first stop with after < commit_ts <= upto, in order. DDLs that bdr-mode or a filter of
+        """Return the DDLs with after < commit_ts <= upto in front of the next row. Those that bdr-mode or a filter of
         transactions leaves out are among them, marked; the engine applies the other filters."""
         self._move(after)
-        return [] if self._next is None or self._next.ts > upto else list(self._next.ddls)
+        return [ddl for stop in self._stops if stop.ts <= upto for ddl in stop.ddls]
 
     def changes(self, after: int, upto: int) -> LogChanges:
-        """Return the row changes in (after, upto]; `upto` is at or before the first stop after `after`."""
+        """Return the row changes in (after, upto]; `upto` is at or before the last stop that `ddls` tells."""
         self._move(after)
-        assert self._next is None or upto <= self._next.ts, (upto, self._next.ts)
+        assert not self._stops or upto <= self._stops[-1].ts, (upto, self._stops[-1].ts)
         spans = spans_of(self._replicated.physical, self._parts, after, upto)
         versions = tuple(version for version in self._replicated.versions if version.stored.id in spans)
         return LogChanges(self._rows, after, upto, versions, self._mount, self._events)
@@ -586,15 +593,17 @@ class LogSource(Source):
         return Reading(left_out=self._left_out_at[1], table_ids=ids, warnings=self._warnings, jobs=jobs)
 
     def _move(self, ts: int) -> None:
-        while self._next is not None and self._next.ts <= ts:
-            self._replicated = _Replicated.of(self._next.snapshot, self._timeline.tables)
-            self._next = None
+        passed = None
+        while self._stops and self._stops[0].ts <= ts:
+            passed = self._stops.popleft()
             self._look()
+        if passed is not None:
+            self._replicated = _Replicated.of(passed.snapshot, self._timeline.tables)
         self._position_ts = max(self._position_ts, ts)
 
     def _look(self) -> None:
         timeline = self._timeline
-        while self._next is None and self._failure is None and (ts := timeline.stop()) is not None:
+        while self._failure is None and (ts := timeline.stop()) is not None and self._follows(ts):
             before = timeline.snapshot
             try:
                 events = timeline.walk(ts)
@@ -608,7 +617,19 @@ class LogSource(Source):
                 for seq, event in enumerate(events)
             ]
             if ddls or self._moves(before, timeline.snapshot):
-                self._next = _Stop(ts, tuple(ddls), timeline.snapshot)
+                self._stops.append(_Stop(ts, tuple(ddls), timeline.snapshot))
+
+    def _follows(self, ts: int) -> bool:
+        """Return True unless a replicated row, or what belongs to the last stop, lies between it and `ts`."""
+        if not self._stops:
+            return True
+        last, snapshot = self._stops[-1], self._timeline.snapshot
+        if len(self._stops) == RUN_DDLS or not last.ddls or any(ddl.rows_follow for ddl in last.ddls):
+            return False
+        parts = self._parts[bisect_right(self._parts, last.ts, key=attrgetter("high")) :]
+        between = (stored for part in takewhile(lambda part: part.low < ts, parts) for stored in part.stored)
+        rows = (snapshot.table_of(each.table_id) for each in between if each.last_ts > last.ts and each.first_ts <= ts)
+        return not any(version is not None and self._timeline.tables.replicates(version) for version in rows)
 
     def _moves(self, before: StoredSnapshot, after: StoredSnapshot) -> bool:
         pairs = ((before, after), (after, before))

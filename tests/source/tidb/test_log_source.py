@@ -46,8 +46,9 @@ class Walked(NamedTuple):
 
 
 def walked(found: Source, checkpoint_ts: int | None = None) -> Walked:
-    """What rounds between DDLs give, up to the frontier or a failure."""
-    at = found.start(TASKS, checkpoint_ts)
+    """What rounds between DDLs give, up to the frontier or a failure; between DDLs that come together there is no
+    row."""
+    at = end_of_run = found.start(TASKS, checkpoint_ts)
     told = Walked([], [], {})
     while True:
         found.refresh()
@@ -58,9 +59,11 @@ def walked(found: Source, checkpoint_ts: int | None = None) -> Walked:
         end = min([frontier, *(placed.ddl.commit_ts or 0 for placed in ddls)])
         if end == at:
             return told
-        assert {placed.ddl.commit_ts for placed in ddls} <= {end}
-        told.rows.extend(rows_between(found, at, end))
-        told.ddls.extend(ddls)
+        rows = list(rows_between(found, at, end))
+        assert at >= end_of_run or not rows
+        end_of_run = max([end_of_run, *(placed.ddl.commit_ts or 0 for placed in ddls)])
+        told.rows.extend(rows)
+        told.ddls.extend(placed for placed in ddls if placed.ddl.commit_ts == end)
         at = end
         found.release(at)
 

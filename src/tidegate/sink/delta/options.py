@@ -209,6 +209,10 @@ class DeltaOptions(msgspec.Struct, frozen=True, kw_only=True):
         Option("table-error", "a permanent error of a table stops the changefeed (`halt`), or only the table (`park`)"),
     ] = "halt"
     flush_s: Annotated[float, Option("flush-interval", "minimum time between two advances of the lake")] = 1.0
+    publish: Annotated[
+        Literal["together", "each"],
+        Option("publish", "DDLs share a snapshot with what is read beside them (`together`), or have one of their own"),
+    ] = "together"
     upkeep: Annotated[
         bool, Option("upkeep", "`on`: delete data beyond the retention times; `off`: keep all", "switch")
     ] = True

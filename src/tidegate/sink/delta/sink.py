@@ -145,7 +145,11 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithReload, Wit
     ) -> None:
         self.options = options
         self.flush_policy = FlushPolicy(
-            load_limit=LOAD_ROUND, idle_s=IDLE_PUBLISH_S, flush_s=options.flush_s, rests=True
+            load_limit=LOAD_ROUND,
+            idle_s=IDLE_PUBLISH_S,
+            flush_s=options.flush_s,
+            rests=True,
+            each_ddl=options.publish == "each",
         )
         self.snapshot = Snapshot()
         self._upkeep = upkeep

@@ -49,6 +49,25 @@ def shop() -> Script:
     return story
 
 
+def tenants() -> Script:
+    """Return a script of DDLs of several tables that follow each other without rows in between; two marks."""
+    story = Script()
+    story.ddl("shop", "CREATE DATABASE shop")
+    for number in range(3):
+        story.ddl(f"shop.t{number}", f"CREATE TABLE shop.t{number} (id INT PRIMARY KEY, v INT)")
+    story.commit(*(put(f"shop.t{number}", id=1, v=number) for number in range(3)))
+    story.resolve()
+    story.ddl("shop.t0", "ALTER TABLE shop.t0 ADD COLUMN w INT NOT NULL DEFAULT 7")
+    story.ddl("shop.t1", "ALTER TABLE shop.t1 DROP COLUMN v")
+    story.ddl("shop.t3", "RENAME TABLE shop.t2 TO shop.t3")
+    story.ddl("shop.t2", "RENAME TABLE shop.t1 TO shop.t2")
+    story.ddl("shop.t1", "CREATE TABLE shop.t1 (id INT PRIMARY KEY)")
+    story.ddl("shop.t3", "ALTER TABLE shop.t3 ADD COLUMN w INT")
+    story.commit(put("shop.t0", id=2, v=1, w=1), put("shop.t1", id=5), put("shop.t2", id=2), put("shop.t3", id=1, w=9))
+    story.resolve()
+    return story
+
+
 def accounts() -> Script:
     """Return a script of a table of `shop` with other rows, before those of that script; one mark."""
     story = Script()
