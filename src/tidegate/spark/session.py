@@ -256,8 +256,8 @@ def _uninterrupted(start: "Callable[[], SparkSession]") -> "SparkSession":
         while thread.is_alive():
             thread.join(LOOK_S)
     except KeyboardInterrupt:
-        if (gateway := SparkContext._gateway) is not None:  # noqa: SLF001  a JVM that ends by itself prints traces
-            gateway.proc.kill()
+        if (java := getattr(SparkContext._gateway, "proc", None)) is not None:  # noqa: SLF001  spark-submit has its own
+            java.kill()  # one that ends by itself prints traces
         raise
     started = done.result(0)
     java_class = getattr(SparkSession, "_get_j_spark_session_class", lambda jvm: jvm.SparkSession)  # Spark 3.5
