@@ -17,7 +17,7 @@ until all others have reached their ends.
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -27,6 +27,7 @@ from confluent_kafka import Message as KafkaMessage
 
 from tidegate.engine.change import EventPosition
 from tidegate.model.errors import HistoryLost, SourceError
+from tidegate.source.kafka_batch import BatchConsumer, batch_consumer
 from tidegate.source.kafka_client import CONSUMER, LOGGER, consumer, offsets, watermarks
 from tidegate.source.kafka_messages import TopicMessage, TopicMessages
 from tidegate.source.kafka_options import KafkaTopics
@@ -51,6 +52,14 @@ def fetch_range(source: KafkaTopics, position: EventPosition, end: int) -> Itera
     """Return the messages from `position` to `end` (exclusive), in order. Raises SourceError and HistoryLost."""
     if position.offset >= end:
         return
+    if (batches := batch_consumer(tuple({**CONSUMER, **dict(source.connection)}.items()))) is not None:
+        batches.assign(position.topic, position.partition, position.offset)
+        try:
+            position = yield from _packed(batches, position, end)
+        finally:
+            batches.unassign()
+        if position.offset >= end:
+            return
     client = consumer(source.connection)
     _acquaint(source.connection, position.topic)
     client.assign([TopicPartition(position.topic, position.partition, position.offset)])
@@ -93,6 +102,22 @@ def _acquaint(connection: tuple[tuple[str, str], ...], topic: str) -> None:
         consumer(connection).list_topics(topic, ACQUAINT_SECONDS)
 
 
+def _packed(batches: BatchConsumer, position: EventPosition, end: int) -> Generator[TopicMessages, None, EventPosition]:
+    """Yield messages without objects; return the position of the first that takes the other consumer."""
+    offset, size = position.offset, FIRST_CHUNK
+    while offset < end:
+        chunk = batches.consume(min(size, end - offset), POLL_S)
+        if chunk is None:
+            break
+        if chunk:
+            offset = chunk.offsets[-1] + 1
+        offset = max(offset, batches.eof)
+        chunk, size = _until(chunk, end), _next_size(chunk)
+        if chunk:
+            yield from chunk.pieces(2 * CHUNK_BYTES) if chunk.size_bytes > 2 * CHUNK_BYTES else (chunk,)
+    return _with_offset(position, offset)
+
+
 def _chunks(client: Any, source: KafkaTopics, start: EventPosition, end: int) -> Iterator[TopicMessages]:
     offset, size, last_error = start.offset, FIRST_CHUNK, "the broker sent nothing"
     deadline = time.monotonic() + source.timeout_s
@@ -102,8 +127,7 @@ def _chunks(client: Any, source: KafkaTopics, start: EventPosition, end: int) ->
         chunk = TopicMessages(list(map(_OFFSET, sent)), list(map(_KEY, sent)), list(map(_VALUE, sent)))
         if chunk:
             offset = chunk.offsets[-1] + 1
-        if offset > end:
-            chunk = chunk[: bisect_left(chunk.offsets, end)]
+        chunk = _until(chunk, end)
         for message in got if len(chunk) < len(got) else ():
             error = message.error()
             if error is None:
@@ -123,9 +147,18 @@ def _chunks(client: Any, source: KafkaTopics, start: EventPosition, end: int) ->
                 f"broker {source.brokers}: {_with_offset(start, offset)}: no data for {source.timeout_s:.0f} s, "
                 f"although messages up to offset {end - 1} exist; {last_error}"
             )
+        size = _next_size(chunk)
         if chunk:
-            size = max(1, min(CHUNK, CHUNK_BYTES * len(chunk) // max(1, chunk.size_bytes)))
             yield from chunk.pieces(2 * CHUNK_BYTES) if chunk.size_bytes > 2 * CHUNK_BYTES else (chunk,)
+
+
+def _until(chunk: TopicMessages, end: int) -> TopicMessages:
+    return chunk[: bisect_left(chunk.offsets, end)] if chunk and chunk.offsets[-1] >= end else chunk
+
+
+def _next_size(chunk: TopicMessages) -> int:
+    """The number of messages to ask for next, by the sizes of the last ones."""
+    return max(1, min(CHUNK, CHUNK_BYTES * len(chunk) // max(1, chunk.size_bytes))) if chunk else FIRST_CHUNK
 
 
 def _with_offset(position: EventPosition, offset: int) -> EventPosition:

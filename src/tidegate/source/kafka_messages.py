@@ -53,6 +53,7 @@ import pyarrow.compute as pc
 from tidegate.changelog.files import Encoded, Encoder, Halt, RowColumns, landed_batch
 from tidegate.codec import decode
 from tidegate.codec.columnar import Batch, Pairs, PlainMessage, decode_chunk
+from tidegate.codec.columnar.sweep import PackedTexts
 from tidegate.codec.options import DecodeOptions
 from tidegate.engine.change import DeadLetter, EventPosition, SourceDdl
 from tidegate.engine.event_filter import MessageFilter
@@ -85,9 +86,9 @@ class TopicMessages(Sequence[TopicMessage]):
 
     __slots__ = ("keys", "offsets", "size_bytes", "values")
 
-    def __init__(self, offsets: list[int], keys: list[bytes | None], values: list[bytes | None]) -> None:
+    def __init__(self, offsets: list[int], keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> None:
         self.offsets, self.keys, self.values = offsets, keys, values
-        self.size_bytes = sum(map(len, filter(None, keys))) + sum(map(len, filter(None, values)))
+        self.size_bytes = _size_bytes(keys) + _size_bytes(values)
 
     @classmethod
     def of(cls, messages: Iterable[TopicMessage]) -> "TopicMessages":
@@ -115,22 +116,24 @@ class TopicMessages(Sequence[TopicMessage]):
     def pieces(self, limit_bytes: int) -> Iterator["TopicMessages"]:
         """Return the messages in order, in runs of at most `limit_bytes` or one message, and drop each run
         afterwards."""
-        columns = self.offsets, self.keys, self.values
-        for column in columns:
+        self.keys, self.values = keys, values = list(self.keys), list(self.values)
+        for column in (self.offsets, keys, values):
             column.reverse()
         while self.offsets:
             size_bytes = count = 0
-            for key, value in zip(reversed(self.keys), reversed(self.values), strict=True):
+            for key, value in zip(reversed(keys), reversed(values), strict=True):
                 size_bytes += len(key or b"") + len(value or b"")
                 if count and size_bytes > limit_bytes:
                     break
                 count += 1
-            piece = TopicMessages(
-                self.offsets[: -count - 1 : -1], self.keys[: -count - 1 : -1], self.values[: -count - 1 : -1]
-            )
-            for column in columns:
+            piece = TopicMessages(self.offsets[: -count - 1 : -1], keys[: -count - 1 : -1], values[: -count - 1 : -1])
+            for column in (self.offsets, keys, values):
                 del column[-count:]
             yield piece
+
+
+def _size_bytes(texts: Sequence[bytes | None]) -> int:
+    return texts.size_bytes if isinstance(texts, PackedTexts) else sum(map(len, filter(None, texts)))
 
 
 FOLDER: Final = "_tidegate/resolutions"

@@ -21,6 +21,7 @@ import numpy as np
 
 from tidegate.codec.columnar import swept
 from tidegate.codec.columnar.rows import Batch
+from tidegate.codec.columnar.sweep import PackedTexts
 from tidegate.codec.columnar.values import Mismatch
 from tidegate.codec.options import DecodeOptions, protocol_name
 from tidegate.codec.stream import DECODERS, explained
@@ -126,7 +127,7 @@ def _decode_chunk(messages: Pairs, options: DecodeOptions, *, as_texts: bool) ->
 
 
 def _filled(texts: Sequence[bytes | None]) -> Sequence[bytes]:
-    return texts if all(texts) else [text or b"" for text in texts]  # type: ignore[return-value]
+    return texts if isinstance(texts, PackedTexts) or all(texts) else [text or b"" for text in texts]  # type: ignore[return-value]
 
 
 def _plain(messages: Pairs, options: DecodeOptions, numbers: Iterable[int]) -> Iterator[PlainMessage]:

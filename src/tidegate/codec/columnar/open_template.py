@@ -77,7 +77,7 @@ class _Frames:
         return self
 
     def __getitem__(self, number: int) -> bytes:
-        return self.text.data[self.starts[number] : self.ends[number]]
+        return bytes(self.text.array[self.starts[number] : self.ends[number]])
 
 
 def _marks(array: Any) -> Any:

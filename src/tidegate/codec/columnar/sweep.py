@@ -13,7 +13,7 @@ key is a hash that only selects the templates to try; the template then verifies
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, overload
 
 import numpy as np
 
@@ -55,18 +55,44 @@ class Events(NamedTuple):
     counts: Any
 
 
+class PackedTexts(Sequence[bytes]):
+    """Texts one behind the other in one array of bytes, from `starts` to `ends`, with PAD behind the last."""
+
+    __slots__ = ("array", "ends", "starts")
+
+    def __init__(self, array: Any, starts: Any, ends: Any) -> None:
+        self.array, self.starts, self.ends = array, starts, ends
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.ends[-1] - self.starts[0]) if len(self.ends) else 0
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> "PackedTexts": ...
+    def __getitem__(self, index: int | slice) -> "bytes | PackedTexts":
+        if isinstance(index, int):
+            return bytes(self.array[self.starts[index] : self.ends[index]])
+        starts, ends = self.starts[index], self.ends[index]
+        first, end = (int(starts[0]), int(ends[-1])) if len(ends) else (0, 0)
+        return PackedTexts(self.array[first : end + len(PAD)], starts - first, ends - first)
+
+
 class TextRun:
     """Several texts joined into one array of bytes, from `starts` to `ends`. Raises Mismatch beyond TEXT_MAX."""
 
     def __init__(self, parts: Sequence[bytes]) -> None:
-        sizes = np.fromiter(map(len, parts), np.int64, len(parts))
-        self.size = int(sizes.sum())
-        if self.size > TEXT_MAX:
+        if not isinstance(parts, PackedTexts):
+            sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+            ends = np.cumsum(sizes)
+            parts = PackedTexts(np.frombuffer(b"".join((*parts, PAD)), np.uint8), ends - sizes, ends)
+        if parts.size_bytes > TEXT_MAX:
             raise Mismatch("a text whose offsets are no 32-bit numbers")
-        self.data = b"".join((*parts, PAD))
-        self.array = np.frombuffer(self.data, np.uint8)
-        self.ends = np.cumsum(sizes)
-        self.starts = self.ends - sizes
+        self.array, self.starts, self.ends = parts.array, parts.starts, parts.ends
 
 
 class RowsText(NamedTuple):
