@@ -83,26 +83,20 @@ class BatchConsumer:
         errors = np.flatnonzero(fields[:, _ERROR])
         ends = fields[errors, _ERROR] == _EOF
         self.eof = max([self.eof, *fields[errors[ends], _OFFSET].tolist()])
-        sent = np.delete(fields, errors, 0) if len(errors) else fields
-        keys, values = (self._texts(sent, pointer) for pointer in (_KEY, _VALUE))
-        _destroy_all(pointers, size, self._destroy)
+        fields[errors[:, None], [_SIZE, _KEY_SIZE]] = 0  # texts of errors
+        columns = [fields[:, part].cumsum() for part in (_SIZE, _KEY_SIZE)]
+        arrays = [np.zeros(int(stops[-1]) + len(PAD), np.uint8) for stops in columns]
+        addresses = np.stack([stops + array.ctypes.data for stops, array in zip(columns, arrays, strict=True)], axis=1)
+        _move(pointers, fields, addresses, self._memcpy, self._destroy)
         if not ends.all():
             return None
         self._received_s = time.monotonic()
+        sent = np.delete(fields, errors, 0)
+        values, keys = (
+            PackedTexts(array, *np.delete([stops - fields[:, part + 1], stops, fields[:, part] == 0], errors, 1))
+            for part, array, stops in zip((_VALUE, _KEY), arrays, columns, strict=True)
+        )
         return TopicMessages(sent[:, _OFFSET].tolist(), keys, values)
-
-    def _texts(self, fields: Any, pointer: int) -> Any:
-        """Return the texts at some pointers; they are a list if some of them are missing."""
-        missing = fields[:, pointer] == 0
-        if missing.all():
-            return [None] * len(fields)
-        ends = np.cumsum(fields[:, pointer + 1])
-        data = np.empty(int(ends[-1]) + len(PAD), np.uint8)
-        data[ends[-1] :] = 0
-        starts = ends - fields[:, pointer + 1]
-        _copy_all(fields, pointer, starts, data.ctypes.data, self._memcpy)
-        texts = PackedTexts(data, starts, ends)
-        return [None if gone else text for gone, text in zip(missing, texts, strict=True)] if missing.any() else texts
 
 
 @lru_cache(maxsize=8)
@@ -202,13 +196,11 @@ def _read(pointers: Any, fields: Any) -> None:
 
 
 @compiled
-def _copy_all(fields: Any, pointer: int, starts: Any, data: int, memcpy: int) -> None:
+def _move(pointers: Any, fields: Any, ends: Any, memcpy: int, destroy: int) -> None:
+    """Copy value and key of each message in front of two addresses, and free the message."""
     for index in range(len(fields)):
-        if fields[index, pointer] != 0:
-            _call(memcpy, (data + starts[index], fields[index, pointer], fields[index, pointer + 1]))
-
-
-@compiled
-def _destroy_all(pointers: Any, count: int, destroy: int) -> None:
-    for index in range(count):
+        for part in range(2):
+            size = fields[index, 2 * part + 2]
+            if size:
+                _call(memcpy, (ends[index, part] - size, fields[index, 2 * part + 1], size))
         _call(destroy, (np.int64(pointers[index]),))

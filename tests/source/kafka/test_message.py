@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.codec.columnar.sweep import PAD, PackedTexts
+from tidegate.codec.columnar.sweep import PackedTexts
 from tidegate.source.kafka_messages import TopicMessage, TopicMessages
 
 TEXTS = st.none() | st.binary(max_size=9)
@@ -26,17 +26,17 @@ def test_columns_are_the_list(some, start, stop):
     assert TopicMessages.of(messages) is messages
 
 
-@given(st.lists(st.binary(max_size=9), max_size=12), st.integers(-13, 13), st.integers(-13, 13))
+@given(st.lists(TEXTS, max_size=12), st.integers(-13, 13), st.integers(-13, 13))
 def test_packed_texts_are_the_list(some, start, stop):
     """Texts in one array are the sequence that they were made of, sliced twice or not, and so are messages of them."""
-    ends = np.cumsum([len(text) for text in some], dtype=np.int64)
-    starts = ends - [len(text) for text in some]
-    packed = PackedTexts(np.frombuffer(b"".join([*some, PAD]), np.uint8), starts, ends)
+    full = [text or b"" for text in some]
+    packed = PackedTexts.of(full)
+    packed.missing = np.array([text is None for text in some], np.bool_)
     messages = TopicMessages([*range(len(some))], [None] * len(some), packed)
 
     assert list(packed) == some
     assert list(packed[start:stop][1:]) == some[start:stop][1:]
-    assert packed[start:stop].size_bytes == sum(map(len, some[start:stop]))
+    assert packed[start:stop].size_bytes == sum(map(len, full[start:stop]))
     assert [message.value for message in messages[start:stop]] == some[start:stop]
     assert [message.value for piece in messages.pieces(9) for message in piece] == some
 

@@ -27,7 +27,7 @@ from tidegate.codec.columnar.program import (
     members,
 )
 from tidegate.codec.columnar.rows import RowLayout
-from tidegate.codec.columnar.sweep import Events, RowsText, TextRun, sweep
+from tidegate.codec.columnar.sweep import Events, PackedTexts, RowsText, sweep
 from tidegate.codec.columnar.swept import SweptChunk, nothing_swept, too_few
 from tidegate.codec.kept import LayoutMemory
 from tidegate.codec.options import DecodeOptions
@@ -58,7 +58,7 @@ class _CanalShape:
     def __init__(self, values: Sequence[bytes], *, legacy: bool) -> None:
         self._values, self._legacy = values, legacy
         self.templates = _templates
-        text = TextRun(values)
+        text = PackedTexts.of(values)
         self.texts = (RowsText(text.array, text.starts, text.ends),)
 
     @cached_property

@@ -127,7 +127,9 @@ def _decode_chunk(messages: Pairs, options: DecodeOptions, *, as_texts: bool) ->
 
 
 def _filled(texts: Sequence[bytes | None]) -> Sequence[bytes]:
-    return texts if isinstance(texts, PackedTexts) or all(texts) else [text or b"" for text in texts]  # type: ignore[return-value]
+    if isinstance(texts, PackedTexts):
+        return PackedTexts(texts.array, texts.starts, texts.ends, np.zeros(len(texts), np.bool_))  # type: ignore[return-value]
+    return texts if all(texts) else [text or b"" for text in texts]  # type: ignore[return-value]
 
 
 def _plain(messages: Pairs, options: DecodeOptions, numbers: Iterable[int]) -> Iterator[PlainMessage]:

@@ -17,7 +17,7 @@ import numpy as np
 from tidegate.codec.columnar import scan
 from tidegate.codec.columnar.program import ScanStep, Template, digits, image_of, layout_of, literal, members
 from tidegate.codec.columnar.rows import RowLayout
-from tidegate.codec.columnar.sweep import NOT_WHOLE, Events, RowsText, TextRun, sweep
+from tidegate.codec.columnar.sweep import NOT_WHOLE, Events, PackedTexts, RowsText, sweep
 from tidegate.codec.columnar.swept import SweptChunk, nothing_swept, too_few
 from tidegate.codec.kept import LayoutMemory
 from tidegate.codec.open import CODEC, decode_open, form_of
@@ -54,7 +54,7 @@ class _Frames:
     positions of the texts."""
 
     def __init__(self, parts: Sequence[bytes], skip: int) -> None:
-        self.text = text = TextRun(parts)
+        self.text = text = PackedTexts.of(parts)
         firsts = text.starts + skip
         offsets = np.concatenate((firsts[text.ends >= firsts + 8], _marks(text.array)))
         offsets.sort(kind="stable")

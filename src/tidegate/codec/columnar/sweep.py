@@ -55,13 +55,26 @@ class Events(NamedTuple):
     counts: Any
 
 
-class PackedTexts(Sequence[bytes]):
-    """Texts one behind the other in one array of bytes, from `starts` to `ends`, with PAD behind the last."""
+class PackedTexts(Sequence[bytes | None]):
+    """Texts one behind the other in one array of bytes, from `starts` to `ends`, with PAD behind the last; None is one
+    without bytes that `missing` tells apart."""
 
-    __slots__ = ("array", "ends", "starts")
+    __slots__ = ("array", "ends", "missing", "starts")
 
-    def __init__(self, array: Any, starts: Any, ends: Any) -> None:
-        self.array, self.starts, self.ends = array, starts, ends
+    def __init__(self, array: Any, starts: Any, ends: Any, missing: Any) -> None:
+        self.array, self.starts, self.ends, self.missing = array, starts, ends, missing
+
+    @classmethod
+    def of(cls, parts: Sequence[bytes]) -> "PackedTexts":
+        """Join texts, unless they are. Raises Mismatch beyond TEXT_MAX."""
+        if isinstance(parts, PackedTexts):
+            return parts
+        sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+        if sizes.sum() > TEXT_MAX:
+            raise Mismatch("a text whose offsets are no 32-bit numbers")
+        ends = np.cumsum(sizes)
+        array = np.frombuffer(b"".join((*parts, PAD)), np.uint8)
+        return cls(array, ends - sizes, ends, np.zeros(len(parts), np.bool_))
 
     @property
     def size_bytes(self) -> int:
@@ -71,28 +84,15 @@ class PackedTexts(Sequence[bytes]):
         return len(self.ends)
 
     @overload
-    def __getitem__(self, index: int) -> bytes: ...
+    def __getitem__(self, index: int) -> bytes | None: ...
     @overload
     def __getitem__(self, index: slice) -> "PackedTexts": ...
-    def __getitem__(self, index: int | slice) -> "bytes | PackedTexts":
+    def __getitem__(self, index: int | slice) -> "bytes | PackedTexts | None":
         if isinstance(index, int):
-            return bytes(self.array[self.starts[index] : self.ends[index]])
+            return None if self.missing[index] else bytes(self.array[self.starts[index] : self.ends[index]])
         starts, ends = self.starts[index], self.ends[index]
         first, end = (int(starts[0]), int(ends[-1])) if len(ends) else (0, 0)
-        return PackedTexts(self.array[first : end + len(PAD)], starts - first, ends - first)
-
-
-class TextRun:
-    """Several texts joined into one array of bytes, from `starts` to `ends`. Raises Mismatch beyond TEXT_MAX."""
-
-    def __init__(self, parts: Sequence[bytes]) -> None:
-        if not isinstance(parts, PackedTexts):
-            sizes = np.fromiter(map(len, parts), np.int64, len(parts))
-            ends = np.cumsum(sizes)
-            parts = PackedTexts(np.frombuffer(b"".join((*parts, PAD)), np.uint8), ends - sizes, ends)
-        if parts.size_bytes > TEXT_MAX:
-            raise Mismatch("a text whose offsets are no 32-bit numbers")
-        self.array, self.starts, self.ends = parts.array, parts.starts, parts.ends
+        return PackedTexts(self.array[first : end + len(PAD)], starts - first, ends - first, self.missing[index])
 
 
 class RowsText(NamedTuple):
