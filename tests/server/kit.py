@@ -26,12 +26,14 @@ class HereHost(SparkHost):
         return LocalTasks()
 
 
-def until(true: Callable[[], object], what: str | Callable[[], str] = "", wait_s: float = WAIT_S) -> None:
+def until(
+    true: Callable[[], object], what: str | Callable[[], str] = "", wait_s: float = WAIT_S, pause_s: float = 0.02
+) -> None:
     """Wait until something is true; `what` tells what is not."""
     end_s = time.monotonic() + wait_s
     while not true():
         assert time.monotonic() < end_s, f"not within {wait_s:.0f} s: {(what() if callable(what) else what) or true}"
-        time.sleep(0.02)
+        time.sleep(pause_s)
 
 
 class ServerHome:

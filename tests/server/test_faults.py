@@ -215,6 +215,7 @@ def go_through(home: Path, faults: Sequence[Fault], host: str, seconds: float) -
                 lambda ts=ts: all(at(client, name) >= ts for name in FEEDS),
                 lambda: client.get("/changefeeds").text,
                 WAIT_S,
+                pause_s=0.5,
             )
             with (home / "progress").open("a") as file:
                 file.write(

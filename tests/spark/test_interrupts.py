@@ -1,4 +1,4 @@
-"""Ctrl-C while Spark starts."""
+"""What ends the start of Spark: Ctrl-C, and a JVM that dies."""
 
 import subprocess
 import sys
@@ -42,3 +42,30 @@ def test_an_interrupt_amid_the_start(tmp_path: Path) -> None:
     assert "the start of Spark" in printed
     assert [word for word in ("Traceback", "error CDC", "spark ERROR", "Py4J") if word in printed] == [], printed
     assert done.returncode == 130
+
+
+DIES = """
+from pyspark import SparkContext
+from tidegate.spark.session import SPARK_FAILURES, session
+
+begin = SparkContext._initialize_context
+
+def dies(context, conf):
+    SparkContext._initialize_context = begin
+    SparkContext._gateway.proc.kill()
+    return begin(context, conf)
+
+SparkContext._initialize_context = dies
+try:
+    session(cores=1)
+except (*SPARK_FAILURES, OSError) as died:
+    print(type(died).__name__)
+print(session(cores=1).range(3).count())
+"""
+
+
+def test_a_jvm_that_dies_amid_its_start() -> None:
+    """The next call starts another one, instead of asking the dead one for ever."""
+    done = subprocess.run([sys.executable, "-c", DIES], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.splitlines()[-1:] == ["3"], done.stdout + done.stderr
+    assert len(done.stdout.splitlines()) == 2

@@ -226,10 +226,19 @@ def session(
         SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(settings.items()))  # noqa: SLF001
         return builder.config(map=secret | settings).getOrCreate()
 
-    started = _uninterrupted(start)
+    started = _uninterrupted(start if submitted else partial(_or_forgotten, start))
     if not submitted:
         started.sparkContext.setLogLevel("ERROR")
     return started
+
+
+def _or_forgotten(start: "Callable[[], SparkSession]") -> "SparkSession":
+    """Return the session that `start` makes; PySpark would ask a JVM that has died amid its start for ever."""
+    try:
+        return start()
+    except (*SPARK_FAILURES, OSError):
+        forget_session()
+        raise
 
 
 LOOK_S: Final = 0.1
@@ -270,7 +279,7 @@ GONE_S: Final = 10.0
 
 
 def forget_session() -> None:
-    """Forget a session whose JVM has died, so that the next call of `session` starts another one."""
+    """Forget a session whose JVM has died or is of no use, so that the next call of `session` starts another one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -280,6 +289,7 @@ def forget_session() -> None:
     SparkSession._activeSession = None  # noqa: SLF001
     if gateway is not None:
         gateway.shutdown()
+        gateway.proc.kill()
         gateway.proc.wait(GONE_S)
 
 
