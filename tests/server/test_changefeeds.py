@@ -112,6 +112,27 @@ def test_a_life(place: ServerHome, feeds: Changefeeds) -> None:
     ]
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["", "and paused again"])
+def test_resumed_amid_its_last_round(place: ServerHome, feeds: Changefeeds, *, again: bool) -> None:
+    """A paused changefeed whose run has a round in flight is resumed at once, and goes on behind the end of that run,
+    unless it is paused again."""
+    feeds.create(place.wish("one"), "")
+    end, held, go = place.work(), threading.Event(), threading.Event()
+    until(lambda: feeds.get(ONE).checkpoint_ts >= end)
+    with armed({"round/planned": lambda: held.set() or (go.wait(60) and None)}):
+        place.work(1)
+        assert held.wait(60)
+        assert feeds.pause(ONE, "", 0.0).running
+        begun_s = time.monotonic()
+        assert feeds.resume(ONE, "").state == "normal"
+        assert again == (again and feeds.pause(ONE, "", 0.0).state == "stopped")
+        assert time.monotonic() - begun_s < 5
+        go.set()
+        end = place.work()
+        until(lambda: not feeds.get(ONE).running if again else feeds.get(ONE).checkpoint_ts >= end)
+    assert feeds.get(ONE).state == ("stopped" if again else "normal")
+
+
 @pytest.mark.parametrize("sink", ["file://{}/files?protocol=canal-json", "sqlite://{}/rows.db"])
 def test_one_begins_at_its_start(place: ServerHome, feeds: Changefeeds, sink: str) -> None:
     """What is behind the start of a changefeed is left out, although its sink has been opened once before."""

@@ -102,7 +102,7 @@ def identity_of(server: Server) -> ServerIdentity:
     return ServerIdentity(server, config.advertise_addr, zone, version_text(version("tidegate")))
 
 
-PAUSE_S: Final = 1.0
+PAUSE_S: Final = 0.5
 """How long a request to pause waits for the end of the run."""
 ID_FORM: Final = {"pattern": "^[a-zA-Z0-9]+(-[a-zA-Z0-9]+)*$", "maxLength": 128}
 Name = Annotated[str, Path(json_schema_extra=ID_FORM)]

@@ -538,12 +538,13 @@ class Changefeeds:
             return self._view(feed)
 
     def resume(self, feed_id: FeedId, who: str, overwrite_checkpoint_ts: int = 0) -> FeedView:
-        """Start a stopped changefeed again, from another checkpoint if one is passed. Does nothing if it runs."""
+        """Start a stopped changefeed again, from another checkpoint if one is passed; behind the end of its last run,
+        which may still have work in flight. Does nothing if it runs."""
         with self.operation_log.noting("resume", feed_id, who, str(overwrite_checkpoint_ts or "")):
             feed = self._feed(feed_id)
             if feed.record.state in RUNS:
                 return self._view(feed)
-            if feed.run is not None and not feed.run.join(STOP_S):
+            if overwrite_checkpoint_ts and feed.run is not None and not feed.run.join(STOP_S):
                 raise UpdateRefused(f"the last run of {feed_id.name} has not ended yet; try again in some seconds")
             with feed.lock:
                 if overwrite_checkpoint_ts:
@@ -558,7 +559,8 @@ class Changefeeds:
                     feed.run = None  # its reports are of the checkpoint before
                 failpoint("server/resume")
                 self._enter(feed, "normal", None, who)
-                self._start(feed)
+                if feed.run is None or feed.run.is_over:
+                    self._start(feed)
             return self._view(feed)
 
     def start_load(self, feed_id: FeedId, load_from: str, tables: Sequence[str], who: str) -> FeedView:
@@ -830,7 +832,13 @@ class Changefeeds:
             self._settle(feed, state, error)
 
     def _on_exit(self, feed: ServedFeed, run: RunningFeed, outcome: RunEnd) -> None:
-        """Handle the end of a run. A stop that no user requested leaves the record for the next owner."""
+        """Handle the end of a run; a changefeed that was resumed meanwhile is started. A stop that no user requested
+        leaves the record for the next owner."""
+        with feed.lock:
+            run.is_over = True
+            if run.stops and feed.run is run and feed.record.state in RUNS and self.is_owner:
+                self._start(feed)
+                return
         if feed.run is run and feed.record.state in RUNS and outcome.state in {"failed", "finished"}:
             cancelled = outcome.error is not None and outcome.error.code == LoadCancelled.code
             if cancelled:

@@ -280,6 +280,8 @@ class RunningFeed:
         self.id, self._config, self._spark, self._owns = feed, config, spark, owns
         self._on_report, self._on_exit = on_report, on_exit
         self._stop = threading.Event()
+        self.is_over = False
+        """True once its end was handled, under the changefeed's lock."""
         self._is_running = False
         """True once this try has begun to read and write: from then on the engine itself retries transient errors."""
         self._outcome: RunEnd | None = None
@@ -293,6 +295,11 @@ class RunningFeed:
     def stop(self) -> None:
         """Request the end: work in flight is finished, the checkpoint stored."""
         self._stop.set()
+
+    @property
+    def stops(self) -> bool:
+        """True once its end was requested."""
+        return self._stop.is_set()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the end; return False after `timeout_s`."""
