@@ -632,7 +632,8 @@ class _Plan:
     spans: dict[Key, tuple[TableName, int, int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.spans = {name.key: (name, *span) for name, span in self.landed.spans.items()}
+        by_low = sorted(self.landed.spans.items(), key=lambda item: item[1][1])
+        self.spans = {name.key: (name, *span) for name, span in by_low}
         self.seen = set(self.state.tables)
 
     def stored(self, table: TableInfo) -> bool:
@@ -653,7 +654,9 @@ class _Plan:
     def infer_up_to(self, ts: int) -> None:
         """Infer tables that have rows up to `ts` but no DDL that created them."""
         for key, (name, _, low, _) in self.spans.items():
-            if key in self.seen or low > ts:
+            if low > ts:
+                break
+            if key in self.seen:
                 continue
             if self.landed.accept(*name):
                 self.check_known(name)

@@ -12,7 +12,7 @@
 A run ends before the next row, and before a DDL of a table that an earlier DDL of the run has changed: a crash repeats
 the whole run, and each of its tables is then as its own DDL left it.  DDLs of a ts stay together.  A DDL of a database,
 or one that cannot be parsed, is a run of its own, as its tables are not known; one whose rows follow it ends its run
-(`SourceDdl.rows_follow`).  docs/decisions/0031 has the reasons.
+(`SourceDdl.rows_follow`).  docs/decisions/0032 has the reasons.
 
 Input: the schema at the checkpoint, later DDLs, and the landed rows of each table.  Output: a Round, with the schema
 before and after each DDL and its effects.  The schema follows every DDL, filtered or not; a DDL that cannot be parsed,

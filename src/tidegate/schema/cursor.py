@@ -109,8 +109,9 @@ class Cursor:
 
     def accept(self, *alternatives: str) -> str:
         """Return the first alternative that matches the next tokens, moving past it; "" if none does."""
-        for words in alternatives:
-            if self.looking_at(words):
+        first = self.words[self.position]
+        for words in alternatives if first else ():
+            if words.startswith(first) and self.looking_at(words):
                 self.position += len(words.split())
                 return words
         return ""

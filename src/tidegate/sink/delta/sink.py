@@ -116,6 +116,8 @@ ALONE_ROWS: Final = 20_000
 DECKS_A_CORE: Final = 4
 UNITS_AT_ONCE: Final = 4
 """Of one task, in an object store: a unit mostly waits for its requests, a dozen one behind the other."""
+CREATES_AT_ONCE: Final = 32
+"""The same where each makes an empty table, and holds no file in memory."""
 
 
 def bins(units: Sequence[Unit], workers: int | None, cores: int) -> list[list[Unit]]:
@@ -222,7 +224,9 @@ class DeltaSink(UnitSink[TableResult], WithAdmission, WithCheck, WithReload, Wit
             workers = tasks_at_once(sum(unit.rows for unit in units), tasks.slots, workers)
         if isinstance(changes, LoadChanges) and not changes.over:
             changes = self._written(tasks, units, changes, workers)
-        at_once = UNITS_AT_ONCE if "://" in self.options.root and self.options.worker_count is None else 1
+        creates = all(isinstance(step, Create) and step.old is None for unit in units for step in unit.steps)
+        at_once = CREATES_AT_ONCE if creates else UNITS_AT_ONCE
+        at_once = at_once if "://" in self.options.root and self.options.worker_count is None else 1
         dealt = bins(units, workers if at_once == 1 else workers or tasks.slots, tasks.slots)
         return self._each(tasks, run_unit, dealt, changes, at_once)
 
