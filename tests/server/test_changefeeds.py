@@ -133,6 +133,25 @@ def test_resumed_amid_its_last_round(place: ServerHome, feeds: Changefeeds, *, a
     assert feeds.get(ONE).state == ("stopped" if again else "normal")
 
 
+def test_a_run_of_an_earlier_time_as_the_owner(place: ServerHome, server: Server, feeds: Changefeeds) -> None:
+    """A server that lost its changefeeds and has them again runs each once, although a run of before ends late."""
+    feeds.create(place.wish("one"), "")
+    end, held, go = place.work(), threading.Event(), threading.Event()
+    until(lambda: feeds.get(ONE).checkpoint_ts >= end)
+    with armed({"round/planned": lambda: held.set() or (go.wait(60) and None)}):
+        place.work(1)
+        assert held.wait(60)
+        last = feeds._feed(ONE).run
+        assert last is not None
+        feeds.step_down(0.0)
+        feeds.take_over(server.lease.epoch)
+        go.set()
+        assert last.join(60)
+    assert sum(thread.name == str(ONE) for thread in threading.enumerate()) == 1
+    end = place.work()
+    until(lambda: feeds.get(ONE).checkpoint_ts >= end)
+
+
 @pytest.mark.parametrize("sink", ["file://{}/files?protocol=canal-json", "sqlite://{}/rows.db"])
 def test_one_begins_at_its_start(place: ServerHome, feeds: Changefeeds, sink: str) -> None:
     """What is behind the start of a changefeed is left out, although its sink has been opened once before."""
@@ -278,7 +297,8 @@ def test_loads_while_it_lives(place: ServerHome, feeds: Changefeeds) -> None:
             feeds.cancel_load(ONE, "dan")
 
         feeds.pause(ONE, "dan")
-        feeds._set_cancels(feeds._feed(ONE), to=True)  # as by somebody who saw it unfinished
+        feed = feeds._feed(ONE)  # cancelled by somebody who saw it unfinished
+        feeds._replace(feed, msgspec.structs.replace(feed.record, cancels_load=True))
         feeds.resume(ONE, "dan")
         until(lambda: (load := loading()) and load.is_done)
         view = feeds.get(ONE)

@@ -1,12 +1,14 @@
-"""What ends the start of Spark: Ctrl-C, and a JVM that dies."""
+"""What ends the start of Spark: Ctrl-C, a JVM that dies, and any other error."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.source.tidb.kit import recorded_log
+from tidegate.spark.session import _uninterrupted
 
 pytestmark = pytest.mark.slow
 
@@ -69,3 +71,14 @@ def test_a_jvm_that_dies_amid_its_start() -> None:
     done = subprocess.run([sys.executable, "-c", DIES], capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.splitlines()[-1:] == ["3"], done.stdout + done.stderr
     assert len(done.stdout.splitlines()) == 2
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_error_of_any_kind_amid_the_start() -> None:
+    """The caller hears it, not that there is no session; this is what PySpark raises for jars of another release."""
+
+    def start() -> SparkSession:
+        raise TypeError("'JavaPackage' object is not callable")
+
+    with pytest.raises(TypeError, match="JavaPackage"):
+        _uninterrupted(start)

@@ -650,12 +650,10 @@ class Changefeeds:
             if not _database(view.record) or section.get("load") == "done" or not is_open:
                 raise UpdateRefused(f"{feed_id.name} has no load that is unfinished")
             self.pause(feed_id, who)
-            self._set_cancels(self._feed(feed_id), to=True)
-            try:
-                return self.resume(feed_id, who)
-            except UpdateRefused:
-                self._set_cancels(self._feed(feed_id), to=False)
-                raise
+            feed = self._feed(feed_id)
+            with feed.lock:
+                self._replace(feed, msgspec.structs.replace(feed.record, cancels_load=True))
+            return self.resume(feed_id, who)
 
     def remove(self, feed_id: FeedId, who: str) -> FeedView | None:
         """End a changefeed and remove its record and checkpoint; the sink's data stays. None if there is none."""
@@ -757,10 +755,6 @@ class Changefeeds:
         feed.version = self._written(record, feed.version)
         feed.record = record
 
-    def _set_cancels(self, feed: ServedFeed, *, to: bool) -> None:
-        with feed.lock:
-            self._replace(feed, msgspec.structs.replace(feed.record, cancels_load=to))
-
     def _enter(self, feed: ServedFeed, state: str, error: FeedError | None, who: str = "", **changes: int) -> None:
         """Put a changefeed into a state. Passwords in addresses that the error quotes are masked."""
         error = error and msgspec.structs.replace(error, message=mask_text(error.message))
@@ -836,7 +830,8 @@ class Changefeeds:
         leaves the record for the next owner."""
         with feed.lock:
             run.is_over = True
-            if run.stops and feed.run is run and feed.record.state in RUNS and self.is_owner:
+            is_served = (self._feeds or {}).get(feed.record.id) is feed  # since this server became the owner
+            if run.stops and feed.run is run and feed.record.state in RUNS and is_served and self._owns():
                 self._start(feed)
                 return
         if feed.run is run and feed.record.state in RUNS and outcome.state in {"failed", "finished"}:

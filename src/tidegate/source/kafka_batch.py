@@ -13,9 +13,11 @@ Source: librdkafka, src/rdkafka.h: `rd_kafka_message_t`, whose layout is a part 
 import ctypes
 import sys
 import time
+from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
+from weakref import finalize
 
 import confluent_kafka
 import numpy as np
@@ -33,10 +35,12 @@ _EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001  its public name
 _ABI: Final = 0x0200_0000
 """The oldest version of the library."""
 _CONSUMER: Final = 1
+_AT_ONCE: Final = 8
+"""A consumer without a group, which has none to leave, is destroyed at once."""
 
 
 class BatchConsumer:
-    """Consumes one partition at a time."""
+    """Consumes one partition at a time. Its threads and connections end once nobody uses it any more."""
 
     def __init__(self, library: Any, handle: Any) -> None:
         self._library, self._handle = library, handle
@@ -47,6 +51,10 @@ class BatchConsumer:
         )
         self._topics = set[str]()
         self._received_s = 0.0
+        ends = ExitStack()
+        ends.callback(library.rd_kafka_destroy_flags, handle, _AT_ONCE)
+        ends.callback(library.rd_kafka_queue_destroy, self._queue)
+        finalize(self, ends.close).atexit = False
         self.eof = -1
         """The offset at which the partition ended, if it did."""
 
@@ -57,8 +65,8 @@ class BatchConsumer:
             handle, answer = library.rd_kafka_topic_new(self._handle, topic.encode(), None), ctypes.c_void_p()
             if not library.rd_kafka_metadata(self._handle, 0, handle, ctypes.byref(answer), ACQUAINT_MS):
                 library.rd_kafka_metadata_destroy(answer)
-                self._topics.add(topic)
             library.rd_kafka_topic_destroy(handle)
+            self._topics.add(topic)  # also where no broker answers: the other consumer waits for one
         partitions = library.rd_kafka_topic_partition_list_new(1)
         library.rd_kafka_topic_partition_list_add(partitions, topic.encode(), partition)
         library.rd_kafka_topic_partition_list_set_offset(partitions, topic.encode(), partition, offset)
@@ -139,8 +147,10 @@ def _library() -> Any:
         ("conf_set_log_cb", None, pointer, pointer),
         ("conf_destroy", None, pointer),
         ("new", pointer, number, pointer, text, size),
+        ("destroy_flags", None, pointer, number),
         ("poll_set_consumer", number, pointer),
         ("queue_get_consumer", pointer, pointer),
+        ("queue_destroy", None, pointer),
         ("topic_new", pointer, pointer, text, pointer),
         ("topic_destroy", None, pointer),
         ("metadata", number, pointer, number, pointer, pointer, number),

@@ -259,6 +259,9 @@ def _uninterrupted(start: "Callable[[], SparkSession]") -> "SparkSession":
             done.set_result(start())
         except (*SPARK_FAILURES, TidegateError, OSError, RuntimeError, ValueError) as error:
             done.set_exception(error)
+        except BaseException as error:
+            done.set_exception(error)
+            raise
 
     thread = begin_thread(work, "spark-start")
     try:

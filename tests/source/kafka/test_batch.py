@@ -1,6 +1,7 @@
 """Messages that are read without a Python object each are those of confluent-kafka's consumer, from a real broker."""
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -67,6 +68,19 @@ def test_what_the_other_consumer_tells(topics: Topics) -> None:
     away = topics_to_read("127.0.0.1:1", (topic,), OPEN, read_timeout_ms=2_000)
     with pytest.raises(SourceError, match=r"127\.0\.0\.1:1"):
         read(away, topic, 10, 50)
+
+
+def test_consumers_that_nobody_uses_end() -> None:
+    """A process that reads topics of many connections in turns keeps the threads of the last few only."""
+    threads = Path("/proc/self/task")
+    kafka_batch.batch_consumer.cache_clear()
+    before = len(list(threads.iterdir()))
+    for number in range(20):
+        connection = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "client.id": str(number)}
+        assert kafka_batch.batch_consumer(tuple(connection.items())) is not None
+    assert len(list(threads.iterdir())) > before
+    kafka_batch.batch_consumer.cache_clear()
+    assert len(list(threads.iterdir())) <= before
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
