@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from tidegate.engine import segment
 from tidegate.engine.change import EventPosition, Layout, SourceDdl
 from tidegate.engine.filter import TableFilter, previous_name
 from tidegate.engine.plan import Checkpoint, Landed, Round
@@ -126,6 +127,15 @@ def test_ends_of_a_run() -> None:
     some[4] = msgspec.structs.replace(some[4], rows_follow=True)
     assert run_end(Checkpoint(), some, 100, lambda *_: ScriptedRanges(())) == 5
     assert plan_segment(SchemaState(), Checkpoint(), some, 5, landed).resolved_ts == 4
+
+
+def test_a_run_of_many_tables_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schemas around each DDL hold all tables, so a run has fewer DDLs the more tables there are."""
+    monkeypatch.setattr(segment, "RUN_TABLES", 9)
+
+    found = segments(*(create(ts, f"t{ts}") for ts in range(1, 9)))
+
+    assert [len(one.planned_ddls) for one in found] == [3, 2, 2, 1, 0]
 
 
 def test_ddls_of_one_ts_stay_together() -> None:

@@ -60,6 +60,8 @@ def segment_end(checkpoint: Checkpoint, ddls: Iterable[SourceDdl], upto: int) ->
 
 RUN_DDLS: Final = 1_000
 """The most timestamps of DDLs in a run: a crash repeats some seconds of work."""
+RUN_TABLES: Final = 1_000_000
+"""The most tables in the schemas of a run's DDLs, each of which holds all tables by name."""
 
 
 def run_end(
@@ -138,7 +140,8 @@ class _Run:
     rests: bool = True
 
     def with_ddls(self, ts: int, ddls: Iterable[SourceDdl], landed: Landed) -> "_Run | None":
-        """Return the run with the DDLs of one more ts; None if one of them needs those before it to be done."""
+        """Return the run with the DDLs of one more ts; None if one of them needs those before it to be done, or they
+        take too much memory."""
         state, left_out, rests = self.state, self.left_out, True
         done = list(self.done) if ts == self.ts else []
         planned, warnings = list[PlannedDdl](), list[str]()
@@ -163,7 +166,9 @@ class _Run:
             planned.append(replace(planned_ddl, source_ddl=source))
         every = [planned_ddl.tables for planned_ddl in planned]
         tables = frozenset[tuple[str, str]]().union(*every) if all(every) else frozenset[tuple[str, str]]()
-        if self.planned and planned and not (tables and self.tables and tables.isdisjoint(self.tables)):
+        is_apart = tables and self.tables and tables.isdisjoint(self.tables)
+        is_large = len(self.planned) * len(state.tables) >= RUN_TABLES
+        if self.planned and planned and (is_large or not is_apart):
             return None
         return _Run(
             state,

@@ -60,7 +60,7 @@ from tidegate.engine.filter import TableFilter
 from tidegate.engine.load_plan import begins_above
 from tidegate.engine.ports import Source, Tasks
 from tidegate.engine.reading import DdlJob, Reading
-from tidegate.engine.segment import RUN_DDLS
+from tidegate.engine.segment import RUN_DDLS, RUN_TABLES
 from tidegate.model.errors import ConfigError, HistoryLost, MadeAnew, SourceBehind, TidegateError
 from tidegate.model.event import Ddl
 from tidegate.model.left_out import LeftOut
@@ -624,7 +624,8 @@ class LogSource(Source):
         if not self._stops:
             return True
         last, snapshot = self._stops[-1], self._timeline.snapshot
-        if len(self._stops) == RUN_DDLS or not last.ddls or any(ddl.rows_follow for ddl in last.ddls):
+        most = min(RUN_DDLS, RUN_TABLES // (len(snapshot.tables) + 1))
+        if len(self._stops) >= most or not last.ddls or any(ddl.rows_follow for ddl in last.ddls):
             return False
         parts = self._parts[bisect_right(self._parts, last.ts, key=attrgetter("high")) :]
         between = (stored for part in takewhile(lambda part: part.low < ts, parts) for stored in part.stored)

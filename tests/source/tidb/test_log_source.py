@@ -24,6 +24,7 @@ from tidegate.model.errors import HistoryLost, MadeAnew, RenameRefused, SourceBe
 from tidegate.model.event import RowChange
 from tidegate.model.table import TableInfo
 from tidegate.schema.stored.snapshot import table_info
+from tidegate.source import tidb_land
 from tidegate.source.tidb_changes import mounter_of
 from tidegate.source.tidb_ddl import JOBS, Timeline
 from tidegate.source.tidb_land import LogSource
@@ -195,6 +196,25 @@ def test_where_a_feed_begins(tmp_path: Path) -> None:
     assert (end.start(TASKS, high), end.frontier(), end.ddls(high, high)) == (high, high, [])
     with pytest.raises(SourceBehind, match=f"goes up to {high}, below {high + 1}"):
         log_source(log).start(TASKS, high + 1)
+
+
+@pytest.mark.parametrize(("tables", "runs"), [(1_000_000, [9]), (15, [3, 2, 2, 1, 1])])
+def test_ddls_without_rows_come_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables: int, runs: list[int]
+) -> None:
+    """Fewer of them where there are many tables, as the source keeps a schema for each."""
+    monkeypatch.setattr(tidb_land, "RUN_TABLES", tables)
+    upstream = Upstream(1, tmp_path)
+    for name in "defghi":
+        upstream.run(f"CREATE TABLE {name} (id INT PRIMARY KEY)")
+    upstream.writer.write()
+    source = log_source(tmp_path, rules=("test.*",))
+    high = source.start(TASKS, None)
+    counts = []
+    while ddls := source.ddls(high, source.frontier() or 0):
+        counts.append(len(ddls))
+        high = ddls[-1].ddl.commit_ts or 0
+    assert counts == runs
 
 
 def test_a_log_that_was_trimmed(tmp_path: Path) -> None:
