@@ -31,6 +31,16 @@ def _meanings(characters: bytes, meant: bytes) -> Any:
 BITS: Final = _meanings(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", bytes(range(64)))
 """The six bits of each character of base64."""
 
+WRONG: Final = np.uint64(1 << 62)
+SIXES: Final = np.stack(
+    [
+        np.where(BITS < 0, WRONG.astype(np.int64), bits).astype(np.uint64)
+        for bits in (BITS << 2, BITS >> 4 | (BITS & 15) << 12, BITS >> 2 << 8 | (BITS & 3) << 22, BITS << 16)
+    ]
+)
+"""For each of four characters in a row its bits in the three bytes that they mean, the first byte the lowest."""
+_BYTE, _U6, _U8, _U16, _U24, _U32 = map(np.uint64, (0xFF, 6, 8, 16, 24, 32))
+
 GO_SHORT: Final = _meanings(b'abfnrtv"\\', b'\a\b\f\n\r\t\v"\\')
 JSON_SHORT: Final = _meanings(b'bfnrt"\\/', b'\b\f\n\r\t"\\/')
 """Escapes of one character, in Go's quotes and in JSON."""
@@ -95,7 +105,7 @@ def undo(way: int, data: Any, data_words: Any, begun: int, stop: int) -> int:
         return _undo_quotes(data, begun, stop)
     if way == LATIN1:
         return _undo_latin1(data, begun, stop)
-    stop = _undo_base64(data, begun, stop)
+    stop = _undo_base64(data, data_words, begun, stop)
     if way == BASE64_TEXT and stop >= 0 and not _is_utf8(data, data_words, begun, stop):
         return -1
     return stop
@@ -262,42 +272,42 @@ def _undo_latin1(data: Any, begun: int, stop: int) -> int:
 
 
 @compiled
-def _undo_base64(data: Any, begun: int, stop: int) -> int:
-    to = offset = begun
-    if (stop - offset) % 4:
+def _undo_base64(data: Any, words: Any, begun: int, stop: int) -> int:
+    if (stop - begun) % 4:
         return -1
-    wrong = 0
-    while offset < stop - 4:
-        word = (
-            BITS[data[offset]] << 18
-            | BITS[data[offset + 1]] << 12
-            | BITS[data[offset + 2]] << 6
-            | BITS[data[offset + 3]]
+    to, offset, wrong = np.uint64(begun), np.uint64(begun), np.uint64(0)
+    while offset + _U8 < np.uint64(stop):
+        word = words[offset]
+        first = (
+            SIXES[0, word & _BYTE]
+            | SIXES[1, word >> _U8 & _BYTE]
+            | SIXES[2, word >> _U16 & _BYTE]
+            | SIXES[3, word >> _U24 & _BYTE]
         )
-        wrong |= word
-        data[to], data[to + 1], data[to + 2] = word >> 16 & 0xFF, word >> 8 & 0xFF, word & 0xFF
-        to += 3
-        offset += 4
-    while offset < stop:
-        first, second, third, fourth = (
-            BITS[data[offset]],
-            BITS[data[offset + 1]],
-            BITS[data[offset + 2]],
-            BITS[data[offset + 3]],
+        word >>= _U32
+        second = (
+            SIXES[0, word & _BYTE]
+            | SIXES[1, word >> _U8 & _BYTE]
+            | SIXES[2, word >> _U16 & _BYTE]
+            | SIXES[3, word >> _U24]
         )
-        size = 3
-        if offset + 4 == stop and data[offset + 3] == 61:
-            fourth, size = 0, 2
-            if data[offset + 2] == 61:
-                third, size = 0, 1
-        word = first << 18 | second << 12 | third << 6 | fourth
-        if word < 0 or (size == 1 and word & 0xFFFF) or (size == 2 and word & 0xFF):
+        wrong |= first | second
+        words[to] = first | second << _U24
+        to, offset = to + _U6, offset + _U8
+    if wrong & WRONG:
+        return -1
+    end, last = np.int64(to), np.int64(offset)
+    while last < stop:
+        size = 3 if last + 4 < stop or data[last + 3] != 61 else 2 if data[last + 2] != 61 else 1
+        number = np.int64(0)
+        for index in range(4):
+            bits = BITS[data[last + index]] if index <= size else 0
+            if bits < 0:
+                return -1
+            number = number << 6 | bits
+        if (size == 1 and number & 0xFFFF) or (size == 2 and number & 0xFF):
             return -1
-        data[to] = word >> 16
-        if size > 1:
-            data[to + 1] = word >> 8 & 0xFF
-        if size > 2:
-            data[to + 2] = word & 0xFF
-        to += size
-        offset += 4
-    return to if wrong >= 0 else -1
+        for index in range(size):
+            data[end + index] = number >> 16 - 8 * index & 0xFF
+        end, last = end + size, last + 4
+    return int(end)
