@@ -65,6 +65,8 @@ def test_history(root: Path) -> None:
         assert set(one.gone) == old - new
         assert set(one.changed) >= new - old
     assert Lake(str(root)).at(truths()[5].ts).history() == told[:3]
+    assert Lake(str(root)).at(truths()[5].ts).history(2) == told[1:3]
+    assert Lake(str(root)).history(2) == told[-2:]
 
 
 @pytest.mark.slow

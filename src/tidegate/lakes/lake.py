@@ -268,8 +268,9 @@ class Lake:
 
     def history(self, newest: int = 0) -> list[SnapshotChanges]:
         """Return every snapshot up to this moment, oldest first; with `newest`, the last ones of those."""
-        changes = self._states.changes(newest)
-        return [each for each in changes if self.ts is None or each.checkpoint_ts <= self.ts]
+        if self.ts is None:
+            return self._states.changes(newest)
+        return [each for each in self._states.changes() if each.checkpoint_ts <= self.ts][-newest:]
 
     def moves(self) -> list[SnapshotChanges]:
         """Return the snapshots of `history` that changed a table, and the newest: an idle lake publishes its checkpoint
