@@ -1,6 +1,7 @@
 """Segments as scripts: the rounds of a sink that every DDL cuts."""
 
 from collections.abc import Sequence
+from threading import Event
 from typing import NamedTuple
 
 import msgspec
@@ -9,9 +10,9 @@ import pytest
 from tidegate.engine import segment
 from tidegate.engine.change import EventPosition, Layout, SourceDdl
 from tidegate.engine.filter import TableFilter, previous_name
-from tidegate.engine.plan import Checkpoint, Landed, Round
+from tidegate.engine.plan import Checkpoint, Landed, PlannedDdl, Round
 from tidegate.engine.ports import RowRange
-from tidegate.engine.segment import RUN_DDLS, plan_segment, run_end, segment_end
+from tidegate.engine.segment import RUN_DDLS, plan_segment, run_ddls, run_end, segment_end
 from tidegate.model.errors import RenameRefused
 from tidegate.model.event import Ddl, Field
 from tidegate.model.table import TableName
@@ -127,6 +128,25 @@ def test_ends_of_a_run() -> None:
     some[4] = msgspec.structs.replace(some[4], rows_follow=True)
     assert run_end(Checkpoint(), some, 100, lambda *_: ScriptedRanges(())) == 5
     assert plan_segment(SchemaState(), Checkpoint(), some, 5, landed).resolved_ts == 4
+
+
+def test_a_stop_amid_a_run() -> None:
+    """It ends the run behind the DDL in progress and all others of its ts, with the schema there."""
+    some = placed(create(1, "a"), create(2, "b"), create(2, "c"), create(3, "d"))
+    landed = Landed({}, lambda *_: (), lambda *_: True)
+    planned, halt, executed = plan_segment(SchemaState(), Checkpoint(), some, 3, landed), Event(), list[str]()
+
+    def execute(ddl: PlannedDdl) -> None:
+        executed.append(ddl.ddl.table)
+        if ddl.ddl.table == "b":
+            halt.set()
+
+    stopped = run_ddls(planned, execute, halt.is_set)
+    assert executed == ["a", "b", "c"]
+    assert (stopped.checkpoint.ts, len(stopped.checkpoint.done)) == (2, 2)
+    assert {table.name.table for table in stopped.state.tables.values()} == {"a", "b", "c"}
+    assert [planned_ddl.ddl.table for planned_ddl in stopped.planned_ddls] == executed
+    assert plan_segment(stopped.state, stopped.checkpoint, some, 3, landed).ddls == (some[3].ddl,)
 
 
 def test_a_run_of_many_tables_is_short(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -11,11 +12,12 @@ import pytest
 from tests.source.tidb.kit import recorded_log
 from tidegate.config.load import load
 from tidegate.config.registry import feed_of
-from tidegate.engine.loop import Engine, Meter
-from tidegate.engine.plan import Checkpoint, Round
+from tidegate.engine.loop import Engine, Feed, Meter
+from tidegate.engine.plan import Checkpoint, PlannedDdl, Round
 from tidegate.engine.ports import LocalTasks
 from tidegate.engine.stop_signals import NoPauseEvent
 from tidegate.model.errors import Fenced, SinkError, SinkRefused
+from tidegate.model.event import Ddl
 from tidegate.schema.state import SchemaState
 from tidegate.sink.sqlite import SqliteSink, change_tables
 from tidegate.spark.tasks import SparkEnded
@@ -76,6 +78,30 @@ def test_an_end_of_spark_is_no_refusal(tmp_path: Path) -> None:
         run_here(
             ScriptedSource(story), SqliteSink(str(tmp_path / "shop.db"), "one"), until=story.ts, tasks=EndingTasks()
         )
+
+
+def test_a_stop_in_a_run_of_ddls(tmp_path: Path) -> None:
+    """A run that is stopped amid DDLs that share a round ends behind the one in progress, and the next one goes on."""
+    story, checkpoints = stories.tenants(), [0]
+    while checkpoints[-1] < story.ts:
+        sink, stop = SqliteSink(str(tmp_path / "shop.db"), "one"), NoPauseEvent()
+        execute = sink.ddl
+
+        def stopping(planned: PlannedDdl, execute: Callable[[PlannedDdl], None] = execute, stop: Event = stop) -> None:
+            execute(planned)
+            stop.set()
+
+        sink.ddl = stopping  # type: ignore[method-assign]
+        feed = Feed("one", ScriptedSource(story), sink, accept=lambda *_: True)
+        Engine(feed, LocalTasks(), Meter(lambda _: None), stop).run(until=story.ts, idle_s=0)
+        checkpoints.append(SqliteSink(str(tmp_path / "shop.db"), "one").recover().checkpoint.ts)
+        assert checkpoints[-1] > checkpoints[-2]
+    assert len(checkpoints) >= sum(1 for event in story.events if isinstance(event, Ddl))
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+        rows = {
+            name: connection.execute(f'SELECT * FROM "shop.{name}"').fetchall() for name in ("t0", "t1", "t2", "t3")
+        }
+    assert rows == {"t0": [(1, 0, 7), (2, 1, 1)], "t1": [(5,)], "t2": [(1,), (2,)], "t3": [(1, 2, 9)]}
 
 
 def test_a_table_that_comes_back(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ import msgspec
 from tidegate.engine.change import rest_of
 from tidegate.engine.load_plan import begins_above
 from tidegate.engine.log_fields import context, fields
-from tidegate.engine.plan import Barrier, Checkpoint, Drops, Round, refusal
+from tidegate.engine.plan import Barrier, Checkpoint, Drops, PlannedDdl, Round
 from tidegate.engine.ports import (
     BUSY_ROWS,
     Changes,
@@ -88,8 +88,8 @@ from tidegate.engine.progress import FeedError, PartitionProgress, Progress, Tab
 from tidegate.engine.reading import LoadProgress, Reading, ReloadProgress
 from tidegate.engine.reload import Reloads
 from tidegate.engine.retry_policy import Outage, RetryPolicy, retry
-from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from, raised, run_end, segment_end
-from tidegate.model.errors import EncodeError, Fenced, Overtaken, SinkRefused, SourceBehind, TidegateError
+from tidegate.engine.segment import Planning, end_of_round, is_whole, plan_from, raised, run_ddls, run_end, segment_end
+from tidegate.model.errors import Fenced, Overtaken, SinkRefused, SourceBehind, TidegateError
 from tidegate.model.left_out import LeftOut
 from tidegate.model.path_counts import PathCounts
 from tidegate.model.tso import physical_ms, shown_ts, to_datetime
@@ -717,16 +717,16 @@ class Engine:
             if self.floor == before:
                 raise Fenced(f"tables are at ts {self.floor}, which no round reaches: another run has written them")
             return
-        for ddl in planned.planned_ddls:
-            try:
-                with self.meter.timed("ddl"):
-                    self.outage.retrying(partial(cast("SegmentSink[Any]", self.sink).ddl, ddl))
-            except EncodeError as unsayable:
-                raise refusal(unsayable, ddl.ddl, ddl.source_ddl.position) from None
+        planned = run_ddls(planned, self.execute, self.halt.is_set)
         self.advance(planned, results)  # 8 advance
         if self.sink.flush_policy.rests:
             rest = rest_s(self.published_s - begun_s, planned.rows, self.sink.flush_policy.flush_s)
             self.due_s = self.published_s + rest
+
+    def execute(self, ddl: PlannedDdl) -> None:
+        """Let the sink execute a DDL."""
+        with self.meter.timed("ddl"):
+            self.outage.retrying(partial(cast("SegmentSink[Any]", self.sink).ddl, ddl))
 
     def apply(self, planned: Round, changes: Changes) -> Sequence[Result]:
         """Apply a round to the sink; an error about a table that was inferred from messages names these."""

@@ -37,7 +37,7 @@ for the old ones in rows of the job's last steps, somewhere between the table's 
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import Final, TypeAlias, TypeVar
@@ -525,6 +525,14 @@ class Round:
     """The number of DDLs that filters removed."""
     rests: bool = True
     """False if rows that belong to the last DDL follow it (`SourceDdl.rows_follow`)."""
+    stops: Mapping[int, tuple[Checkpoint, SchemaState]] = field(default_factory=dict)
+    """The numbers of DDLs behind which it may end as well, with the checkpoint and the schema there."""
+
+    def until(self, number: int) -> "Round":
+        """Return the round up to its `number`th DDL, which is one of `stops`."""
+        checkpoint, state = self.stops[number]
+        ddls, planned_ddls = self.ddls[:number], self.planned_ddls[:number]
+        return replace(self, checkpoint=checkpoint, state=state, ddls=ddls, planned_ddls=planned_ddls, rests=True)
 
     @property
     def resolved_ts(self) -> int:

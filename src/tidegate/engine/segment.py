@@ -44,10 +44,11 @@ from tidegate.engine.plan import (
     null_warnings,
     plan_ddl,
     plan_round,
+    refusal,
     replace_ts,
 )
 from tidegate.engine.ports import ROUND, Changes, RoundLimit, RowRange, SinkPosition, Source, refused_layout, round_end
-from tidegate.model.errors import RowsLackDdl
+from tidegate.model.errors import EncodeError, RowsLackDdl
 from tidegate.model.table import TableInfo, TableName
 from tidegate.schema.infer import infer_table, merge_inferred, unusable
 from tidegate.schema.state import SchemaState
@@ -105,13 +106,14 @@ def plan_segment(
             state = state.with_table(table)
         tables.append(table)
         rows += count
-    run = _Run(state, checkpoint.ts, checkpoint.done)
+    run, stops = _Run(state, checkpoint.ts, checkpoint.done), dict[int, tuple[Checkpoint, SchemaState]]()
     for ts, of_ts in groupby(pending, key=_ts):
         longer = run.with_ddls(ts, of_ts, landed)
         if longer is None:
             upto = run.ts
             break
         run = longer
+        stops[len(run.planned)] = Checkpoint(run.ts, run.done), run.state
     return Round(
         (),
         run.state,
@@ -122,7 +124,20 @@ def plan_segment(
         run.planned,
         run.left_out,
         run.rests,
+        stops,
     )
+
+
+def run_ddls(planned: Round, execute: Callable[[PlannedDdl], None], halted: Callable[[], bool]) -> Round:
+    """Execute the DDLs of a round one by one; return the round up to the last one, or to where a stop ends it."""
+    for number, ddl in enumerate(planned.planned_ddls, 1):
+        try:
+            execute(ddl)
+        except EncodeError as unsayable:
+            raise refusal(unsayable, ddl.ddl, ddl.source_ddl.position) from None
+        if halted() and number in planned.stops and number < len(planned.planned_ddls):
+            return planned.until(number)
+    return planned
 
 
 @dataclass(frozen=True, slots=True)
