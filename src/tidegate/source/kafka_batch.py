@@ -12,7 +12,6 @@ Source: librdkafka, src/rdkafka.h: `rd_kafka_message_t`, whose layout is a part 
 
 import ctypes
 import sys
-import time
 from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
@@ -50,7 +49,7 @@ class BatchConsumer:
             for function in (library.rd_kafka_message_destroy, ctypes.CDLL(None).memcpy)
         )
         self._topics = set[str]()
-        self._received_s = 0.0
+        self._silent_s = 0.0
         ends = ExitStack()
         ends.callback(library.rd_kafka_destroy_flags, handle, _AT_ONCE)
         ends.callback(library.rd_kafka_queue_destroy, self._queue)
@@ -72,7 +71,7 @@ class BatchConsumer:
         library.rd_kafka_topic_partition_list_set_offset(partitions, topic.encode(), partition, offset)
         library.rd_kafka_assign(self._handle, partitions)
         library.rd_kafka_topic_partition_list_destroy(partitions)
-        self._received_s, self.eof = time.monotonic(), -1
+        self._silent_s, self.eof = 0.0, -1
 
     def unassign(self) -> None:
         """Stop fetching."""
@@ -84,8 +83,9 @@ class BatchConsumer:
         size = self._library.rd_kafka_consume_batch_queue(
             self._queue, int(timeout_s * 1000), pointers.ctypes.data, count
         )
+        self._silent_s = 0.0 if size > 0 else self._silent_s + timeout_s
         if size <= 0:
-            return TopicMessages([], [], []) if time.monotonic() - self._received_s < SILENT_S else None
+            return TopicMessages([], [], []) if self._silent_s < SILENT_S else None
         fields = np.empty((size, 6), np.int64)
         _read(pointers, fields)
         errors = np.flatnonzero(fields[:, _ERROR])
@@ -98,7 +98,6 @@ class BatchConsumer:
         _move(pointers, fields, addresses, self._memcpy, self._destroy)
         if not ends.all():
             return None
-        self._received_s = time.monotonic()
         sent = np.delete(fields, errors, 0)
         values, keys = (
             PackedTexts(array, *np.delete([stops - fields[:, part + 1], stops, fields[:, part] == 0], errors, 1))

@@ -83,6 +83,14 @@ def test_consumers_that_nobody_uses_end() -> None:
     assert len(list(threads.iterdir())) <= before
 
 
+def test_silence_is_time_of_the_broker() -> None:
+    """A second without messages hands over to the other consumer; what the reader does between two calls is none."""
+    silent = kafka_batch.batch_consumer((("bootstrap.servers", "127.0.0.1:1"), ("group.id", "silent")))
+    assert silent is not None
+    answers = [silent.consume(1, timeout_s) is None for timeout_s in (0.0, 0.0, 0.25, 0.25, 0.25, 0.25)]
+    assert answers == [False, False, False, False, False, True]
+
+
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library of another version than the module's is left alone."""
     kafka_batch._library.cache_clear()
