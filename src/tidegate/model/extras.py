@@ -11,8 +11,10 @@ EXTRAS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("pymysql",), "mysql"),
     **dict.fromkeys(("mysql_mimic", "tidegate_upstream"), "upstream"),
     **dict.fromkeys(("redis",), "redis"),
-    **dict.fromkeys(("pyspark", "py4j", "deltalake", "fastavro", "numba", "numpy", "pyarrow", "pandas"), "spark"),
-    **dict.fromkeys(("obstore", "psutil"), "spark"),
+    **dict.fromkeys(
+        ("pyspark", "py4j", "deltalake", "fastavro", "numba", "llvmlite", "numpy", "pyarrow", "pandas"), "spark"
+    ),
+    **dict.fromkeys(("numba", "llvmlite", "obstore", "psutil"), "spark"),
     **dict.fromkeys(("grpc",), "tikv"),
     **dict.fromkeys(("grpc_status", "google", "zstandard"), "connect"),
     **dict.fromkeys(("tantivy",), "search"),

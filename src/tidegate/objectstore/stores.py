@@ -103,7 +103,7 @@ CONNECTION: Final = (
 
 
 _LASTING: Final = frozenset(
-    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG}
+    {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG}
 )
 """Permanent errors of a directory; a full disk or an unavailable share is transient."""
 

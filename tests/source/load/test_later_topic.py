@@ -169,7 +169,8 @@ def test_table_by_table(database: Database, tmp_path: Path, tables: tuple[str, .
     assert not feed.unlike()
     s, root = done.load.ts, str(tmp_path / "lake")
     truth, shown = database.tables(s), list[set[str]]()
-    for snapshot in snapshots.history(Lake(root).options):
+    options = Lake(root).options
+    for snapshot in (snapshots.published(options, number) for number in snapshots.numbers(options)):
         if s - done.load.chunks <= snapshot.checkpoint_ts <= s:
             view = Lake(root, snapshot.checkpoint_ts)
             shown.append({*view.tables()})
