@@ -178,9 +178,8 @@ def test_two_servers_under_faults(tmp_path: Path) -> None:
     go_through(tmp_path, FAULTS, "here", 40)
 
 
-@pytest.mark.parametrize(
-    "seconds", [pytest.param(60, marks=pytest.mark.more), pytest.param(7200, marks=pytest.mark.soak)]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("seconds", [60, 7200])
 def test_two_servers_with_spark_under_faults(tmp_path: Path, seconds: float) -> None:
     """The same with Spark, whose JVM dies, and with sinks whose disk is filled to the last byte."""
     (tmp_path / "sinks").mkdir()
