@@ -28,7 +28,6 @@ from tidegate.source.kafka_messages import TopicMessages
 
 SILENT_S: Final = 1.0
 ACQUAINT_MS: Final = 5_000
-WORD: Final = 8
 _ERROR, _VALUE, _SIZE, _KEY, _KEY_SIZE, _OFFSET = range(6)
 _EOF: Final = KafkaError._PARTITION_EOF  # noqa: SLF001  its public name
 _ABI: Final = 0x0200_0000
@@ -198,8 +197,7 @@ def _read(pointers: Any, fields: Any) -> None:
     """Read error, value, its size, key, its size and offset of each message."""
     for index in range(len(fields)):
         message = np.int64(pointers[index])
-        error = np.int64(np.int32(_word(message) & 0xFFFFFFFF))
-        fields[index, 0] = error
+        fields[index, 0] = np.int64(np.int32(_word(message) & 0xFFFFFFFF))
         for number in range(1, 6):
             fields[index, number] = _word(message + 16 + 8 * number)
 

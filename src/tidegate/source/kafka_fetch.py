@@ -112,7 +112,7 @@ def _packed(batches: BatchConsumer, position: EventPosition, end: int) -> Genera
         if chunk:
             offset = chunk.offsets[-1] + 1
         offset = max(offset, batches.eof)
-        chunk, size = _until(chunk, end), _next_size(chunk)
+        chunk, size = _until(chunk, end), _next_size(chunk, size)
         if chunk:
             yield from chunk.pieces(2 * CHUNK_BYTES) if chunk.size_bytes > 2 * CHUNK_BYTES else (chunk,)
     return _with_offset(position, offset)
@@ -147,7 +147,7 @@ def _chunks(client: Any, source: KafkaTopics, start: EventPosition, end: int) ->
                 f"broker {source.brokers}: {_with_offset(start, offset)}: no data for {source.timeout_s:.0f} s, "
                 f"although messages up to offset {end - 1} exist; {last_error}"
             )
-        size = _next_size(chunk)
+        size = _next_size(chunk, size)
         if chunk:
             yield from chunk.pieces(2 * CHUNK_BYTES) if chunk.size_bytes > 2 * CHUNK_BYTES else (chunk,)
 
@@ -156,9 +156,9 @@ def _until(chunk: TopicMessages, end: int) -> TopicMessages:
     return chunk[: bisect_left(chunk.offsets, end)] if chunk and chunk.offsets[-1] >= end else chunk
 
 
-def _next_size(chunk: TopicMessages) -> int:
-    """The number of messages to ask for next, by the sizes of the last ones."""
-    return max(1, min(CHUNK, CHUNK_BYTES * len(chunk) // max(1, chunk.size_bytes))) if chunk else FIRST_CHUNK
+def _next_size(chunk: TopicMessages, size: int) -> int:
+    """The number of messages to ask for next, by the sizes of the last ones; `size` again behind none."""
+    return max(1, min(CHUNK, CHUNK_BYTES * len(chunk) // max(1, chunk.size_bytes))) if chunk else size
 
 
 def _with_offset(position: EventPosition, offset: int) -> EventPosition:
